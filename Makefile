@@ -1,0 +1,55 @@
+# Every target sets up what it needs on a Debian machine with Python 3.11 or newer.
+# `make demo` and `make test` are the two to know.
+PYTHON ?= python3
+UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
+RUN := $(UV) run --frozen --quiet
+
+.PHONY: setup up demo test test-fast check fmt protos bench torture clean
+
+setup: .venv/.ready
+
+# uv comes from pip when the machine has none; it then installs exactly what uv.lock says.
+.venv/.ready: pyproject.toml uv.lock
+	@command -v uv >/dev/null 2>&1 || test -x .venv-uv/bin/uv || { \
+	  $(PYTHON) -m venv .venv-uv && .venv-uv/bin/pip install --quiet --disable-pip-version-check uv; }
+	@$(UV) sync --frozen --quiet
+	@touch $@
+
+# A cluster on this machine, until Ctrl-C.
+up: setup
+	$(RUN) aerobee up
+
+# Real flights through a real cluster, with a consumer killed on the way.
+demo: setup
+	$(RUN) aerobee demo
+
+test: setup
+	$(RUN) pytest
+
+# What an edit deserves: no real processes.
+test-fast: setup
+	$(RUN) pytest -m "not slow" -n 2
+
+check: setup
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) mypy
+	$(RUN) python tests/check_stubs.py
+
+fmt: setup
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+protos: setup
+	$(RUN) python -m grpc_tools.protoc -I protos --python_out=protos --pyi_out=protos \
+	  --grpc_python_out=protos protos/aerobee/v1/*.proto
+
+bench: setup
+	$(RUN) aerobee bench all
+
+# 200 rounds of kill -9 under load with synchronous flush.
+torture: setup
+	$(RUN) python -m tests.torture.kill_broker --rounds 200
+
+clean:
+	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
