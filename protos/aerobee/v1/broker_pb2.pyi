@@ -1,0 +1,613 @@
+from aerobee.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Durability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DURABILITY_UNSPECIFIED: _ClassVar[Durability]
+    PAGE_CACHE: _ClassVar[Durability]
+    FSYNCED: _ClassVar[Durability]
+    REPLICATED: _ClassVar[Durability]
+    REPLICATED_FSYNCED: _ClassVar[Durability]
+
+class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TAG: _ClassVar[FilterType]
+    SQL92: _ClassVar[FilterType]
+
+class Boundary(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOWER: _ClassVar[Boundary]
+    UPPER: _ClassVar[Boundary]
+DURABILITY_UNSPECIFIED: Durability
+PAGE_CACHE: Durability
+FSYNCED: Durability
+REPLICATED: Durability
+REPLICATED_FSYNCED: Durability
+TAG: FilterType
+SQL92: FilterType
+LOWER: Boundary
+UPPER: Boundary
+
+class SendFrame(_message.Message):
+    __slots__ = ("batches",)
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[RecordBatch]
+    def __init__(self, batches: _Optional[_Iterable[_Union[RecordBatch, _Mapping]]] = ...) -> None: ...
+
+class RecordBatch(_message.Message):
+    __slots__ = ("sequence", "topic", "queue_id", "records", "record_sizes", "timeout_ms", "skip_wait", "producer_id", "producer_sequence")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_SIZES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_WAIT_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    topic: str
+    queue_id: int
+    records: bytes
+    record_sizes: _containers.RepeatedScalarFieldContainer[int]
+    timeout_ms: int
+    skip_wait: bool
+    producer_id: int
+    producer_sequence: int
+    def __init__(self, sequence: _Optional[int] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., records: _Optional[bytes] = ..., record_sizes: _Optional[_Iterable[int]] = ..., timeout_ms: _Optional[int] = ..., skip_wait: _Optional[bool] = ..., producer_id: _Optional[int] = ..., producer_sequence: _Optional[int] = ...) -> None: ...
+
+class SendAckFrame(_message.Message):
+    __slots__ = ("acks",)
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    acks: _containers.RepeatedCompositeFieldContainer[SendAck]
+    def __init__(self, acks: _Optional[_Iterable[_Union[SendAck, _Mapping]]] = ...) -> None: ...
+
+class SendAck(_message.Message):
+    __slots__ = ("sequence", "code", "message", "base_queue_offset", "base_physical_offset", "store_timestamp_ms", "durability", "retry_after_ms")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    BASE_QUEUE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BASE_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    code: _common_pb2.Code
+    message: str
+    base_queue_offset: int
+    base_physical_offset: int
+    store_timestamp_ms: int
+    durability: Durability
+    retry_after_ms: int
+    def __init__(self, sequence: _Optional[int] = ..., code: _Optional[_Union[_common_pb2.Code, str]] = ..., message: _Optional[str] = ..., base_queue_offset: _Optional[int] = ..., base_physical_offset: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class SendRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "body", "tag", "keys", "properties", "flag", "timeout_ms")
+    class PropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    FLAG_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    body: bytes
+    tag: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    properties: _containers.ScalarMap[str, str]
+    flag: int
+    timeout_ms: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class SendResponse(_message.Message):
+    __slots__ = ("message_id", "offset_message_id", "queue_id", "ack")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    message_id: str
+    offset_message_id: str
+    queue_id: int
+    ack: SendAck
+    def __init__(self, message_id: _Optional[str] = ..., offset_message_id: _Optional[str] = ..., queue_id: _Optional[int] = ..., ack: _Optional[_Union[SendAck, _Mapping]] = ...) -> None: ...
+
+class Filter(_message.Message):
+    __slots__ = ("type", "expression")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    type: FilterType
+    expression: str
+    def __init__(self, type: _Optional[_Union[FilterType, str]] = ..., expression: _Optional[str] = ...) -> None: ...
+
+class PullRequest(_message.Message):
+    __slots__ = ("topic", "queue_id", "offset", "group", "filter", "max_bytes", "max_messages", "wait_ms", "lease_epoch", "client_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    offset: int
+    group: str
+    filter: Filter
+    max_bytes: int
+    max_messages: int
+    wait_ms: int
+    lease_epoch: int
+    client_id: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., group: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_bytes: _Optional[int] = ..., max_messages: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
+
+class PullResult(_message.Message):
+    __slots__ = ("code", "message", "next_offset", "min_offset", "max_offset", "records", "record_count")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    code: _common_pb2.Code
+    message: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: bytes
+    record_count: int
+    def __init__(self, code: _Optional[_Union[_common_pb2.Code, str]] = ..., message: _Optional[str] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., record_count: _Optional[int] = ...) -> None: ...
+
+class PullCommand(_message.Message):
+    __slots__ = ("subscribe", "credit", "unsubscribe")
+    SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_FIELD_NUMBER: _ClassVar[int]
+    UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
+    subscribe: SubscribeQueue
+    credit: GrantCredit
+    unsubscribe: UnsubscribeQueue
+    def __init__(self, subscribe: _Optional[_Union[SubscribeQueue, _Mapping]] = ..., credit: _Optional[_Union[GrantCredit, _Mapping]] = ..., unsubscribe: _Optional[_Union[UnsubscribeQueue, _Mapping]] = ...) -> None: ...
+
+class SubscribeQueue(_message.Message):
+    __slots__ = ("handle", "request", "credit_bytes")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CREDIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    request: PullRequest
+    credit_bytes: int
+    def __init__(self, handle: _Optional[int] = ..., request: _Optional[_Union[PullRequest, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
+
+class GrantCredit(_message.Message):
+    __slots__ = ("handle", "bytes")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    bytes: int
+    def __init__(self, handle: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class UnsubscribeQueue(_message.Message):
+    __slots__ = ("handle",)
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    def __init__(self, handle: _Optional[int] = ...) -> None: ...
+
+class PullFrame(_message.Message):
+    __slots__ = ("handle", "result")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    result: PullResult
+    def __init__(self, handle: _Optional[int] = ..., result: _Optional[_Union[PullResult, _Mapping]] = ...) -> None: ...
+
+class QueueOffset(_message.Message):
+    __slots__ = ("topic", "queue_id", "offset", "lease_epoch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    offset: int
+    lease_epoch: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., lease_epoch: _Optional[int] = ...) -> None: ...
+
+class CommitOffsetsRequest(_message.Message):
+    __slots__ = ("group", "client_id", "offsets")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    client_id: str
+    offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+
+class CommitOffsetsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]
+    def __init__(self, results: _Optional[_Iterable[_Union[_common_pb2.Status, _Mapping]]] = ...) -> None: ...
+
+class TopicQueue(_message.Message):
+    __slots__ = ("topic", "queue_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+
+class QueryOffsetsRequest(_message.Message):
+    __slots__ = ("group", "queues")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    def __init__(self, group: _Optional[str] = ..., queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
+
+class QueryOffsetsResponse(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedCompositeFieldContainer[CommittedOffset]
+    def __init__(self, offsets: _Optional[_Iterable[_Union[CommittedOffset, _Mapping]]] = ...) -> None: ...
+
+class CommittedOffset(_message.Message):
+    __slots__ = ("topic", "queue_id", "code", "offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    code: _common_pb2.Code
+    offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., code: _Optional[_Union[_common_pb2.Code, str]] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class QueryBoundsRequest(_message.Message):
+    __slots__ = ("queues",)
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ...) -> None: ...
+
+class QueryBoundsResponse(_message.Message):
+    __slots__ = ("bounds",)
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
+    bounds: _containers.RepeatedCompositeFieldContainer[QueueBounds]
+    def __init__(self, bounds: _Optional[_Iterable[_Union[QueueBounds, _Mapping]]] = ...) -> None: ...
+
+class QueueBounds(_message.Message):
+    __slots__ = ("status", "topic", "queue_id", "min_offset", "max_offset", "last_store_timestamp_ms")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LAST_STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    last_store_timestamp_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class SearchByTimestampRequest(_message.Message):
+    __slots__ = ("queues", "timestamp_ms", "boundary")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedCompositeFieldContainer[TopicQueue]
+    timestamp_ms: int
+    boundary: Boundary
+    def __init__(self, queues: _Optional[_Iterable[_Union[TopicQueue, _Mapping]]] = ..., timestamp_ms: _Optional[int] = ..., boundary: _Optional[_Union[Boundary, str]] = ...) -> None: ...
+
+class SearchByTimestampResponse(_message.Message):
+    __slots__ = ("offsets",)
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, offsets: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ResetOffsetsRequest(_message.Message):
+    __slots__ = ("group", "offsets")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+
+class ResetOffsetsResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]
+    def __init__(self, results: _Optional[_Iterable[_Union[_common_pb2.Status, _Mapping]]] = ...) -> None: ...
+
+class MemberEvent(_message.Message):
+    __slots__ = ("join", "heartbeat", "acquire", "release", "leave")
+    JOIN_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    ACQUIRE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    join: Join
+    heartbeat: Heartbeat
+    acquire: AcquireLease
+    release: ReleaseLease
+    leave: Leave
+    def __init__(self, join: _Optional[_Union[Join, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., acquire: _Optional[_Union[AcquireLease, _Mapping]] = ..., release: _Optional[_Union[ReleaseLease, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+
+class Subscription(_message.Message):
+    __slots__ = ("topic", "filter")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    filter: Filter
+    def __init__(self, topic: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ...) -> None: ...
+
+class Join(_message.Message):
+    __slots__ = ("group", "client_id", "instance", "subscriptions", "session_timeout_ms", "broadcasting", "held")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    BROADCASTING_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    client_id: str
+    instance: str
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    session_timeout_ms: int
+    broadcasting: bool
+    held: _containers.RepeatedCompositeFieldContainer[HeldLease]
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., instance: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., session_timeout_ms: _Optional[int] = ..., broadcasting: _Optional[bool] = ..., held: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ...) -> None: ...
+
+class HeldLease(_message.Message):
+    __slots__ = ("topic", "queue_id", "epoch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    epoch: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("sequence", "subscriptions", "subscriptions_changed")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_CHANGED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    subscriptions_changed: bool
+    def __init__(self, sequence: _Optional[int] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., subscriptions_changed: _Optional[bool] = ...) -> None: ...
+
+class AcquireLease(_message.Message):
+    __slots__ = ("topic", "queue_id")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
+
+class ReleaseLease(_message.Message):
+    __slots__ = ("topic", "queue_id", "epoch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    epoch: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Leave(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GroupEvent(_message.Message):
+    __slots__ = ("joined", "members", "granted", "revoked", "heartbeat", "failed")
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    joined: Joined
+    members: MembersChanged
+    granted: LeaseGranted
+    revoked: LeaseRevoked
+    heartbeat: HeartbeatAck
+    failed: _common_pb2.Status
+    def __init__(self, joined: _Optional[_Union[Joined, _Mapping]] = ..., members: _Optional[_Union[MembersChanged, _Mapping]] = ..., granted: _Optional[_Union[LeaseGranted, _Mapping]] = ..., revoked: _Optional[_Union[LeaseRevoked, _Mapping]] = ..., heartbeat: _Optional[_Union[HeartbeatAck, _Mapping]] = ..., failed: _Optional[_Union[_common_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class Joined(_message.Message):
+    __slots__ = ("session_timeout_ms", "confirmed")
+    SESSION_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_FIELD_NUMBER: _ClassVar[int]
+    session_timeout_ms: int
+    confirmed: _containers.RepeatedCompositeFieldContainer[HeldLease]
+    def __init__(self, session_timeout_ms: _Optional[int] = ..., confirmed: _Optional[_Iterable[_Union[HeldLease, _Mapping]]] = ...) -> None: ...
+
+class MembersChanged(_message.Message):
+    __slots__ = ("members", "generation")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[GroupMember]
+    generation: int
+    def __init__(self, members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class GroupMember(_message.Message):
+    __slots__ = ("client_id", "subscriptions", "broadcasting", "last_heartbeat_age_ms")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    BROADCASTING_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    client_id: str
+    subscriptions: _containers.RepeatedCompositeFieldContainer[Subscription]
+    broadcasting: bool
+    last_heartbeat_age_ms: int
+    def __init__(self, client_id: _Optional[str] = ..., subscriptions: _Optional[_Iterable[_Union[Subscription, _Mapping]]] = ..., broadcasting: _Optional[bool] = ..., last_heartbeat_age_ms: _Optional[int] = ...) -> None: ...
+
+class LeaseGranted(_message.Message):
+    __slots__ = ("topic", "queue_id", "epoch", "committed_offset", "never_committed")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    NEVER_COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    epoch: int
+    committed_offset: int
+    never_committed: bool
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., never_committed: _Optional[bool] = ...) -> None: ...
+
+class LeaseRevoked(_message.Message):
+    __slots__ = ("topic", "queue_id", "epoch", "reason")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    epoch: int
+    reason: str
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class HeartbeatAck(_message.Message):
+    __slots__ = ("sequence", "generation")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    generation: int
+    def __init__(self, sequence: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ListGroupsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListGroupsResponse(_message.Message):
+    __slots__ = ("groups",)
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, groups: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class DescribeGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    def __init__(self, group: _Optional[str] = ...) -> None: ...
+
+class GroupDescription(_message.Message):
+    __slots__ = ("group", "members", "queues")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    members: _containers.RepeatedCompositeFieldContainer[GroupMember]
+    queues: _containers.RepeatedCompositeFieldContainer[GroupQueue]
+    def __init__(self, group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ...) -> None: ...
+
+class GroupQueue(_message.Message):
+    __slots__ = ("topic", "queue_id", "lease_holder", "lease_epoch", "committed_offset", "min_offset", "max_offset")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_HOLDER_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    lease_holder: str
+    lease_epoch: int
+    committed_offset: int
+    min_offset: int
+    max_offset: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_holder: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+
+class GetStatsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BrokerStats(_message.Message):
+    __slots__ = ("identity", "role", "epoch", "version", "uptime_ms", "log_min_offset", "log_appended_end", "log_flushed_end", "log_confirmed_end", "log_dispatched_end", "flush_mode", "writable", "not_writable_reason", "messages_in", "bytes_in", "messages_out", "bytes_out", "batches_in", "refused", "fsyncs", "topics", "queues", "groups", "members", "send_streams", "pull_streams", "cpu_seconds", "resident_bytes", "inflight_bytes", "loop_delay_p99_ms")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    LOG_MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LOG_APPENDED_END_FIELD_NUMBER: _ClassVar[int]
+    LOG_FLUSHED_END_FIELD_NUMBER: _ClassVar[int]
+    LOG_CONFIRMED_END_FIELD_NUMBER: _ClassVar[int]
+    LOG_DISPATCHED_END_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_MODE_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    NOT_WRITABLE_REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_IN_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FSYNCS_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    SEND_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    PULL_STREAMS_FIELD_NUMBER: _ClassVar[int]
+    CPU_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INFLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOOP_DELAY_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    identity: _common_pb2.BrokerIdentity
+    role: _common_pb2.BrokerRole
+    epoch: int
+    version: str
+    uptime_ms: int
+    log_min_offset: int
+    log_appended_end: int
+    log_flushed_end: int
+    log_confirmed_end: int
+    log_dispatched_end: int
+    flush_mode: str
+    writable: bool
+    not_writable_reason: str
+    messages_in: int
+    bytes_in: int
+    messages_out: int
+    bytes_out: int
+    batches_in: int
+    refused: int
+    fsyncs: int
+    topics: int
+    queues: int
+    groups: int
+    members: int
+    send_streams: int
+    pull_streams: int
+    cpu_seconds: float
+    resident_bytes: int
+    inflight_bytes: int
+    loop_delay_p99_ms: float
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., log_min_offset: _Optional[int] = ..., log_appended_end: _Optional[int] = ..., log_flushed_end: _Optional[int] = ..., log_confirmed_end: _Optional[int] = ..., log_dispatched_end: _Optional[int] = ..., flush_mode: _Optional[str] = ..., writable: _Optional[bool] = ..., not_writable_reason: _Optional[str] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., batches_in: _Optional[int] = ..., refused: _Optional[int] = ..., fsyncs: _Optional[int] = ..., topics: _Optional[int] = ..., queues: _Optional[int] = ..., groups: _Optional[int] = ..., members: _Optional[int] = ..., send_streams: _Optional[int] = ..., pull_streams: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., loop_delay_p99_ms: _Optional[float] = ...) -> None: ...

@@ -1,0 +1,204 @@
+from aerobee.v1 import common_pb2 as _common_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class BrokerHeartbeat(_message.Message):
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "store_host_ipv6", "writable", "leaving")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LOG_BEGIN_FIELD_NUMBER: _ClassVar[int]
+    LOG_END_FIELD_NUMBER: _ClassVar[int]
+    METADATA_REVISION_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_IPV6_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
+    identity: _common_pb2.BrokerIdentity
+    address: str
+    lease_duration_ms: int
+    role: _common_pb2.BrokerRole
+    epoch: int
+    log_begin: int
+    log_end: int
+    metadata_revision: int
+    store_host_ipv6: bool
+    writable: bool
+    leaving: bool
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., leaving: _Optional[bool] = ...) -> None: ...
+
+class BrokerDirective(_message.Message):
+    __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "topics", "metadata_revision", "topics_complete")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_REVISION_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    role: _common_pb2.BrokerRole
+    epoch: int
+    lease_duration_ms: int
+    stale: bool
+    topics: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicConfig]
+    metadata_revision: int
+    topics_complete: bool
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., lease_duration_ms: _Optional[int] = ..., stale: _Optional[bool] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., metadata_revision: _Optional[int] = ..., topics_complete: _Optional[bool] = ...) -> None: ...
+
+class BrokerEndpoint(_message.Message):
+    __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STORE_HOST_IPV6_FIELD_NUMBER: _ClassVar[int]
+    WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    identity: _common_pb2.BrokerIdentity
+    address: str
+    role: _common_pb2.BrokerRole
+    epoch: int
+    store_host_ipv6: bool
+    writable: bool
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ...) -> None: ...
+
+class TopicRoute(_message.Message):
+    __slots__ = ("status", "topic", "brokers")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    topic: _common_pb2.TopicConfig
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., topic: _Optional[_Union[_common_pb2.TopicConfig, _Mapping]] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ...) -> None: ...
+
+class QueryRouteRequest(_message.Message):
+    __slots__ = ("cluster", "topics", "create_missing")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    CREATE_MISSING_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    create_missing: bool
+    def __init__(self, cluster: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ..., create_missing: _Optional[bool] = ...) -> None: ...
+
+class QueryRouteResponse(_message.Message):
+    __slots__ = ("version", "stale", "routes")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    stale: bool
+    routes: _containers.RepeatedCompositeFieldContainer[TopicRoute]
+    def __init__(self, version: _Optional[int] = ..., stale: _Optional[bool] = ..., routes: _Optional[_Iterable[_Union[TopicRoute, _Mapping]]] = ...) -> None: ...
+
+class WatchRoutesRequest(_message.Message):
+    __slots__ = ("cluster", "topics")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, cluster: _Optional[str] = ..., topics: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CreateTopicRequest(_message.Message):
+    __slots__ = ("cluster", "name", "queues", "perm", "order", "attributes")
+    class AttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PERM_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    name: str
+    queues: int
+    perm: int
+    order: bool
+    attributes: _containers.ScalarMap[str, str]
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class UpdateTopicRequest(_message.Message):
+    __slots__ = ("cluster", "name", "queues", "perm", "order", "attributes")
+    class AttributesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    PERM_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    name: str
+    queues: int
+    perm: int
+    order: bool
+    attributes: _containers.ScalarMap[str, str]
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ..., queues: _Optional[int] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class DeleteTopicRequest(_message.Message):
+    __slots__ = ("cluster", "name")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    name: str
+    def __init__(self, cluster: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DeleteTopicResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListTopicsRequest(_message.Message):
+    __slots__ = ("cluster",)
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+
+class ListTopicsResponse(_message.Message):
+    __slots__ = ("version", "stale", "topics")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    stale: bool
+    topics: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicConfig]
+    def __init__(self, version: _Optional[int] = ..., stale: _Optional[bool] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ...) -> None: ...
+
+class DescribeClusterRequest(_message.Message):
+    __slots__ = ("cluster",)
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    def __init__(self, cluster: _Optional[str] = ...) -> None: ...
+
+class ClusterDescription(_message.Message):
+    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STALE_FIELD_NUMBER: _ClassVar[int]
+    BROKERS_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARTBEATS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    version: int
+    stale: bool
+    brokers: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
+    heartbeat_age_ms: _containers.RepeatedScalarFieldContainer[int]
+    last_heartbeats: _containers.RepeatedCompositeFieldContainer[BrokerHeartbeat]
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ...) -> None: ...
