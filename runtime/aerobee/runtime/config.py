@@ -1,0 +1,309 @@
+"""A service's configuration: a frozen dataclass, filled from file, environment and flags.
+
+Owns: the merge and the conversion of values; what values are allowed is for the dataclass itself
+to say, in `__post_init__` (see `require`). Later sources win: defaults, TOML file, environment,
+flags. A key that no field answers to is an error that names the nearest known one, because a
+misspelt option that is silently ignored costs somebody a night.
+
+A key is a field's path joined by dots (`flush.mode`). In the file, sections are tables; in the
+environment the key is upper case, joined by `_`, behind the service's prefix
+(`AEROBEE_BROKER_FLUSH_MODE`). Types: int, float, bool, str, StrEnum, Path, tuple[T, ...], T | None,
+and nested dataclasses. Environment and flag values are text; tuples are comma-separated there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from aerobee.runtime.errors import InvalidArgument
+
+DEFAULT_ORIGIN = "default"
+FLAG_ORIGIN = "flag"
+
+T = TypeVar("T")
+
+# Kubernetes sets these for every Service, whatever the pod wants: AEROBEE_BROKER_SERVICE_HOST,
+# AEROBEE_BROKER_PORT_10911_TCP_ADDR. They are not spelling mistakes.
+_KUBERNETES_LINK = re.compile(r"(.*_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP).*)?)")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One settable value of a configuration class."""
+
+    name: str
+    """Dotted path, for example `flush.mode`."""
+    annotation: Any
+    """The field's type, resolved."""
+    default: object
+    """Its default, or dataclasses.MISSING when it must be given."""
+
+    def environment_name(self, prefix: str) -> str:
+        return f"{prefix}_{self.name.replace('.', '_')}".upper()
+
+    def flag_name(self) -> str:
+        return "--" + self.name.replace(".", "-").replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """A configuration and where each of its values came from."""
+
+    config: T
+    origins: Mapping[str, str]
+    """Key -> `default`, the file's path, the environment variable's name, or the flag's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    value: object
+    origin: str
+    is_text: bool
+
+
+def require(condition: bool, message: str, value: object) -> None:
+    """For `__post_init__`: raises InvalidArgument that says what is wrong with `value`."""
+    if not condition:
+        raise InvalidArgument(f"{message} (it is {value!r})")
+
+
+def keys_of(kind: type[Any]) -> tuple[Key, ...]:
+    """All settable values of a configuration class, depth first, in field order."""
+    return tuple(_walk(kind, ""))
+
+
+def load_config(
+    kind: type[T],
+    *,
+    environment_prefix: str,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> Loaded[T]:
+    """Build `kind` from its defaults, `file`, `environment` and `overrides`, later ones winning.
+
+    Args:
+        environment_prefix: for example `AEROBEE_BROKER`, without the last underscore.
+        environment: usually os.environ; None reads nothing.
+        overrides: dotted key -> text or a value of the field's type; None values are skipped, so
+            that a command line can hand over all of its options.
+
+    Raises:
+        InvalidArgument: a file that cannot be read or parsed, an unknown key, a value of the wrong
+            type, a missing value, or one that the dataclass refuses.
+    """
+    keys = {key.name: key for key in keys_of(kind)}
+    given: dict[str, _Given] = {}
+    if file is not None:
+        given.update(_from_file(keys, file))
+    if environment is not None:
+        given.update(_from_environment(keys, environment_prefix, environment))
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            key = _known(keys, name, "the command line")
+            given[name] = _Given(value, key.flag_name(), isinstance(value, str))
+    _check_complete(keys, given, environment_prefix)
+    config = _build(kind, "", keys, given)
+    origins = {name: given[name].origin if name in given else DEFAULT_ORIGIN for name in keys}
+    return Loaded(config, origins)
+
+
+def _walk(kind: type[Any], prefix: str, base: object | None = None) -> Iterator[Key]:
+    """The keys below `prefix`; `base` is a section's default, whose values are then defaults."""
+    annotations = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        name = prefix + field.name
+        annotation = annotations[field.name]
+        default = _default_of(field) if base is None else getattr(base, field.name)
+        if dataclasses.is_dataclass(annotation):
+            section = typing.cast("type[Any]", annotation)
+            section_base = None if default is dataclasses.MISSING else default
+            yield from _walk(section, name + ".", section_base)
+        else:
+            yield Key(name, annotation, default)
+
+
+def _default_of(field: dataclasses.Field[Any]) -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _from_file(keys: Mapping[str, Key], file: Path) -> Iterator[tuple[str, _Given]]:
+    try:
+        document = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read the configuration file {file}: {error.strerror}"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{file} is not valid TOML: {error}") from error
+    for name, value in _flatten(document, "", keys):
+        _known(keys, name, str(file))
+        yield name, _Given(value, str(file), is_text=False)
+
+
+def _flatten(
+    table: Mapping[str, Any], prefix: str, keys: Mapping[str, Key]
+) -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        path = prefix + name
+        if isinstance(value, dict) and path not in keys:
+            if not any(known.startswith(path + ".") for known in keys):
+                yield path, value
+            yield from _flatten(value, path + ".", keys)
+        else:
+            yield path, value
+
+
+def _from_environment(
+    keys: Mapping[str, Key], prefix: str, environment: Mapping[str, str]
+) -> Iterator[tuple[str, _Given]]:
+    by_variable = {key.environment_name(prefix): key for key in keys.values()}
+    assert len(by_variable) == len(keys), "two keys share one environment variable"
+    for variable, text in environment.items():
+        if not variable.startswith(prefix.upper() + "_"):
+            continue
+        key = by_variable.get(variable)
+        if key is not None:
+            yield key.name, _Given(text, variable, is_text=True)
+        elif _KUBERNETES_LINK.fullmatch(variable[len(prefix) + 1 :]) is None:
+            raise InvalidArgument(
+                f"unknown environment variable {variable}{_nearest(variable, by_variable)}"
+            )
+
+
+def _known(keys: Mapping[str, Key], name: str, where: str) -> Key:
+    key = keys.get(name)
+    if key is None:
+        raise InvalidArgument(f"unknown key {name!r} in {where}{_nearest(name, keys)}")
+    return key
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if not matches:
+        # A right name in the wrong section is not close as a whole.
+        last = name.rpartition(".")[2]
+        matches = [key for key in known if key.rpartition(".")[2] == last]
+    return f"; did you mean {matches[0]!r}?" if matches else f"; known are: {', '.join(known)}"
+
+
+def _check_complete(keys: Mapping[str, Key], given: Mapping[str, _Given], prefix: str) -> None:
+    for key in keys.values():
+        if key.default is dataclasses.MISSING and key.name not in given:
+            raise InvalidArgument(
+                f"{key.name} is not set: give it as {key.flag_name()}, as "
+                f"{key.environment_name(prefix)} or in the configuration file"
+            )
+
+
+def _build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[str, _Given]) -> T:
+    """One dataclass from the keys' defaults and what is given; sections first."""
+    annotations = typing.get_type_hints(kind)
+    arguments: dict[str, object] = {}
+    for field in dataclasses.fields(typing.cast(Any, kind)):
+        name = prefix + field.name
+        annotation = annotations[field.name]
+        if dataclasses.is_dataclass(annotation):
+            section = typing.cast("type[Any]", annotation)
+            arguments[field.name] = _build(section, name + ".", keys, given)
+        else:
+            key = keys[name]
+            arguments[field.name] = _convert(key, given[name]) if name in given else key.default
+    try:
+        return kind(**arguments)
+    except (ValueError, InvalidArgument) as error:
+        raise InvalidArgument(f"{error}{_blame(str(error), given)}") from error
+
+
+def _blame(message: str, given: Mapping[str, _Given]) -> str:
+    """Where the values that a refusal mentions were set."""
+    origins = [
+        f"{name} is set by {value.origin}"
+        for name, value in given.items()
+        if re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", message)
+    ]
+    return f"; {', '.join(origins)}" if origins else ""
+
+
+def _convert(key: Key, given: _Given) -> object:
+    try:
+        return _convert_to(key.annotation, given.value, given.is_text)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{key.name} cannot be {given.value!r} (set by {given.origin}): {error}"
+        ) from None
+
+
+def _convert_to(annotation: Any, value: object, is_text: bool) -> object:
+    """`value` as `annotation`; raises ValueError with what was expected."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        inner = [part for part in typing.get_args(annotation) if part is not types.NoneType]
+        return None if value is None else _convert_to(inner[0], value, is_text)
+    if origin is tuple:
+        return _convert_tuple(typing.get_args(annotation), value, is_text)
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return _convert_enum(annotation, value)
+    if annotation is Path and isinstance(value, str | Path):
+        return Path(value).expanduser()
+    if is_text and isinstance(value, str):
+        return _parse_text(annotation, value)
+    if annotation is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is annotation:
+        return value
+    raise ValueError(f"expected {_type_name(annotation)}, not {type(value).__name__}")
+
+
+def _convert_tuple(parts: Sequence[Any], value: object, is_text: bool) -> tuple[object, ...]:
+    if len(parts) != 2 or parts[1] is not Ellipsis:
+        raise TypeError("configuration tuples are written tuple[T, ...]")
+    if isinstance(value, str) and is_text:
+        value = [item.strip() for item in value.split(",") if item.strip()]
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of {_type_name(parts[0])}")
+    return tuple(_convert_to(parts[0], item, is_text) for item in value)
+
+
+def _convert_enum(annotation: type[StrEnum], value: object) -> StrEnum:
+    if isinstance(value, str):
+        for member in annotation:
+            if value.casefold() in (member.value.casefold(), member.name.casefold()):
+                return member
+    raise ValueError(f"expected one of {', '.join(member.value for member in annotation)}")
+
+
+def _parse_text(annotation: Any, text: str) -> object:
+    if annotation is str:
+        return text
+    if annotation is bool:
+        if text.casefold() in _TRUE:
+            return True
+        if text.casefold() in _FALSE:
+            return False
+        raise ValueError("expected true or false")
+    if annotation in (int, float):
+        try:
+            return annotation(text)
+        except ValueError:
+            raise ValueError(f"expected {_type_name(annotation)}") from None
+    raise TypeError(f"{annotation!r} is not a type that configurations can have")
+
+
+def _type_name(annotation: Any) -> str:
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))

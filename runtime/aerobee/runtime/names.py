@@ -1,0 +1,72 @@
+"""Which names topics, groups and clients may have: Apache RocketMQ's rules."""
+
+from __future__ import annotations
+
+import re
+
+from aerobee.runtime.errors import IllegalName
+
+TOPIC_LENGTH_MAX = 127
+RETRY_TOPIC_LENGTH_MAX = 255
+GROUP_LENGTH_MAX = 120
+CLIENT_ID_LENGTH_MAX = 255
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+
+SYSTEM_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def check_topic_name(name: str) -> None:
+    """Raises IllegalName unless `name` can be a topic (and therefore a folder's name)."""
+    limit = TOPIC_LENGTH_MAX
+    if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        limit = RETRY_TOPIC_LENGTH_MAX
+    _check("topic", name, limit)
+
+
+def check_group_name(name: str) -> None:
+    """Raises IllegalName unless `name` can be a consumer or producer group."""
+    _check("group", name, GROUP_LENGTH_MAX)
+
+
+def check_client_id(client_id: str) -> None:
+    """Raises IllegalName for an empty, overlong or unprintable client id."""
+    if not client_id or len(client_id) > CLIENT_ID_LENGTH_MAX or not client_id.isprintable():
+        raise IllegalName(
+            f"client id {client_id[:40]!r} must be 1 to {CLIENT_ID_LENGTH_MAX} printable characters"
+        )
+
+
+def is_system_topic(name: str) -> bool:
+    """Topics that clients neither create nor delete."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
+
+
+def _check(kind: str, name: str, length_max: int) -> None:
+    if not name:
+        raise IllegalName(f"the {kind} name is empty; give it 1 to {length_max} characters")
+    if len(name) > length_max:
+        raise IllegalName(
+            f"{kind} name {name[:40]!r}... has {len(name)} characters; "
+            f"at most {length_max} are allowed"
+        )
+    if _LEGAL.fullmatch(name) is None:
+        raise IllegalName(
+            f"{kind} name {name[:40]!r} is illegal: use letters, digits, '_', '-', '%' and '|' only"
+        )

@@ -1,0 +1,194 @@
+"""gRPC plumbing that every service shares: server, health, reflection, and the error border.
+
+The border is the only place where domain errors become gRPC statuses. A servicer method wrapped in
+`unary` or `stream` raises MqError; the caller sees the status of the table below, the message, and
+the numeric aerobee.v1.Code in the trailing metadata `aerobee-code`. Anything else is a bug: it is
+logged with its traceback and answered as INTERNAL without details.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from aerobee.runtime import errors
+
+CODE_METADATA_KEY = "aerobee-code"
+FRAME_BYTES_MAX = 32 * 1024 * 1024
+"""Largest gRPC message either side accepts: a maximal batch plus its envelope, with room."""
+
+STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
+    errors.MqError: grpc.StatusCode.INTERNAL,
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.IllegalName: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TopicNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.QueueNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.GroupNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.MessageIllegal: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.PropertiesTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.CorruptBody: grpc.StatusCode.DATA_LOSS,
+    errors.TopicExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.FilterIllegal: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotWritableTopic: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NotReadableTopic: grpc.StatusCode.PERMISSION_DENIED,
+    errors.NoBrokerAvailable: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.MessageNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.NotMaster: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.StaleEpoch: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.LeaseHeld: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.LeaseExpired: grpc.StatusCode.ABORTED,
+    errors.DuplicateClient: grpc.StatusCode.ALREADY_EXISTS,
+    errors.DuplicateBroker: grpc.StatusCode.ALREADY_EXISTS,
+    errors.UnknownMember: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ShuttingDown: grpc.StatusCode.UNAVAILABLE,
+    errors.NotWritable: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.Busy: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StoreFailed: grpc.StatusCode.UNAVAILABLE,
+    errors.RegistryUnavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.Unreachable: grpc.StatusCode.UNAVAILABLE,
+}
+
+CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
+SERVER_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Two processes must not share one port by accident: the second start fails instead.
+    ("grpc.so_reuseport", 0),
+)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+log = logging.getLogger(__name__)
+
+
+def build_channel(address: str) -> grpc.aio.Channel:
+    """A client channel to host:port that reconnects by itself within 2 s."""
+    return grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+
+
+class RpcServer:
+    """A grpc.aio server with health and reflection, listening on one address."""
+
+    def __init__(self, service_names: Sequence[str]) -> None:
+        """`service_names`: full protobuf names, listed by reflection and health."""
+        self.server = grpc.aio.server(options=list(SERVER_OPTIONS))
+        self._health = health.aio.HealthServicer()
+        self._service_names = tuple(service_names)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
+        reflection.enable_server_reflection(
+            [*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME], self.server
+        )
+        self.port = 0
+
+    async def start(self, listen: str, *, serving: bool = True) -> int:
+        """Bind and serve; returns the port (of use when `listen` ends in :0).
+
+        `serving` is what health answers from the first moment.
+
+        Raises:
+            InvalidArgument: the address is in use or not of this machine.
+        """
+        try:
+            self.port = self.server.add_insecure_port(listen)
+        except RuntimeError as error:
+            raise errors.InvalidArgument(
+                f"cannot listen on {listen}: the port is in use or the address is not of this "
+                "machine; stop the other process or choose another port"
+            ) from error
+        await self.set_serving(serving)
+        await self.server.start()
+        return self.port
+
+    async def set_serving(self, serving: bool) -> None:
+        """What gRPC health answers, for the server as a whole and for each service."""
+        status = (
+            health_pb2.HealthCheckResponse.SERVING
+            if serving
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        for name in ("", *self._service_names):
+            await self._health.set(name, status)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
+        await self._health.enter_graceful_shutdown()
+        await self.server.stop(grace_s)
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: errors.MqError) -> NoReturn:
+    """End a call with the status, message and code of a typed error."""
+    await context.abort(
+        STATUS.get(type(error), grpc.StatusCode.INTERNAL),
+        str(error),
+        trailing_metadata=((CODE_METADATA_KEY, str(type(error).code)),),
+    )
+
+
+def unary(
+    method: Callable[P, Awaitable[R]],
+) -> Callable[P, Awaitable[R]]:
+    """The error border of a servicer method (self, request, context) that returns one answer."""
+
+    @functools.wraps(method)
+    async def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return await method(*args, **kwargs)
+        except errors.MqError as error:
+            await abort(_context_of(args), error)
+
+    return bordered
+
+
+def stream(
+    method: Callable[P, AsyncIterator[R]],
+) -> Callable[P, AsyncIterator[R]]:
+    """The error border of a servicer method that is an async generator."""
+
+    @functools.wraps(method)
+    async def bordered(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        try:
+            async for answer in method(*args, **kwargs):
+                yield answer
+        except errors.MqError as error:
+            await abort(_context_of(args), error)
+
+    return bordered
+
+
+def _context_of(args: Sequence[Any]) -> grpc.aio.ServicerContext[Any, Any]:
+    context: grpc.aio.ServicerContext[Any, Any] = args[-1]
+    return context
+
+
+def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
+    """The typed error behind a failed call: the mirror of `abort`."""
+    metadata = error.trailing_metadata()
+    if metadata is not None:
+        for key, value in metadata:
+            if key == CODE_METADATA_KEY and str(value).isdigit():
+                return errors.error_from_code(int(str(value)), error.details() or "")
+    status = error.code()
+    if status == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.DeadlineExceeded(f"{address} did not answer in time")
+    if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        return errors.Unreachable(f"cannot reach {address}: {error.details()}")
+    return errors.MqError(f"{address} failed with {status.name}: {error.details()}")
