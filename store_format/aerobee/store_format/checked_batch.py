@@ -1,0 +1,228 @@
+"""A verified batch, and the stamp that makes it part of the log.
+
+Owns: the bytes. `stamp` writes queue id, queue offset, physical offset, store timestamp and store
+host into every record, as arrays for many records and one by one for few.
+Always: prepared and rollback records get queue offset 0, use up no offset and give no entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+
+from aerobee.store_format.consume_queue_entry import pack_entries, pack_entry
+from aerobee.store_format.property_crc import write_property_crc
+from aerobee.store_format.record_arrays import Int64Array, byte_field
+from aerobee.store_format.record_layout import (
+    HOST_V6_EXTRA,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_HOST_AT,
+    STORE_TIMESTAMP_AT,
+    SYSFLAG_BORN_HOST_V6,
+    SYSFLAG_TRANSACTION_MASK,
+    SYSFLAG_TRANSACTION_PREPARED,
+    HostAddress,
+)
+from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
+
+# Set in prepared and rollback, clear in none and commit.
+UNQUEUED_BIT: Final = SYSFLAG_TRANSACTION_PREPARED
+
+_QUEUE_ID: Final = struct.Struct(">i")
+_OFFSETS: Final = struct.Struct(">qq")
+_STORED: Final = {False: struct.Struct(">q8s"), True: struct.Struct(">q20s")}
+
+
+class CheckedBatch:
+    """Records end to end in `buffer`, verified by `check_batch`.
+
+    `buffer` must not be resized. `starts` and `sizes` are relative to it; `tags_codes` are final
+    once stamped (those of the schedule topic depend on the store timestamp). `property_crcs` are
+    the indexes of the records that end in a CRC of the whole record.
+    """
+
+    __slots__ = (
+        "_properties_starts",
+        "_property_crcs",
+        "_sizes",
+        "_starts",
+        "_sys_flags",
+        "_tags",
+        "_tags_codes",
+        "buffer",
+        "count",
+        "queued_count",
+        "store_host_ipv6",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        *,
+        buffer: bytearray,
+        topic: str,
+        store_host_ipv6: bool,
+        starts: list[int] | Int64Array,
+        sizes: list[int] | Int64Array,
+        sys_flags: list[int] | Int64Array,
+        properties_starts: list[int],
+        property_crcs: list[int],
+        tags: TagsCodes,
+        tags_codes: list[int] | Int64Array,
+    ) -> None:
+        self.buffer = buffer
+        self.topic = topic
+        self.store_host_ipv6 = store_host_ipv6
+        self.count = len(starts)
+        self._starts = starts
+        self._sizes = sizes
+        self._sys_flags = sys_flags
+        self._properties_starts = properties_starts
+        self._property_crcs = property_crcs
+        self._tags = tags
+        self._tags_codes = tags_codes
+        if isinstance(sys_flags, list):
+            unqueued = sum(1 for sys_flag in sys_flags if sys_flag & UNQUEUED_BIT)
+        else:
+            unqueued = int(np.count_nonzero(sys_flags & UNQUEUED_BIT))
+        # How many queue offsets the batch takes.
+        self.queued_count = self.count - unqueued
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return len(self.buffer)
+
+    @property
+    def starts(self) -> Int64Array:
+        """Position of each record in the buffer."""
+        return np.asarray(self._starts, np.int64)
+
+    @property
+    def sizes(self) -> Int64Array:
+        """Bytes of each record."""
+        return np.asarray(self._sizes, np.int64)
+
+    @property
+    def sys_flags(self) -> Int64Array:
+        return np.asarray(self._sys_flags, np.int64)
+
+    @property
+    def transaction_types(self) -> Int64Array:
+        """One of the SYSFLAG_TRANSACTION_* values for each record."""
+        return self.sys_flags & SYSFLAG_TRANSACTION_MASK
+
+    @property
+    def tags_codes(self) -> Int64Array:
+        return np.asarray(self._tags_codes, np.int64)
+
+    def stamp(
+        self,
+        *,
+        queue_id: int,
+        base_queue_offset: int,
+        base_physical_offset: int,
+        store_timestamp_ms: int,
+        store_host: HostAddress,
+    ) -> None:
+        """Write what only the broker knows. May be repeated; the last stamp counts.
+
+        `store_host` must be of the family that the batch was checked for.
+        """
+        assert store_host.is_ipv6 == self.store_host_ipv6, "the store host does not fit its slot"
+        if isinstance(self._starts, list):
+            self._stamp_one_by_one(
+                queue_id, base_queue_offset, base_physical_offset, store_timestamp_ms, store_host
+            )
+        else:
+            self._stamp_as_arrays(
+                queue_id, base_queue_offset, base_physical_offset, store_timestamp_ms, store_host
+            )
+        if self.topic == SCHEDULE_TOPIC:
+            self._tags_codes = [
+                self._tags.scheduled_code_in(self.buffer, start, end, store_timestamp_ms)
+                for start, end in self._properties_spans()
+            ]
+        for index in self._property_crcs:
+            start = int(self._starts[index])
+            write_property_crc(self.buffer, start, start + int(self._sizes[index]))
+
+    def dispatch_entries(self, base_physical_offset: int) -> bytes:
+        """The consume queue entries, end to end, of the records that have a queue offset."""
+        if isinstance(self._starts, list):
+            return b"".join(
+                [
+                    pack_entry(base_physical_offset + start, size, tags_code)
+                    for start, size, sys_flag, tags_code in zip(
+                        self._starts, self._sizes, self._sys_flags, self._tags_codes, strict=True
+                    )
+                    if not sys_flag & UNQUEUED_BIT
+                ]
+            )
+        columns = self.starts + base_physical_offset, self.sizes, self.tags_codes
+        if self.queued_count < self.count:
+            queued = (self.sys_flags & UNQUEUED_BIT) == 0
+            columns = columns[0][queued], columns[1][queued], columns[2][queued]
+        return pack_entries(*columns)
+
+    def _stamp_one_by_one(
+        self,
+        queue_id: int,
+        queue_offset: int,
+        base_physical_offset: int,
+        store_timestamp_ms: int,
+        store_host: HostAddress,
+    ) -> None:
+        buffer = self.buffer
+        host = store_host.pack()
+        stored = _STORED[store_host.is_ipv6]
+        for start, sys_flag in zip(self._starts, self._sys_flags, strict=True):
+            _QUEUE_ID.pack_into(buffer, start + QUEUE_ID_AT, queue_id)
+            is_queued = not sys_flag & UNQUEUED_BIT
+            _OFFSETS.pack_into(
+                buffer,
+                start + QUEUE_OFFSET_AT,
+                queue_offset if is_queued else 0,
+                base_physical_offset + start,
+            )
+            queue_offset += is_queued
+            extra = HOST_V6_EXTRA if sys_flag & SYSFLAG_BORN_HOST_V6 else 0
+            stored.pack_into(buffer, start + STORE_TIMESTAMP_AT + extra, store_timestamp_ms, host)
+
+    def _stamp_as_arrays(
+        self,
+        queue_id: int,
+        base_queue_offset: int,
+        base_physical_offset: int,
+        store_timestamp_ms: int,
+        store_host: HostAddress,
+    ) -> None:
+        starts = self.starts
+        sys_flags = self.sys_flags
+        int32s = byte_field(self.buffer, ">i4")
+        int64s = byte_field(self.buffer, ">i8")
+        int32s[starts + QUEUE_ID_AT] = queue_id
+        if self.queued_count == self.count:
+            queue_offsets = np.arange(base_queue_offset, base_queue_offset + self.count)
+        else:
+            queued = (sys_flags & UNQUEUED_BIT) == 0
+            queue_offsets = np.where(queued, base_queue_offset + np.cumsum(queued) - queued, 0)
+        int64s[starts + QUEUE_OFFSET_AT] = queue_offsets
+        int64s[starts + PHYSICAL_OFFSET_AT] = starts + base_physical_offset
+        stored_at = starts
+        if (sys_flags & SYSFLAG_BORN_HOST_V6).any():
+            stored_at = starts + np.where(sys_flags & SYSFLAG_BORN_HOST_V6, HOST_V6_EXTRA, 0)
+        int64s[stored_at + STORE_TIMESTAMP_AT] = store_timestamp_ms
+        host = store_host.pack()
+        host_at = stored_at + STORE_HOST_AT
+        for at in range(0, len(host) - 4, 8):
+            int64s[host_at + at] = int.from_bytes(host[at : at + 8], "big", signed=True)
+        int32s[host_at + (len(host) - 4)] = store_host.port
+
+    def _properties_spans(self) -> list[tuple[int, int]]:
+        ends = (self.starts + self.sizes).tolist()
+        return list(zip(self._properties_starts, ends, strict=True))

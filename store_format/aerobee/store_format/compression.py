@@ -1,0 +1,116 @@
+"""Bodies compressed and decompressed as the system flag says; records keep what was sent.
+
+Formats: zlib stream, LZ4 frame, one Zstandard frame. LZ4 and Zstandard are loaded when first used,
+so that those who only read fields need not have them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from isal import isal_zlib
+
+from aerobee.store_format.record_layout import (
+    SYSFLAG_COMPRESSED,
+    SYSFLAG_COMPRESSION_LZ4,
+    SYSFLAG_COMPRESSION_MASK,
+    SYSFLAG_COMPRESSION_UNSPECIFIED,
+    SYSFLAG_COMPRESSION_ZLIB,
+    SYSFLAG_COMPRESSION_ZSTD,
+)
+
+# What a compressed body may become; protects readers from a few bytes that claim gigabytes.
+PLAIN_BYTES_MAX: Final = 64 << 20
+
+_TOO_LARGE: Final = "the body exceeds {} bytes when decompressed"
+
+
+class CompressionKind(IntEnum):
+    """The system flag bits of each format."""
+
+    LZ4 = SYSFLAG_COMPRESSION_LZ4
+    ZSTD = SYSFLAG_COMPRESSION_ZSTD
+    ZLIB = SYSFLAG_COMPRESSION_ZLIB
+
+    @property
+    def sys_flag(self) -> int:
+        """What to set in a record whose body is compressed this way."""
+        return SYSFLAG_COMPRESSED | self.value
+
+
+class BodyCorrupt(ValueError):
+    """A body that is not what its compression flags say, or too large when decompressed."""
+
+
+def compress(body: bytes, kind: CompressionKind) -> bytes:
+    """`body` compressed; set `kind.sys_flag` in its record."""
+    if kind is CompressionKind.LZ4:
+        import lz4.frame
+
+        compressed: bytes = lz4.frame.compress(body)
+        return compressed
+    if kind is CompressionKind.ZSTD:
+        import zstandard
+
+        return zstandard.ZstdCompressor().compress(body)
+    return isal_zlib.compress(body, 3)
+
+
+def decompress(body: bytes, sys_flag: int, *, plain_bytes_max: int = PLAIN_BYTES_MAX) -> bytes:
+    """The body as the sender had it; `body` itself if `sys_flag` says it is not compressed.
+
+    Raises BodyCorrupt for damaged bytes, an unknown format, and results above `plain_bytes_max`.
+    """
+    if not sys_flag & SYSFLAG_COMPRESSED:
+        return body
+    format_bits = sys_flag & SYSFLAG_COMPRESSION_MASK
+    if format_bits in (SYSFLAG_COMPRESSION_UNSPECIFIED, SYSFLAG_COMPRESSION_ZLIB):
+        return _decompress_zlib(body, plain_bytes_max)
+    if format_bits == SYSFLAG_COMPRESSION_LZ4:
+        return _decompress_lz4(body, plain_bytes_max)
+    if format_bits == SYSFLAG_COMPRESSION_ZSTD:
+        return _decompress_zstd(body, plain_bytes_max)
+    raise BodyCorrupt(f"system flag {sys_flag:#x} names no known compression")
+
+
+def _decompress_zlib(body: bytes, plain_bytes_max: int) -> bytes:
+    decompressor = isal_zlib.decompressobj()
+    try:
+        plain = decompressor.decompress(body, plain_bytes_max + 1)
+    except isal_zlib.error as error:  # type: ignore[misc]  # its stub calls the class an instance
+        raise BodyCorrupt(f"the body is no zlib stream: {error}") from None
+    return _checked(plain, decompressor.eof, "zlib", plain_bytes_max)
+
+
+def _decompress_lz4(body: bytes, plain_bytes_max: int) -> bytes:
+    import lz4.frame
+
+    decompressor = lz4.frame.LZ4FrameDecompressor()
+    try:
+        plain: bytes = decompressor.decompress(body, plain_bytes_max + 1)
+    except RuntimeError as error:
+        raise BodyCorrupt(f"the body is no LZ4 frame: {error}") from None
+    return _checked(plain, decompressor.eof, "LZ4", plain_bytes_max)
+
+
+def _decompress_zstd(body: bytes, plain_bytes_max: int) -> bytes:
+    import zstandard
+
+    try:
+        # -1: the frame does not say. What it says is believed only as far as the limit.
+        if zstandard.frame_content_size(body) > plain_bytes_max:
+            raise BodyCorrupt(_TOO_LARGE.format(plain_bytes_max))
+        return zstandard.ZstdDecompressor().decompress(body, max_output_size=plain_bytes_max)
+    except zstandard.ZstdError as error:
+        raise BodyCorrupt(
+            f"the body is no Zstandard frame of at most {plain_bytes_max} bytes: {error}"
+        ) from None
+
+
+def _checked(plain: bytes, is_complete: bool, name: str, plain_bytes_max: int) -> bytes:
+    if len(plain) > plain_bytes_max:
+        raise BodyCorrupt(_TOO_LARGE.format(plain_bytes_max))
+    if not is_complete:
+        raise BodyCorrupt(f"the {name} body ends too early")
+    return plain

@@ -1,0 +1,76 @@
+"""The 20-byte consume queue entry: where a message of a queue lies in the log.
+
+   0                 8        12           20
+   | physical offset | size   | tags code  |      i64, i32, i64, big-endian
+
+Entry n of a queue lies at byte 20 * n of the queue. Many entries are packed and unpacked as arrays.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+ENTRY_SIZE: Final = 20
+ENTRY_DTYPE: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+# Fills a queue's first file below its first real entry.
+PRE_BLANK_ENTRY: Final = struct.pack(">qiq", 0, 0x7FFF_FFFF, 0)
+
+Int64Array = npt.NDArray[np.int64]
+
+_ENTRY: Final = struct.Struct(">qiq")
+
+
+class EntriesCorrupt(ValueError):
+    """Bytes that are not whole consume queue entries."""
+
+
+def pack_entry(physical_offset: int, size: int, tags_code: int) -> bytes:
+    """One entry."""
+    return _ENTRY.pack(physical_offset, size, tags_code)
+
+
+def unpack_entry(buffer: bytes | bytearray | memoryview, position: int = 0) -> tuple[int, int, int]:
+    """(physical offset, size, tags code) of the entry at `position`."""
+    try:
+        physical_offset, size, tags_code = _ENTRY.unpack_from(buffer, position)
+    except struct.error:
+        raise EntriesCorrupt(
+            f"no whole consume queue entry at byte {position} of {len(buffer)}"
+        ) from None
+    return physical_offset, size, tags_code
+
+
+def pack_entries(
+    physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike
+) -> bytes:
+    """Entries end to end from three columns of equal length."""
+    offsets = np.asarray(physical_offsets, np.int64)
+    entries = np.empty(offsets.shape[0], ENTRY_DTYPE)
+    entries["physical_offset"] = offsets
+    entries["size"] = sizes
+    entries["tags_code"] = tags_codes
+    return entries.tobytes()
+
+
+def unpack_entries(
+    data: bytes | bytearray | memoryview,
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """The columns physical offsets, sizes and tags codes of entries end to end.
+
+    Raises EntriesCorrupt unless `data` is a whole number of entries.
+    """
+    if len(data) % ENTRY_SIZE:
+        raise EntriesCorrupt(
+            f"{len(data)} bytes are not a whole number of {ENTRY_SIZE}-byte entries"
+        )
+    entries = np.frombuffer(data, ENTRY_DTYPE)
+    return (
+        entries["physical_offset"].astype(np.int64),
+        entries["size"].astype(np.int64),
+        entries["tags_code"].astype(np.int64),
+    )

@@ -1,0 +1,291 @@
+"""Records end to end in a buffer, up to the first byte that is none: recovery and rebuilding.
+
+Only hopping from size to size is a loop; lengths, checksums and fields are checked and read as
+arrays. The result is what a record-by-record reader finds, and says where and why it stopped.
+Always: everything before `valid_end` is whole records, and bodies have their CRC if asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+from isal.isal_zlib import crc32
+
+from aerobee.store_format.properties import find_property
+from aerobee.store_format.record_arrays import (
+    Int64Array,
+    RecordArrays,
+    byte_field,
+    hosts_extra,
+    parse_records,
+    read_field,
+)
+from aerobee.store_format.record_layout import (
+    BLANK_SIZE_MIN,
+    BODY_CRC_AT,
+    CRC_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    RECORD_SIZE_MIN,
+    STORE_TIMESTAMP_AT,
+    is_topic_storable,
+)
+from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
+
+_SIZE_AND_MAGIC: Final = struct.Struct(">ii")
+
+
+class ScanEnd(StrEnum):
+    """Why a scan stopped."""
+
+    BUFFER_END = "buffer end"  # every byte belongs to a record
+    BLANK = "blank"  # the filler at a segment's end
+    ZERO = "zero"  # never written: size and magic are 0
+    BAD_MAGIC = "bad magic"
+    BAD_LENGTHS = "bad lengths"  # lengths inside the record contradict its size
+    BAD_TOPIC = "bad topic"  # a name that can be no topic's: torn inside the topic
+    BAD_CRC = "bad crc"  # the body is not the one that was written
+    TRUNCATED = "truncated"  # needs bytes behind the buffer's end
+
+
+@dataclass(frozen=True, slots=True)
+class ScanResult:
+    """Columns over the whole records, in log order; positions are relative to the buffer.
+
+    `topic_codes` index `topic_table`. `index_keys` holds the keys of each record as the key index
+    wants them (unique key, then keys), and is empty unless asked for.
+    """
+
+    positions: Int64Array
+    sizes: Int64Array
+    sys_flags: Int64Array
+    queue_ids: Int64Array
+    queue_offsets: Int64Array
+    physical_offsets: Int64Array
+    store_timestamps: Int64Array
+    tags_codes: Int64Array
+    topic_codes: Int64Array
+    topic_table: tuple[str, ...]
+    index_keys: tuple[tuple[str, ...], ...]
+    # Where the first byte that is no whole record lies, and why.
+    valid_end: int
+    end: ScanEnd
+    # The size field found at `valid_end`, 0 if there is none: of a blank, the bytes it covers.
+    end_size: int
+
+    @property
+    def count(self) -> int:
+        return len(self.positions)
+
+    @property
+    def topics(self) -> list[str]:
+        """The topic of each record."""
+        table = self.topic_table
+        return [table[code] for code in self.topic_codes.tolist()]
+
+
+def scan_records(
+    buffer: bytes | bytearray | memoryview,
+    *,
+    check_crc: bool,
+    tags: TagsCodes,
+    with_keys: bool = False,
+) -> ScanResult:
+    """All whole records from the buffer's first byte on. Never raises for what the bytes say."""
+    starts, ends, valid_end, end = _hop(buffer)
+    arrays = parse_records(buffer, starts, ends)
+    if not arrays.legal.all():
+        arrays = _first(arrays, int(np.argmin(arrays.legal)))
+        end = ScanEnd.BAD_LENGTHS
+    topic_codes, topics = _topics(buffer, arrays)
+    unfit = [code for code, topic in enumerate(topics) if not is_topic_storable(topic)]
+    if unfit:
+        # Codes are numbered by first appearance, so the first unfit one appears first.
+        arrays = _first(arrays, int(np.argmax(topic_codes == unfit[0])))
+        end = ScanEnd.BAD_TOPIC
+    if check_crc:
+        sound = _count_sound(buffer, arrays)
+        if sound < len(arrays.starts):
+            arrays = _first(arrays, sound)
+            end = ScanEnd.BAD_CRC
+    count = len(arrays.starts)
+    if count < len(starts):
+        valid_end = int(starts[count])
+        topic_codes = topic_codes[:count]
+        topics = topics[: int(topic_codes.max(initial=-1)) + 1]
+    end_size = 0
+    if len(buffer) - valid_end >= BLANK_SIZE_MIN:
+        end_size = _SIZE_AND_MAGIC.unpack_from(buffer, valid_end)[0]
+    return _read_columns(
+        buffer,
+        arrays,
+        topic_codes=topic_codes,
+        topic_table=tuple(topic.decode("utf-8", "replace") for topic in topics),
+        tags=tags,
+        with_keys=with_keys,
+        valid_end=valid_end,
+        end=end,
+        end_size=end_size,
+    )
+
+
+def _hop(
+    buffer: bytes | bytearray | memoryview,
+) -> tuple[Int64Array, Int64Array, int, ScanEnd]:
+    """Starts and ends by the size fields alone; where that ends and why."""
+    unpack = _SIZE_AND_MAGIC.unpack_from
+    starts: list[int] = []
+    add = starts.append
+    position = 0
+    length = len(buffer)
+    last = length - RECORD_SIZE_MIN
+    while position <= last:
+        size, magic = unpack(buffer, position)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN:
+            break
+        next_position = position + size
+        if next_position > length:
+            break
+        add(position)
+        position = next_position
+    column = np.array([*starts, position], np.int64)
+    return column[:-1], column[1:], position, _why_hopping_ended(buffer, position)
+
+
+def _why_hopping_ended(buffer: bytes | bytearray | memoryview, position: int) -> ScanEnd:
+    left = len(buffer) - position
+    if left == 0:
+        return ScanEnd.BUFFER_END
+    if left < BLANK_SIZE_MIN:
+        return ScanEnd.TRUNCATED
+    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    if magic == MAGIC_BLANK:
+        return ScanEnd.BLANK
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return ScanEnd.ZERO if size == magic == 0 else ScanEnd.BAD_MAGIC
+    if size < RECORD_SIZE_MIN:
+        return ScanEnd.BAD_LENGTHS
+    return ScanEnd.TRUNCATED
+
+
+def _count_sound(buffer: bytes | bytearray | memoryview, arrays: RecordArrays) -> int:
+    """How many records, before the first other, have the body their CRC says.
+
+    Empty bodies need none.
+    """
+    stored_crcs = read_field(byte_field(buffer, ">i4"), arrays.starts + BODY_CRC_AT)
+    view = memoryview(buffer)
+    spans = zip(arrays.body_starts.tolist(), arrays.body_ends.tolist(), strict=True)
+    crcs = np.array([crc32(view[start:end]) for start, end in spans], np.int64) & CRC_MASK
+    unsound = (crcs != stored_crcs) & (arrays.body_ends > arrays.body_starts)
+    return int(np.argmax(unsound)) if unsound.any() else len(crcs)
+
+
+def _first(arrays: RecordArrays, count: int) -> RecordArrays:
+    return RecordArrays(
+        starts=arrays.starts[:count],
+        ends=arrays.ends[:count],
+        sys_flags=arrays.sys_flags[:count],
+        body_starts=arrays.body_starts[:count],
+        body_ends=arrays.body_ends[:count],
+        topic_starts=arrays.topic_starts[:count],
+        topic_ends=arrays.topic_ends[:count],
+        properties_starts=arrays.properties_starts[:count],
+        legal=arrays.legal[:count],
+    )
+
+
+def _read_columns(
+    buffer: bytes | bytearray | memoryview,
+    arrays: RecordArrays,
+    *,
+    topic_codes: Int64Array,
+    topic_table: tuple[str, ...],
+    tags: TagsCodes,
+    with_keys: bool,
+    valid_end: int,
+    end: ScanEnd,
+    end_size: int,
+) -> ScanResult:
+    starts = arrays.starts
+    int32s = byte_field(buffer, ">i4")
+    int64s = byte_field(buffer, ">i8")
+    extra = hosts_extra(arrays.sys_flags)
+    stored_at = starts if extra is None else starts + extra[0]
+    store_timestamps = read_field(int64s, stored_at + STORE_TIMESTAMP_AT)
+    # Searching needs bytes; properties are all that is searched.
+    data, properties_starts, properties_ends = _searchable(buffer, arrays)
+    tags_codes = np.array(tags.codes_in(data, properties_starts, properties_ends), np.int64)
+    if SCHEDULE_TOPIC in topic_table:
+        scheduled = topic_codes == topic_table.index(SCHEDULE_TOPIC)
+        for index in np.flatnonzero(scheduled).tolist():
+            tags_codes[index] = tags.scheduled_code_in(
+                data,
+                properties_starts[index],
+                properties_ends[index],
+                int(store_timestamps[index]),
+            )
+    index_keys: tuple[tuple[str, ...], ...] = ()
+    if with_keys:
+        spans = zip(properties_starts, properties_ends, strict=True)
+        index_keys = tuple(_index_keys(data, start, stop) for start, stop in spans)
+    return ScanResult(
+        positions=starts,
+        sizes=arrays.ends - starts,
+        sys_flags=arrays.sys_flags,
+        queue_ids=read_field(int32s, starts + QUEUE_ID_AT),
+        queue_offsets=read_field(int64s, starts + QUEUE_OFFSET_AT),
+        physical_offsets=read_field(int64s, starts + PHYSICAL_OFFSET_AT),
+        store_timestamps=store_timestamps,
+        tags_codes=tags_codes,
+        topic_codes=topic_codes,
+        topic_table=topic_table,
+        index_keys=index_keys,
+        valid_end=valid_end,
+        end=end,
+        end_size=end_size,
+    )
+
+
+def _topics(
+    buffer: bytes | bytearray | memoryview, arrays: RecordArrays
+) -> tuple[Int64Array, list[bytes]]:
+    """The topic of each record as an index into the topics, numbered by first appearance."""
+    codes: dict[bytes, int] = {}
+    spans = zip(arrays.topic_starts.tolist(), arrays.topic_ends.tolist(), strict=True)
+    # bytes() of bytes is the same object; of other buffers' slices it is what a dict can hold.
+    column = [codes.setdefault(bytes(buffer[start:end]), len(codes)) for start, end in spans]
+    return np.array(column, np.int64), list(codes)
+
+
+def _searchable(
+    buffer: bytes | bytearray | memoryview, arrays: RecordArrays
+) -> tuple[bytes, list[int], list[int]]:
+    """All properties in bytes that can be searched, and where each record's lie in them."""
+    if isinstance(buffer, bytes):
+        return buffer, arrays.properties_starts.tolist(), arrays.ends.tolist()
+    view = memoryview(buffer)
+    spans = zip(arrays.properties_starts.tolist(), arrays.ends.tolist(), strict=True)
+    data = b"".join([view[start:end] for start, end in spans])
+    ends = np.cumsum(arrays.ends - arrays.properties_starts)
+    starts = ends - (arrays.ends - arrays.properties_starts)
+    return data, starts.tolist(), ends.tolist()
+
+
+def _index_keys(data: bytes, start: int, end: int) -> tuple[str, ...]:
+    keys = []
+    unique_key = find_property(data, start, end, b"UNIQ_KEY")
+    if unique_key is not None:
+        keys.append(unique_key.decode("utf-8", "replace"))
+    several = find_property(data, start, end, b"KEYS")
+    if several is not None:
+        keys.extend(key for key in several.decode("utf-8", "replace").split(" ") if key)
+    return tuple(keys)

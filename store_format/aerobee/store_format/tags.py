@@ -1,0 +1,111 @@
+"""Tags codes: what a consume queue entry keeps of a message's tag, so that brokers filter by it.
+
+Usually the Java hash of the tag, sign-extended to 64 bits, and 0 without a tag. Entries of the
+schedule topic hold the time of delivery instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from aerobee.store_format.java_hash import java_string_hash
+from aerobee.store_format.properties import find_property
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+_TAG_BYTES_KEPT_MAX: Final = 256
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """The delays in ms of levels 1, 2, ...: `messageDelayLevel` of Apache's broker.
+
+    Raises ValueError unless `text` is numbers with a unit s, m, h or d, separated by spaces.
+    """
+    delays = []
+    for word in text.split():
+        match = re.fullmatch(r"(\d{1,9})([smhd])", word)
+        if match is None:
+            raise ValueError(
+                f"delay level {word!r} is not a number with a unit s, m, h or d, such as 30s"
+            )
+        delays.append(int(match[1]) * _UNIT_MS[match[2]])
+    return tuple(delays)
+
+
+class TagsCodes:
+    """Computes tags codes and remembers the hashes of tags seen.
+
+    The memory is bounded by entries and by tag size: tags are few in practice, and a client that
+    makes each one unique only loses the speed-up.
+    """
+
+    __slots__ = ("_codes", "_delays_ms", "_entries_max")
+
+    def __init__(self, *, delays_ms: Sequence[int] | None = None, entries_max: int = 4096) -> None:
+        self._delays_ms = (
+            parse_delay_levels(DELAY_LEVELS) if delays_ms is None else tuple(delays_ms)
+        )
+        self._entries_max = entries_max
+        self._codes: dict[bytes, int] = {}
+
+    def code_of(self, tag: bytes) -> int:
+        """The code of a tag given as UTF-8 bytes; 0 for an empty one."""
+        code = self._codes.get(tag)
+        if code is None:
+            code = java_string_hash(tag.decode("utf-8", "replace"))
+            if len(self._codes) >= self._entries_max:
+                self._codes.clear()
+            # Never the empty tag: `codes_in` takes what is known here for a tag that is set.
+            if 0 < len(tag) <= _TAG_BYTES_KEPT_MAX:
+                self._codes[tag] = code
+        return code
+
+    def code_in(self, buffer: bytes | bytearray, start: int, end: int) -> int:
+        """The code of the message whose properties lie at [start, end)."""
+        tag = find_property(buffer, start, end, b"TAGS")
+        return 0 if tag is None else self.code_of(tag)
+
+    def codes_in(self, buffer: bytes, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+        """`code_in` for many messages."""
+        known = self._codes
+        code_in = self.code_in
+        rfind = buffer.rfind
+        find = buffer.find
+        codes = []
+        for start, end in zip(starts, ends, strict=True):
+            position = rfind(b"TAGS\x01", start, end)
+            if position < 0:
+                codes.append(0)
+                continue
+            # The usual case inline: the last match is the property, and its hash is known.
+            if position == start or buffer[position - 1] == 2:
+                value_end = find(b"\x02", position, end)
+                code = known.get(buffer[position + 5 : value_end if value_end >= 0 else end])
+                if code is not None:
+                    codes.append(code)
+                    continue
+            codes.append(code_in(buffer, start, end))
+        return codes
+
+    def scheduled_code_in(
+        self, buffer: bytes | bytearray, start: int, end: int, store_timestamp_ms: int
+    ) -> int:
+        """The code of a message of the schedule topic: its time of delivery in Unix ms.
+
+        Without a delay level it is an ordinary code.
+        """
+        level = _delay_level(find_property(buffer, start, end, b"DELAY"))
+        if level <= 0:
+            return self.code_in(buffer, start, end)
+        level = min(level, len(self._delays_ms))
+        return store_timestamp_ms + (self._delays_ms[level - 1] if level else 1_000)
+
+
+def _delay_level(value: bytes | None) -> int:
+    if value is None or re.fullmatch(rb"[+-]?[0-9]{1,9}", value) is None:
+        return 0
+    return int(value)
