@@ -1,0 +1,105 @@
+"""The nameserver's composition root: the only file that knows every part.
+
+It serves from the first moment: while etcd was never reached, calls are refused with
+RegistryUnavailable and gRPC health says NOT_SERVING; once it was, known routes are always served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from aerobee.nameserver.config import NameserverConfig
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.registry import Registry
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.service import NameserverService
+from aerobee.nameserver.sessions import BrokerSessions
+from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.topics import Topics
+from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.log import log_event
+from aerobee.runtime.retry import Backoff
+from aerobee.runtime.rpc import RpcServer
+from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
+from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+SERVICE_NAME = nameserver_pb2.DESCRIPTOR.services_by_name["NameserverService"].full_name
+
+
+def run_nameserver(config: NameserverConfig) -> ExitCode:
+    """A whole nameserver process, until a signal ends it."""
+
+    async def service(lifecycle: Lifecycle) -> None:
+        await serve_nameserver(config, lifecycle, clock=SystemClock(), chance=system_random())
+
+    return run_service("nameserver", service)
+
+
+async def serve_nameserver(
+    config: NameserverConfig,
+    lifecycle: Lifecycle,
+    *,
+    clock: Clock,
+    chance: random.Random,
+    on_listening: Callable[[int], None] | None = None,
+) -> None:
+    """Serve until `lifecycle.stop`; `on_listening` is told the port.
+
+    Raises:
+        InvalidArgument: the address cannot be listened on.
+    """
+    keys = Keys(config.cluster)
+    backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
+    async with Etcd(config.etcd, chance=chance) as etcd:
+        cache = RouteCache(etcd, keys, backoff=backoff, chance=chance)
+        registry = Registry(etcd, keys, config.broker_lease)
+        service = NameserverService(
+            cluster=config.cluster,
+            cache=cache,
+            topics=Topics(etcd, keys, cache, config.topics),
+            sessions=BrokerSessions(registry, cache, cluster=config.cluster, clock=clock),
+            auto_create=config.topics.auto_create,
+            spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
+        )
+        server = RpcServer([SERVICE_NAME])
+        add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
+        add_service(service, server.server)  # type: ignore[no-untyped-call]
+        port = await server.start(config.listen, serving=False)
+        log_event(log, "nameserver listens", address=config.listen, port=port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                running = [
+                    tasks.create_task(cache.run(), name="route-cache"),
+                    tasks.create_task(_serve_when_known(cache, server), name="health"),
+                ]
+                if on_listening is not None:
+                    on_listening(port)
+                lifecycle.ready()
+                await lifecycle.stop.wait()
+                await server.set_serving(False)
+                service.stop_streams()
+                await server.stop(config.stop_grace_ms / 1_000)
+                for task in running:
+                    task.cancel()
+        finally:
+            await server.stop(0)
+        log_event(log, "nameserver stopped")
+
+
+async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:
+    """Health turns to SERVING once there are routes, and stays so: stale routes are routes."""
+    known = asyncio.Event()
+
+    def look() -> None:
+        if cache.version > 0:
+            known.set()
+
+    with cache.changed.subscribed(look):
+        look()
+        await known.wait()
+    await server.set_serving(True)

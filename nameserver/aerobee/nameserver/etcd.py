@@ -1,0 +1,305 @@
+"""etcd with an async face: reads, transactions, leases, watches.
+
+Owns: the package etcd3, which blocks and therefore lives here and on its own threads only, and the
+connection, which moves on to the next endpoint when one fails.
+
+What always holds: every call is bounded in time; reads are retried, writes are not, because only
+the caller can tell whether a repeated write is harmless. An etcd that is away shows as
+RegistryUnavailable and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+import tenacity
+
+from aerobee.nameserver.config import EtcdConfig
+from aerobee.nameserver.etcd3_loader import load_etcd3
+from aerobee.nameserver.etcd_watch import EtcdWatch, WatchEnded, prefix_end
+from aerobee.nameserver.key_values import (
+    Delete,
+    KeyValue,
+    Lease,
+    LeaseNotFound,
+    Put,
+    Snapshot,
+    TransactionResult,
+    WatchBatch,
+)
+from aerobee.runtime.errors import RegistryUnavailable
+from aerobee.runtime.retry import Backoff, BackoffWait
+
+_SNAPSHOT_PAGE_KEYS = 1_000
+_ANSWER_BYTES_MAX = 64 * 1024 * 1024
+_READ_BACKOFF = Backoff(base_ms=50, max_ms=500)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """An etcd3 client and the endpoint it talks to."""
+
+    endpoint: str
+    etcdrpc: Any
+    client: Any
+
+
+class Etcd:
+    """One connection to an etcd cluster; an async context manager."""
+
+    def __init__(self, config: EtcdConfig, *, chance: random.Random) -> None:
+        self._config = config
+        self._chance = chance
+        self._threads = ThreadPoolExecutor(config.calls_in_flight_max, "etcd-call")
+        self._turns = asyncio.Semaphore(config.calls_in_flight_max)
+        self._connecting = asyncio.Lock()
+        self._connection: _Connection | None = None
+        self._position = 0
+
+    def __repr__(self) -> str:
+        return f"<Etcd at {self.endpoint}>"
+
+    @property
+    def endpoint(self) -> str:
+        """The member in use, or tried next."""
+        return self._config.endpoints[self._position]
+
+    async def __aenter__(self) -> Etcd:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._in_thread(connection.client.close)
+        self._threads.shutdown(wait=False)
+
+    async def get(self, key: str) -> KeyValue | None:
+        """One key, as the quorum has it."""
+
+        def read(connection: _Connection) -> KeyValue | None:
+            request = connection.etcdrpc.RangeRequest(key=key.encode())
+            found = connection.client.kvstub.Range(request, self._timeout_s).kvs
+            return _key_value(found[0]) if found else None
+
+        return await self._read(read)
+
+    async def snapshot(self, prefix: str) -> Snapshot:
+        """All keys that start with `prefix`, as of one revision."""
+
+        def read(connection: _Connection) -> Snapshot:
+            start, end, revision = prefix.encode(), prefix_end(prefix.encode()), 0
+            entries: list[KeyValue] = []
+            while True:
+                request = connection.etcdrpc.RangeRequest(
+                    key=start, range_end=end, revision=revision, limit=_SNAPSHOT_PAGE_KEYS
+                )
+                page = connection.client.kvstub.Range(request, self._timeout_s)
+                revision = revision or page.header.revision
+                entries.extend(_key_value(found) for found in page.kvs)
+                if not page.more:
+                    return Snapshot(revision, tuple(entries))
+                start = page.kvs[-1].key + b"\0"
+
+        return await self._read(read)
+
+    async def transaction(
+        self, expected: Mapping[str, int], changes: Sequence[Put | Delete]
+    ) -> TransactionResult:
+        """Make all `changes` if each expected key stands at its revision (0: does not exist).
+
+        Raises:
+            LeaseNotFound: a Put names a lease that has ended; nothing was changed.
+            RegistryUnavailable: also when it is unknown whether the changes were made.
+        """
+
+        def write(connection: _Connection) -> TransactionResult:
+            rpc = connection.etcdrpc
+            request = rpc.TxnRequest(
+                compare=[_compare(rpc, key, revision) for key, revision in expected.items()],
+                success=[_request(rpc, change) for change in changes],
+            )
+            answer = connection.client.kvstub.Txn(request, self._timeout_s)
+            return TransactionResult(answer.succeeded, answer.header.revision)
+
+        return await self._once(write)
+
+    async def grant_lease(self, duration_ms: int) -> Lease:
+        """A new lease; etcd counts in whole seconds and may make it longer."""
+
+        def grant(connection: _Connection) -> Lease:
+            request = connection.etcdrpc.LeaseGrantRequest(TTL=-(-duration_ms // 1_000))
+            answer = connection.client.leasestub.LeaseGrant(request, self._timeout_s)
+            return Lease(answer.ID, answer.TTL * 1_000)
+
+        return await self._once(grant)
+
+    async def keep_alive(self, lease_id: int) -> Lease:
+        """Start the lease's time anew.
+
+        Raises:
+            LeaseNotFound: it has ended.
+        """
+
+        def refresh(connection: _Connection) -> Lease:
+            request = connection.etcdrpc.LeaseKeepAliveRequest(ID=lease_id)
+            answers = connection.client.leasestub.LeaseKeepAlive(iter([request]), self._timeout_s)
+            for answer in answers:
+                if answer.TTL <= 0:
+                    raise LeaseNotFound(f"lease {lease_id:x} has ended")
+                return Lease(answer.ID, answer.TTL * 1_000)
+            raise RegistryUnavailable(f"etcd at {connection.endpoint} did not answer for a lease")
+
+        return await self._once(refresh)
+
+    async def revoke_lease(self, lease_id: int) -> None:
+        """End the lease and all keys under it; fine if it has ended already."""
+
+        def revoke(connection: _Connection) -> None:
+            request = connection.etcdrpc.LeaseRevokeRequest(ID=lease_id)
+            connection.client.leasestub.LeaseRevoke(request, self._timeout_s)
+
+        try:
+            await self._once(revoke)
+        except LeaseNotFound:
+            return
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: str, *, from_revision: int
+    ) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        """All changes below `prefix` from `from_revision` on; the first batch is empty.
+
+        Raises (from the iterator):
+            Compacted: etcd no longer has that revision.
+            RegistryUnavailable: the connection was lost.
+        """
+        connection = await self._connect()
+        watch = EtcdWatch(connection.etcdrpc, connection.client.channel, prefix, from_revision)
+        watch.start()
+        try:
+            yield self._batches(watch, connection)
+        finally:
+            await self._in_thread(watch.close)
+
+    async def _batches(
+        self, watch: EtcdWatch, connection: _Connection
+    ) -> AsyncIterator[WatchBatch]:
+        try:
+            async for batch in watch.batches():
+                yield batch
+        except (grpc.RpcError, ValueError, WatchEnded) as error:
+            await self._give_up(connection)
+            raise _translate(error, connection.endpoint) from error
+
+    @property
+    def _timeout_s(self) -> float:
+        return self._config.call_timeout_ms / 1_000
+
+    async def _read(self, call: Callable[[_Connection], T]) -> T:
+        """A call that may be repeated."""
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type(RegistryUnavailable),
+            stop=tenacity.stop_after_attempt(self._config.read_attempts_max),
+            wait=BackoffWait(_READ_BACKOFF, self._chance),
+            reraise=True,
+        )
+        return await retrying(self._once, call)
+
+    async def _once(self, call: Callable[[_Connection], T]) -> T:
+        """Run `call` on a thread, in its turn, with its errors translated."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise RegistryUnavailable(
+                f"etcd at {self.endpoint} is slow: {self._config.calls_in_flight_max} calls wait "
+                "for it already"
+            ) from None
+        try:
+            connection = await self._connect()
+            try:
+                return await self._in_thread(call, connection)
+            except (grpc.RpcError, ValueError) as error:
+                failure = _translate(error, connection.endpoint)
+                if isinstance(failure, RegistryUnavailable):
+                    await self._give_up(connection)
+                raise failure from error
+        finally:
+            self._turns.release()
+
+    async def _connect(self) -> _Connection:
+        async with self._connecting:
+            if self._connection is None:
+                self._connection = await self._in_thread(_open, self.endpoint, self._timeout_s)
+            return self._connection
+
+    async def _give_up(self, connection: _Connection) -> None:
+        """Use the next endpoint from now on. A single one reconnects by itself."""
+        if connection is self._connection and len(self._config.endpoints) > 1:
+            self._connection = None
+            self._position = (self._position + 1) % len(self._config.endpoints)
+            # Calls that are still under way on it fail at once and are translated like others.
+            await self._in_thread(connection.client.close)
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+
+def _open(endpoint: str, timeout_s: float) -> _Connection:
+    etcd3 = load_etcd3()
+    host, _, port = endpoint.rpartition(":")
+    options = (
+        ("grpc.max_receive_message_length", _ANSWER_BYTES_MAX),
+        ("grpc.keepalive_time_ms", 10_000),
+        ("grpc.keepalive_timeout_ms", 3_000),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+    )
+    client = etcd3.client(host=host, port=int(port), timeout=timeout_s, grpc_options=options)
+    return _Connection(endpoint, etcd3.etcdrpc, client)
+
+
+def _translate(error: Exception, endpoint: str) -> Exception:
+    """What an error of the call means for us."""
+    if not isinstance(error, grpc.Call):
+        return RegistryUnavailable(f"the connection to etcd at {endpoint} was lost: {error}")
+    status, details = error.code(), error.details() or ""
+    if status is grpc.StatusCode.NOT_FOUND and "lease" in details:
+        return LeaseNotFound(details)
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return RegistryUnavailable(f"etcd at {endpoint} did not answer in time")
+    if status is grpc.StatusCode.UNAVAILABLE:
+        return RegistryUnavailable(f"etcd at {endpoint} cannot be reached: {details}")
+    return RegistryUnavailable(f"etcd at {endpoint} refused with {status.name}: {details}")
+
+
+def _key_value(found: Any) -> KeyValue:
+    return KeyValue(
+        found.key.decode("utf-8", "replace"), found.value, found.mod_revision, found.lease
+    )
+
+
+def _compare(rpc: Any, key: str, revision: int) -> Any:
+    """The key's last change was `revision`; a key that does not exist has 0."""
+    return rpc.Compare(
+        key=key.encode(),
+        target=rpc.Compare.MOD,
+        result=rpc.Compare.EQUAL,
+        mod_revision=revision,
+    )
+
+
+def _request(rpc: Any, change: Put | Delete) -> Any:
+    if isinstance(change, Delete):
+        return rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=change.key.encode()))
+    put = rpc.PutRequest(key=change.key.encode(), value=change.value, lease=change.lease_id)
+    return rpc.RequestOp(request_put=put)

@@ -1,0 +1,40 @@
+"""Wakes whoever waits for a change; carries no data, because the data has an owner to ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Notifier:
+    """A list of callbacks, called in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[], object]] = []
+
+    def notify(self) -> None:
+        for callback in tuple(self._callbacks):
+            callback()
+
+    @contextmanager
+    def subscribed(self, callback: Callable[[], object]) -> Iterator[None]:
+        """`callback` is called on every change inside the `with` block."""
+        self._callbacks.append(callback)
+        try:
+            yield
+        finally:
+            self._callbacks.remove(callback)
+
+    async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `holds()` came true within `timeout_s`; asked at once and after each change."""
+        changed = asyncio.Event()
+        with self.subscribed(changed.set):
+            try:
+                async with asyncio.timeout(timeout_s):
+                    while not holds():
+                        await changed.wait()
+                        changed.clear()
+            except TimeoutError:
+                return holds()
+        return True

@@ -1,0 +1,178 @@
+"""PURE: the cluster as of one etcd revision, as an immutable value.
+
+A table comes from a snapshot and from the changes after it; the same keys and revisions give the
+same table on every nameserver. Deleted topics are remembered, bounded, so that a broker can be told
+what it missed; one that missed more is told everything. What was deleted before a snapshot is not
+known from it: a topic may have come and gone while nobody here watched.
+
+What always holds: `version` only rises along `apply`; it is the revision of the snapshot or of the
+last change that the table has seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TypeVar
+
+from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
+from aerobee.nameserver.stored import (
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    Keys,
+    Topic,
+    Unreadable,
+)
+
+DELETED_TOPICS_MAX = 10_000
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicChanges:
+    """What a broker must hear about topics."""
+
+    changed: tuple[Topic, ...]
+    deleted: tuple[tuple[str, int], ...]
+    """Name and revision of the deletion."""
+    complete: bool
+    """`changed` is all that exists; whatever else the broker knows is gone."""
+    revision: int
+    """The broker knows everything up to here once it has followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTable:
+    """Brokers, broker groups and topics at `version`."""
+
+    version: int
+    brokers: Mapping[BrokerKey, BrokerRecord]
+    groups: Mapping[str, BrokerGroup]
+    topics: Mapping[str, Topic]
+    deleted_topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
+    """Name -> revision of the deletion, for deletions after `deletions_since`."""
+    deletions_since: int = 0
+    unreadable: frozenset[str] = frozenset()
+    """Keys whose values make no sense; served as if they did not exist."""
+
+    @classmethod
+    def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:
+        """The whole table as of the snapshot's revision; earlier deletions are unknown."""
+        empty = cls(snapshot.revision, {}, {}, {}, deletions_since=snapshot.revision)
+        return empty._changed(keys, [(entry.key, entry) for entry in snapshot.entries])
+
+    def apply(self, keys: Keys, events: Sequence[KeyEvent]) -> RouteTable:
+        """The table after `events`; what an earlier snapshot already holds is passed over."""
+        changes: list[tuple[str, KeyValue | None]] = []
+        version = self.version
+        for event in events:
+            if event.revision > self.version:
+                version = max(version, event.revision)
+                changes.append((event.key, _entry_of(event)))
+        if not changes:
+            return self
+        table = dataclasses.replace(self._changed(keys, changes), version=version)
+        gone = {
+            event.key: event.revision
+            for event in events
+            if event.value is None and event.revision > self.version
+        }
+        return table._remember_deletions(self, keys, gone)
+
+    def _changed(self, keys: Keys, changes: Iterable[tuple[str, KeyValue | None]]) -> RouteTable:
+        """Copies with each key set, or removed where its entry is None or unreadable."""
+        brokers, groups = dict(self.brokers), dict(self.groups)
+        topics, unreadable = dict(self.topics), set(self.unreadable)
+        for key, entry in changes:
+            unreadable.discard(key)
+            try:
+                value = None if entry is None else keys.decode(entry)
+            except Unreadable:
+                unreadable.add(key)
+                value = None
+            match keys.parse(key):
+                case BrokerKey() as broker_key:
+                    _set(brokers, broker_key, value if isinstance(value, BrokerRecord) else None)
+                case ("groups", name):
+                    _set(groups, name, value if isinstance(value, BrokerGroup) else None)
+                case ("topics", name):
+                    _set(topics, name, value if isinstance(value, Topic) else None)
+        return dataclasses.replace(
+            self, brokers=brokers, groups=groups, topics=topics, unreadable=frozenset(unreadable)
+        )
+
+    def _remember_deletions(
+        self, before: RouteTable, keys: Keys, gone: Mapping[str, int]
+    ) -> RouteTable:
+        deleted = {n: r for n, r in before.deleted_topics.items() if n not in self.topics}
+        for key, revision in gone.items():
+            match keys.parse(key):
+                case ("topics", name) if name not in self.topics:
+                    deleted[name] = revision
+        if deleted == before.deleted_topics:
+            return self
+        return _forget_oldest(dataclasses.replace(self, deleted_topics=deleted))
+
+    def group(self, broker_name: str) -> BrokerGroup:
+        """The group as stored, or as it will be once its first broker is registered."""
+        return self.groups.get(broker_name, BrokerGroup(broker_name))
+
+    def is_master(self, key: BrokerKey) -> bool:
+        return self.group(key.broker_name).master_id == key.broker_id
+
+    def brokers_of(self, topic: Topic) -> tuple[BrokerRecord, ...]:
+        """Live brokers of the groups that hold queues of `topic`, by name and id."""
+        groups = topic.queues_by_broker
+        return tuple(self.brokers[key] for key in sorted(self.brokers) if key.broker_name in groups)
+
+    def groups_with_master(self) -> tuple[str, ...]:
+        """Broker groups whose master is alive, by name: they can take new queues."""
+        return tuple(sorted(key.broker_name for key in self.brokers if self.is_master(key)))
+
+    def topic_changes_after(self, revision: int) -> TopicChanges:
+        """What a broker that knows all up to `revision` has missed."""
+        if revision < self.deletions_since:
+            return TopicChanges(self._topics_by_revision(0), (), True, self.version)
+        deleted = sorted(
+            ((name, at) for name, at in self.deleted_topics.items() if at > revision),
+            key=lambda item: (item[1], item[0]),
+        )
+        changed = self._topics_by_revision(revision)
+        return TopicChanges(changed, tuple(deleted), False, max(self.version, revision))
+
+    def _topics_by_revision(self, after: int) -> tuple[Topic, ...]:
+        newer = (topic for topic in self.topics.values() if topic.revision > after)
+        return tuple(sorted(newer, key=lambda topic: (topic.revision, topic.name)))
+
+
+def _set(table: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _entry_of(event: KeyEvent) -> KeyValue | None:
+    if event.value is None:
+        return None
+    return KeyValue(event.key, event.value, event.revision, event.lease_id)
+
+
+def _forget_oldest(table: RouteTable) -> RouteTable:
+    """Keep the newest deletions; who missed the others will be told everything."""
+    excess = len(table.deleted_topics) - DELETED_TOPICS_MAX
+    if excess <= 0:
+        return table
+    by_age = sorted(table.deleted_topics.items(), key=lambda item: item[1])
+    return dataclasses.replace(
+        table,
+        deleted_topics=dict(by_age[excess:]),
+        deletions_since=max(table.deletions_since, by_age[excess - 1][1]),
+    )

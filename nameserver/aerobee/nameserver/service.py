@@ -1,0 +1,278 @@
+"""The gRPC servicer: translate, delegate, nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc
+
+from aerobee.nameserver import convert
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
+from aerobee.nameserver.stored import BrokerRecord, Topic
+from aerobee.nameserver.topics import Topics
+from aerobee.runtime import rpc
+from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.names import check_topic_name
+from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+
+TOPICS_PER_REQUEST_MAX = 1_000
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
+    """Serves aerobee.v1.NameserverService for one cluster."""
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        cache: RouteCache,
+        topics: Topics,
+        sessions: BrokerSessions,
+        auto_create: bool,
+        spread_timeout_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._topics = topics
+        self._sessions = sessions
+        self._auto_create = auto_create
+        self._spread_timeout_s = spread_timeout_s
+        self._stopping = False
+
+    def stop_streams(self) -> None:
+        """End all streams now, so that brokers and clients go to another nameserver."""
+        self._stopping = True
+        self._cache.changed.notify()
+
+    @rpc.unary
+    async def Register(
+        self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat], context: Context
+    ) -> None:
+        inbox = _Inbox()
+        reader = asyncio.TaskGroup()
+        try:
+            with self._cache.changed.subscribed(inbox.wake.set):
+                async with reader:
+                    task = reader.create_task(inbox.fill(requests), name="register-heartbeats")
+                    await self._converse(inbox, context)
+                    task.cancel()
+        except BaseExceptionGroup as group:
+            raise _first_leaf(group) from None
+
+    async def _converse(self, inbox: _Inbox, context: Context) -> None:
+        session: BrokerSession | None = None
+        try:
+            while True:
+                await inbox.wake.wait()
+                inbox.wake.clear()
+                self._check_running()
+                heartbeat = inbox.take()
+                if heartbeat is not None:
+                    session = session or self._sessions.open(heartbeat)
+                    if heartbeat.leaving:
+                        await session.leave()
+                        return
+                    await context.write(await session.beat(heartbeat))
+                elif inbox.ended:
+                    return
+                elif session is not None and (directive := session.news()) is not None:
+                    await context.write(directive)
+        finally:
+            if session is not None:
+                self._sessions.close(session)
+
+    @rpc.unary
+    async def QueryRoute(
+        self, request: nameserver_pb2.QueryRouteRequest, context: Context
+    ) -> nameserver_pb2.QueryRouteResponse:
+        self._check_request(request.cluster, request.topics)
+        failures: dict[str, MqError] = {}
+        for name in dict.fromkeys(request.topics):
+            if name in self._cache.table.topics:
+                continue
+            try:
+                check_topic_name(name)
+                if request.create_missing and self._auto_create:
+                    await self._tell_brokers(await self._topics.create_missing(name))
+            except MqError as error:
+                failures[name] = error
+        return self._routes(request.topics, failures)
+
+    @rpc.stream
+    async def WatchRoutes(
+        self, request: nameserver_pb2.WatchRoutesRequest, context: Context
+    ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:
+        self._check_request(request.cluster, request.topics)
+        failures = _name_failures(request.topics)
+        wake = asyncio.Event()
+        with self._cache.changed.subscribed(wake.set):
+            sent: nameserver_pb2.QueryRouteResponse | None = None
+            while True:
+                wake.clear()
+                self._check_running()
+                routes = self._routes(request.topics, failures)
+                if sent is None or routes.stale != sent.stale or routes.routes != sent.routes:
+                    yield routes
+                    sent = routes
+                await wake.wait()
+
+    @rpc.unary
+    async def CreateTopic(
+        self, request: nameserver_pb2.CreateTopicRequest, context: Context
+    ) -> common_pb2.TopicConfig:
+        self._check_cluster(request.cluster)
+        topic = await self._topics.create(
+            request.name,
+            queues=request.queues,
+            perm=request.perm,
+            order=request.order,
+            attributes=request.attributes,
+        )
+        await self._tell_brokers(topic)
+        return convert.topic_config(topic)
+
+    @rpc.unary
+    async def UpdateTopic(
+        self, request: nameserver_pb2.UpdateTopicRequest, context: Context
+    ) -> common_pb2.TopicConfig:
+        self._check_cluster(request.cluster)
+        topic = await self._topics.update(
+            request.name,
+            queues=request.queues if request.HasField("queues") else None,
+            perm=request.perm if request.HasField("perm") else None,
+            order=request.order if request.HasField("order") else None,
+            attributes=request.attributes,
+        )
+        await self._tell_brokers(topic)
+        return convert.topic_config(topic)
+
+    @rpc.unary
+    async def DeleteTopic(
+        self, request: nameserver_pb2.DeleteTopicRequest, context: Context
+    ) -> nameserver_pb2.DeleteTopicResponse:
+        self._check_cluster(request.cluster)
+        topic = self._cache.table.topics.get(request.name)
+        revision = await self._topics.delete(request.name)
+        if topic is not None:
+            await self._sessions.wait_informed(
+                topic.queues_by_broker, revision, self._spread_timeout_s
+            )
+        return nameserver_pb2.DeleteTopicResponse()
+
+    @rpc.unary
+    async def ListTopics(
+        self, request: nameserver_pb2.ListTopicsRequest, context: Context
+    ) -> nameserver_pb2.ListTopicsResponse:
+        self._check_cluster(request.cluster)
+        table = self._cache.table
+        return nameserver_pb2.ListTopicsResponse(
+            version=table.version,
+            stale=self._cache.stale,
+            topics=[convert.topic_config(table.topics[name]) for name in sorted(table.topics)],
+        )
+
+    @rpc.unary
+    async def DescribeCluster(
+        self, request: nameserver_pb2.DescribeClusterRequest, context: Context
+    ) -> nameserver_pb2.ClusterDescription:
+        self._check_cluster(request.cluster)
+        table = self._cache.table
+        description = nameserver_pb2.ClusterDescription(
+            cluster=self._cluster, version=table.version, stale=self._cache.stale
+        )
+        for key in sorted(table.brokers):
+            record = table.brokers[key]
+            heartbeat, age_ms = self._last_heartbeat(record)
+            description.brokers.append(convert.broker_endpoint(self._cluster, table, record))
+            description.heartbeat_age_ms.append(age_ms)
+            description.last_heartbeats.append(heartbeat)
+        return description
+
+    def _last_heartbeat(self, record: BrokerRecord) -> tuple[nameserver_pb2.BrokerHeartbeat, int]:
+        """What the broker said last and how long ago; -1 when another nameserver hears it."""
+        session = self._sessions.get(record.key)
+        if session is None or session.instance != record.instance:
+            identity = convert.broker_identity(self._cluster, record)
+            return nameserver_pb2.BrokerHeartbeat(identity=identity, address=record.address), -1
+        age_s = self._sessions.clock.monotonic_s() - session.heartbeat_s
+        return session.heartbeat, int(age_s * 1_000)
+
+    def _routes(
+        self, topics: Sequence[str], failures: dict[str, MqError]
+    ) -> nameserver_pb2.QueryRouteResponse:
+        table = self._cache.table
+        return nameserver_pb2.QueryRouteResponse(
+            version=table.version,
+            stale=self._cache.stale,
+            routes=[
+                convert.topic_route(self._cluster, table, name, failures.get(name))
+                for name in topics
+            ],
+        )
+
+    async def _tell_brokers(self, topic: Topic) -> None:
+        await self._sessions.wait_informed(
+            topic.queues_by_broker, topic.revision, self._spread_timeout_s
+        )
+
+    def _check_request(self, cluster: str, topics: Sequence[str]) -> None:
+        self._check_cluster(cluster)
+        if len(topics) > TOPICS_PER_REQUEST_MAX:
+            raise InvalidArgument(
+                f"{len(topics)} topics in one request are too many; ask for at most "
+                f"{TOPICS_PER_REQUEST_MAX} at once"
+            )
+
+    def _check_cluster(self, cluster: str) -> None:
+        if cluster not in ("", self._cluster):
+            raise InvalidArgument(
+                f"this nameserver serves cluster {self._cluster!r}, not {cluster!r}"
+            )
+
+    def _check_running(self) -> None:
+        if self._stopping:
+            raise ShuttingDown("this nameserver is stopping; go on with another one")
+
+
+class _Inbox:
+    """The latest heartbeat of one stream; an unread older one is overtaken."""
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        self.ended = False
+        self._latest: nameserver_pb2.BrokerHeartbeat | None = None
+
+    def take(self) -> nameserver_pb2.BrokerHeartbeat | None:
+        latest, self._latest = self._latest, None
+        return latest
+
+    async def fill(self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat]) -> None:
+        try:
+            async for heartbeat in requests:
+                self._latest = heartbeat
+                self.wake.set()
+        finally:
+            self.ended = True
+            self.wake.set()
+
+
+def _name_failures(topics: Sequence[str]) -> dict[str, MqError]:
+    failures: dict[str, MqError] = {}
+    for name in topics:
+        try:
+            check_topic_name(name)
+        except MqError as error:
+            failures[name] = error
+    return failures
+
+
+def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,197 @@
+"""The brokers that are connected to this nameserver: heartbeats in, directives out.
+
+Owns: the last heartbeat of each connected broker, and what each was told last. A session is the
+domain half of one Register stream; service.py moves its messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from aerobee.nameserver import convert
+from aerobee.nameserver.notifier import Notifier
+from aerobee.nameserver.registry import Registered, Registry
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.stored import BrokerKey, BrokerRecord
+from aerobee.runtime import names
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
+from aerobee.runtime.log import log_event
+from aerobee.v1 import common_pb2, nameserver_pb2
+
+log = logging.getLogger(__name__)
+
+ETCD_TIMEOUT_S = 2.0
+"""A heartbeat is answered within this time, if need be with what is known."""
+
+
+class BrokerSession:
+    """One connected broker."""
+
+    def __init__(self, sessions: BrokerSessions, key: BrokerKey, instance: str) -> None:
+        self.key = key
+        self.instance = instance
+        self.heartbeat = nameserver_pb2.BrokerHeartbeat()
+        self.heartbeat_s = 0.0
+        self._sessions = sessions
+        self._registered: Registered | None = None
+        self._told = nameserver_pb2.BrokerDirective()
+        self._stale = False
+
+    def __repr__(self) -> str:
+        return f"<BrokerSession {self.key} lost={self._registered is None}>"
+
+    async def beat(
+        self, heartbeat: nameserver_pb2.BrokerHeartbeat
+    ) -> nameserver_pb2.BrokerDirective:
+        """Renew the registration; the answer says what the broker must know.
+
+        Raises:
+            DuplicateBroker: another live process has this broker's identity.
+        """
+        self.heartbeat = heartbeat
+        self.heartbeat_s = self._sessions.clock.monotonic_s()
+        record = convert.broker_record(heartbeat)
+        try:
+            async with asyncio.timeout(ETCD_TIMEOUT_S):
+                await self._renew(record, heartbeat.lease_duration_ms)
+            self._stale = False
+        except (RegistryUnavailable, TimeoutError) as error:
+            if not self._stale:
+                log_event(log, "registration not renewed", level=logging.WARNING,
+                          broker=self.key, reason=error)  # fmt: skip
+            self._stale = True
+        self._sessions.heard.notify()
+        return self._directive(heartbeat.metadata_revision)
+
+    async def leave(self) -> None:
+        """The broker stops: end its registration at once if etcd can be reached."""
+        log_event(log, "broker leaves", broker=self.key, instance=self.instance)
+        try:
+            async with asyncio.timeout(ETCD_TIMEOUT_S):
+                await self._sessions.registry.leave(self.key, self.instance)
+        except (RegistryUnavailable, TimeoutError) as error:
+            log_event(log, "registration left to its lease", level=logging.WARNING,
+                      broker=self.key, reason=error)  # fmt: skip
+
+    def news(self) -> nameserver_pb2.BrokerDirective | None:
+        """A directive that cannot wait for the next heartbeat, if there is one."""
+        directive = self._unsent_directive(self._told.metadata_revision)
+        is_news = (
+            directive.topics
+            or directive.topics_complete
+            or (directive.role, directive.epoch) != (self._told.role, self._told.epoch)
+        )
+        if not is_news:
+            return None
+        self._told = directive
+        return directive
+
+    async def _renew(self, record: BrokerRecord, wished_lease_ms: int) -> None:
+        registry = self._sessions.registry
+        if self._registered is None:
+            self._registered = await registry.register(record, wished_lease_ms)
+            log_event(log, "broker registered", broker=self.key, address=record.address,
+                      lease_ms=self._registered.lease_duration_ms)  # fmt: skip
+        elif self._is_replaced(self._registered):
+            self._registered = await registry.register(record, wished_lease_ms, is_start=False)
+        else:
+            self._registered = await registry.renew(self._registered, record, wished_lease_ms)
+
+    def _is_replaced(self, registered: Registered) -> bool:
+        """Whether the routes, being newer than our registration, show another one or none."""
+        cache = self._sessions.cache
+        if cache.stale or cache.version < registered.record.revision:
+            return False
+        shown = cache.table.brokers.get(self.key)
+        return shown is None or shown.instance != self.instance
+
+    def _directive(self, known_revision: int) -> nameserver_pb2.BrokerDirective:
+        self._told = self._unsent_directive(known_revision)
+        return self._told
+
+    def _unsent_directive(self, known_revision: int) -> nameserver_pb2.BrokerDirective:
+        lease_ms = self._sessions.registry.lease_duration_ms(self.heartbeat.lease_duration_ms)
+        if self._registered is not None:
+            lease_ms = self._registered.lease_duration_ms
+        directive = nameserver_pb2.BrokerDirective(
+            status=common_pb2.Status(code=common_pb2.OK),
+            lease_duration_ms=lease_ms,
+            stale=self._stale,
+            metadata_revision=known_revision,
+        )
+        if self._sessions.cache.version == 0:
+            return directive  # nothing is known yet, not even the broker's role
+        table = self._sessions.cache.table
+        directive.role = convert.broker_role(table, self.key)
+        directive.epoch = table.group(self.key.broker_name).epoch
+        changes = table.topic_changes_after(known_revision)
+        directive.topics.extend(convert.changed_topics(changes))
+        directive.topics_complete = changes.complete
+        directive.metadata_revision = changes.revision
+        return directive
+
+
+class BrokerSessions:
+    """All sessions of this nameserver."""
+
+    def __init__(
+        self, registry: Registry, cache: RouteCache, *, cluster: str, clock: Clock
+    ) -> None:
+        self.registry = registry
+        self.cache = cache
+        self.clock = clock
+        self.heard = Notifier()
+        """Notified after every heartbeat."""
+        self._cluster = cluster
+        self._open: dict[BrokerKey, BrokerSession] = {}
+
+    def open(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerSession:
+        """The session of a stream's first heartbeat; replaces an earlier stream of the broker.
+
+        Raises:
+            InvalidArgument, IllegalName: the heartbeat does not say who it is.
+        """
+        identity = heartbeat.identity
+        if identity.cluster not in ("", self._cluster):
+            raise InvalidArgument(
+                f"this nameserver serves cluster {self._cluster!r}, not {identity.cluster!r}"
+            )
+        names.check_group_name(identity.broker_name)
+        if identity.broker_id < 0:
+            raise InvalidArgument(f"broker id {identity.broker_id} is negative; use 0, 1, ...")
+        if not identity.instance or not heartbeat.address:
+            raise InvalidArgument("a heartbeat needs the broker's instance and address")
+        key = convert.broker_key(identity)
+        session = BrokerSession(self, key, identity.instance)
+        session.heartbeat = heartbeat
+        self._open[key] = session
+        return session
+
+    def close(self, session: BrokerSession) -> None:
+        if self._open.get(session.key) is session:
+            del self._open[session.key]
+            self.heard.notify()
+
+    def get(self, key: BrokerKey) -> BrokerSession | None:
+        return self._open.get(key)
+
+    async def wait_informed(
+        self, broker_names: Collection[str], revision: int, timeout_s: float
+    ) -> bool:
+        """Whether the brokers of these groups that are connected here have stored `revision`.
+
+        Lets the creator of a topic use it at once; brokers connected elsewhere hear of it as fast,
+        but cannot be waited for.
+        """
+
+        def all_know() -> bool:
+            return all(
+                session.heartbeat.metadata_revision >= revision
+                for key, session in self._open.items()
+                if key.broker_name in broker_names
+            )
+
+        return await self.heard.wait_until(all_know, timeout_s)

@@ -1,0 +1,183 @@
+"""What the cluster keeps in etcd: three kinds of keys and their JSON values (docs/etcd-keys.md).
+
+Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
+nameserver can read what a newer one wrote. Values are JSON because operators read them with
+etcdctl; they are small and change rarely.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from aerobee.nameserver.key_values import KeyValue
+
+FIRST_EPOCH = 1
+
+T = TypeVar("T")
+
+
+class Unreadable(ValueError):
+    """A key or value that this version does not understand."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BrokerKey:
+    """A broker's place in the cluster, whatever process fills it."""
+
+    broker_name: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """A live broker process: what stands at its leased key."""
+
+    key: BrokerKey
+    instance: str
+    address: str
+    store_host_ipv6: bool = False
+    writable: bool = True
+    revision: int = 0
+    lease_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerGroup:
+    """Who is master of a broker group, and under which epoch."""
+
+    broker_name: str
+    epoch: int = FIRST_EPOCH
+    master_id: int = 0
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    perm: int = 6
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    queues_by_broker: Mapping[str, int] = field(default_factory=dict)
+    """Broker group -> number of queues; ids run from 0."""
+    revision: int = 0
+
+    @property
+    def queues(self) -> int:
+        return sum(self.queues_by_broker.values())
+
+
+Stored = BrokerRecord | BrokerGroup | Topic
+
+
+class Keys:
+    """The key layout of one cluster."""
+
+    def __init__(self, cluster: str) -> None:
+        self.prefix = f"/aerobee/{cluster}/"
+
+    def broker(self, key: BrokerKey) -> str:
+        return f"{self.prefix}brokers/{key.broker_name}/{key.broker_id}"
+
+    def group(self, broker_name: str) -> str:
+        return f"{self.prefix}groups/{broker_name}"
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}topics/{name}"
+
+    def parse(self, key: str) -> BrokerKey | tuple[str, str] | None:
+        """The broker, or ("groups" | "topics", name), that a key stands for; None: neither."""
+        parts = key.removeprefix(self.prefix).split("/")
+        match parts:
+            case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
+                return BrokerKey(broker_name, int(broker_id))
+            case ["groups" | "topics" as kind, name] if name:
+                return kind, name
+        return None
+
+    def decode(self, entry: KeyValue) -> Stored | None:
+        """The value behind a key; None for keys that are not ours.
+
+        Raises:
+            Unreadable: it is ours, and its value makes no sense.
+        """
+        match self.parse(entry.key):
+            case BrokerKey() as key:
+                return _read(entry, lambda document: _broker_from(key, document, entry))
+            case ("groups", name):
+                return _read(entry, lambda document: _group_from(name, document, entry))
+            case ("topics", name):
+                return _read(entry, lambda document: _topic_from(name, document, entry))
+        return None
+
+
+def encode_broker(record: BrokerRecord) -> bytes:
+    return _encode(
+        {
+            "instance": record.instance,
+            "address": record.address,
+            "storeHostIpv6": record.store_host_ipv6,
+            "writable": record.writable,
+        }
+    )
+
+
+def encode_group(group: BrokerGroup) -> bytes:
+    return _encode({"epoch": group.epoch, "masterId": group.master_id})
+
+
+def encode_topic(topic: Topic) -> bytes:
+    return _encode(
+        {
+            "perm": topic.perm,
+            "order": topic.order,
+            "attributes": dict(sorted(topic.attributes.items())),
+            "queuesByBroker": dict(sorted(topic.queues_by_broker.items())),
+        }
+    )
+
+
+def _encode(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _read(entry: KeyValue, convert: Callable[[Mapping[str, Any]], T]) -> T:
+    try:
+        document = json.loads(entry.value)
+        if not isinstance(document, dict):
+            raise TypeError("it is not a JSON object")
+        return convert(document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Unreadable(f"{entry.key}: {type(error).__name__}: {error}") from error
+
+
+def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -> BrokerRecord:
+    return BrokerRecord(
+        key,
+        instance=str(document["instance"]),
+        address=str(document["address"]),
+        store_host_ipv6=bool(document.get("storeHostIpv6", False)),
+        writable=bool(document.get("writable", True)),
+        revision=entry.revision,
+        lease_id=entry.lease_id,
+    )
+
+
+def _group_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> BrokerGroup:
+    return BrokerGroup(name, int(document["epoch"]), int(document["masterId"]), entry.revision)
+
+
+def _topic_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> Topic:
+    queues = {str(group): int(count) for group, count in document["queuesByBroker"].items()}
+    if any(count < 0 for count in queues.values()):
+        raise ValueError("a queue count is negative")
+    return Topic(
+        name,
+        perm=int(document["perm"]),
+        order=bool(document.get("order", False)),
+        attributes={str(k): str(v) for k, v in document.get("attributes", {}).items()},
+        queues_by_broker=queues,
+        revision=entry.revision,
+    )

@@ -1,0 +1,204 @@
+"""Creates, changes and deletes topics, by compare-and-swap in etcd.
+
+Owns: the rules for a topic's settings. Two nameservers that change one topic at once never lose a
+change: one of them reads again. Each answer comes after this nameserver's own routes show the
+change.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from aerobee.nameserver.config import TopicPolicy
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import Delete, KeyValue, Put
+from aerobee.nameserver.placement import grow_queues, place_queues
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.stored import Keys, Topic, Unreadable, encode_topic
+from aerobee.runtime import names
+from aerobee.runtime.errors import (
+    IllegalName,
+    InvalidArgument,
+    NoBrokerAvailable,
+    RegistryUnavailable,
+    TopicExists,
+    TopicNotFound,
+)
+
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+PERM_DEFAULT = PERM_READ | PERM_WRITE
+VALUE_BYTES_MAX = 64 * 1024
+_ATTEMPTS_MAX = 8
+_ROUTES_TIMEOUT_S = 2.0
+
+
+class Topics:
+    """The topics of one cluster."""
+
+    def __init__(self, etcd: Etcd, keys: Keys, cache: RouteCache, policy: TopicPolicy) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._cache = cache
+        self._policy = policy
+
+    async def create(
+        self,
+        name: str,
+        *,
+        queues: int = 0,
+        perm: int = 0,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """A new topic with `queues` in total (0: the default) on the live broker groups.
+
+        Raises:
+            IllegalName, InvalidArgument, TopicExists, NoBrokerAvailable, RegistryUnavailable.
+        """
+        _check_name(name)
+        _check_perm(perm or PERM_DEFAULT)
+        groups = self._groups_for(name)
+        total = queues or min(
+            self._policy.default_queues_per_group * len(groups), self._policy.queues_max
+        )
+        self._check_queues(total)
+        topic = Topic(
+            name,
+            perm=perm or PERM_DEFAULT,
+            order=order,
+            attributes=dict(attributes or {}),
+            queues_by_broker=place_queues(name, total, groups),
+        )
+        written = await self._write(topic, expected_revision=0)
+        if written is None:
+            raise TopicExists(f"topic {name!r} exists already; update it, or choose another name")
+        return written
+
+    async def create_missing(self, name: str) -> Topic:
+        """The topic, created by default settings if it is not there yet."""
+        try:
+            return await self.create(name)
+        except TopicExists:
+            topic, _ = await self._read(name)
+            await self._cache.wait_version(topic.revision, _ROUTES_TIMEOUT_S)
+            return topic
+
+    async def update(
+        self,
+        name: str,
+        *,
+        queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> Topic:
+        """The topic with what is given changed; an attribute set to "" is removed.
+
+        Raises:
+            TopicNotFound, InvalidArgument, NoBrokerAvailable, RegistryUnavailable.
+        """
+        if perm is not None:
+            _check_perm(perm)
+        for _ in range(_ATTEMPTS_MAX):
+            topic, entry = await self._read(name)
+            changed = self._with_queues(topic, topic.queues if queues is None else queues)
+            merged = dict(topic.attributes) | dict(attributes or {})
+            changed = dataclasses.replace(
+                changed,
+                perm=topic.perm if perm is None else perm,
+                order=topic.order if order is None else order,
+                attributes={key: value for key, value in merged.items() if value},
+            )
+            written = await self._write(changed, expected_revision=entry.revision)
+            if written is not None:
+                return written
+        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+
+    async def delete(self, name: str) -> int:
+        """Remove the topic; returns the revision of the removal.
+
+        Raises:
+            TopicNotFound, IllegalName, RegistryUnavailable.
+        """
+        _check_name(name)
+        key = self._keys.topic(name)
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._etcd.get(key)
+            if entry is None:
+                raise _not_found(name)
+            done = await self._etcd.transaction({key: entry.revision}, [Delete(key)])
+            if done.succeeded:
+                await self._cache.wait_version(done.revision, _ROUTES_TIMEOUT_S)
+                return done.revision
+        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+
+    async def _read(self, name: str) -> tuple[Topic, KeyValue]:
+        entry = await self._etcd.get(self._keys.topic(name))
+        if entry is None:
+            raise _not_found(name)
+        try:
+            topic = self._keys.decode(entry)
+        except Unreadable as error:
+            raise InvalidArgument(
+                f"topic {name!r} is damaged in etcd ({error}); delete it and create it anew"
+            ) from error
+        assert isinstance(topic, Topic), "a topic key holds a topic"
+        return topic, entry
+
+    async def _write(self, topic: Topic, *, expected_revision: int) -> Topic | None:
+        """The topic as written, or None when etcd holds another revision than expected."""
+        value = encode_topic(topic)
+        if len(value) > VALUE_BYTES_MAX:
+            raise InvalidArgument(
+                f"the settings of topic {topic.name!r} take {len(value)} bytes; at most "
+                f"{VALUE_BYTES_MAX} are allowed, so give it fewer or shorter attributes"
+            )
+        key = self._keys.topic(topic.name)
+        done = await self._etcd.transaction({key: expected_revision}, [Put(key, value)])
+        if not done.succeeded:
+            return None
+        await self._cache.wait_version(done.revision, _ROUTES_TIMEOUT_S)
+        return dataclasses.replace(topic, revision=done.revision)
+
+    def _with_queues(self, topic: Topic, queues: int) -> Topic:
+        if queues == topic.queues:
+            return topic
+        if queues < topic.queues:
+            raise InvalidArgument(
+                f"topic {topic.name!r} has {topic.queues} queues and cannot shrink to {queues}: "
+                "messages would be lost; create another topic instead"
+            )
+        self._check_queues(queues)
+        groups = self._groups_for(topic.name)
+        grown = grow_queues(topic.name, topic.queues_by_broker, queues, groups)
+        return dataclasses.replace(topic, queues_by_broker=grown)
+
+    def _groups_for(self, name: str) -> tuple[str, ...]:
+        groups = self._cache.table.groups_with_master()
+        if not groups:
+            raise NoBrokerAvailable(
+                f"topic {name!r} cannot be placed: no broker is registered; start one"
+            )
+        return groups
+
+    def _check_queues(self, queues: int) -> None:
+        if not 0 < queues <= self._policy.queues_max:
+            raise InvalidArgument(
+                f"a topic has 1 to {self._policy.queues_max} queues, not {queues}"
+            )
+
+
+def _check_name(name: str) -> None:
+    names.check_topic_name(name)
+    if names.is_system_topic(name):
+        raise IllegalName(f"topic name {name!r} is reserved for the system; choose another name")
+
+
+def _check_perm(perm: int) -> None:
+    if not 0 < perm <= PERM_READ | PERM_WRITE | PERM_INHERIT:
+        raise InvalidArgument(f"perm is a sum of 4 (read), 2 (write), 1 (inherit), not {perm}")
+
+
+def _not_found(name: str) -> TopicNotFound:
+    return TopicNotFound(f"there is no topic {name!r}; create it, or check the spelling")

@@ -1,0 +1,278 @@
+"""Topics: creation and its races, changes, deletion, routes, and how brokers hear of it all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import grpc
+import pytest
+
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import Put
+from aerobee.nameserver.stored import Keys
+from aerobee.runtime.rpc import CODE_METADATA_KEY
+from aerobee.v1 import common_pb2
+from aerobee.v1 import nameserver_pb2 as pb
+
+
+async def code_of(call: Any) -> int:
+    """The Aerobee code with which a call fails."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return int(str(dict(caught.value.trailing_metadata() or ())[CODE_METADATA_KEY]))
+
+
+@pytest.fixture
+async def server(
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+) -> Any:
+    """A nameserver with the broker groups broker-a and broker-b."""
+    server = await start_nameserver(shared_etcd.endpoint)
+    server.brokers = [make_broker("broker-a"), make_broker("broker-b")]
+    for broker in server.brokers:
+        await running(broker, server)
+
+    async def both_are_known() -> bool:
+        cluster = await server.stub.DescribeCluster(pb.DescribeClusterRequest())
+        return len(cluster.brokers) == 2
+
+    await until(both_are_known)
+    return server
+
+
+async def test_a_topic_is_spread_evenly_and_its_route_names_live_brokers(server: Any) -> None:
+    topic = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=7))
+    assert sorted(topic.queues_by_broker.values()) == [3, 4]
+    assert (topic.perm, topic.order) == (6, False)
+    answer = await server.stub.QueryRoute(pb.QueryRouteRequest(topics=["orders", "nowhere"]))
+    orders, nowhere = answer.routes
+    assert orders.topic == topic
+    assert [b.identity.broker_name for b in orders.brokers] == ["broker-a", "broker-b"]
+    assert answer.version >= topic.revision
+    assert not answer.stale
+    assert nowhere.status.code == common_pb2.TOPIC_NOT_FOUND
+    assert "nowhere" in nowhere.status.message
+
+
+async def test_the_default_is_four_queues_on_each_group(server: Any) -> None:
+    topic = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders"))
+    assert dict(topic.queues_by_broker) == {"broker-a": 4, "broker-b": 4}
+
+
+async def test_brokers_have_heard_of_a_topic_when_its_creation_is_answered(server: Any) -> None:
+    topic = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=2))
+    for broker in server.brokers:
+        assert broker.metadata_revision >= topic.revision
+        assert [t.name for d in broker.directives for t in d.topics] == ["orders"]
+
+
+async def test_brokers_hear_of_a_deletion_and_a_late_broker_of_everything(
+    server: Any, make_broker: Any, running: Any
+) -> None:
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=2))
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="kept", queues=2))
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    heard = [(t.name, t.deleted) for d in server.brokers[0].directives for t in d.topics]
+    assert heard == [("orders", False), ("kept", False), ("orders", True)]
+    late = make_broker("broker-c")
+    await running(late, server)
+    assert late.directives[0].topics_complete
+    assert [t.name for t in late.directives[0].topics] == ["kept"]
+    answer = await server.stub.QueryRoute(pb.QueryRouteRequest(topics=["orders"]))
+    assert answer.routes[0].status.code == common_pb2.TOPIC_NOT_FOUND
+
+
+async def test_of_many_creators_at_two_nameservers_one_wins(
+    server: Any, shared_etcd: Any, start_nameserver: Any
+) -> None:
+    other = await start_nameserver(shared_etcd.endpoint)
+
+    async def create(at: Any, queues: int) -> str:
+        try:
+            topic = await at.stub.CreateTopic(pb.CreateTopicRequest(name="raced", queues=queues))
+        except grpc.aio.AioRpcError as error:
+            return error.code().name
+        return f"won with {sum(topic.queues_by_broker.values())}"
+
+    creators = [create(at, queues) for queues in range(1, 6) for at in (server, other)]
+    outcomes = Counter(await asyncio.gather(*creators))
+    winners = [outcome for outcome in outcomes if outcome.startswith("won")]
+    assert len(winners) == 1
+    assert outcomes == {"ALREADY_EXISTS": 9, winners[0]: 1}
+    for at in (server, other):
+        answer = await at.stub.QueryRoute(pb.QueryRouteRequest(topics=["raced"]))
+        held = sum(answer.routes[0].topic.queues_by_broker.values())
+        assert f"won with {held}" == winners[0]
+
+
+async def test_updates_at_two_nameservers_at_once_are_all_kept(
+    server: Any, shared_etcd: Any, start_nameserver: Any
+) -> None:
+    other = await start_nameserver(shared_etcd.endpoint)
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=2))
+    await asyncio.gather(
+        *(
+            at.stub.UpdateTopic(
+                pb.UpdateTopicRequest(name="orders", attributes={f"{letter}{n}": "x"})
+            )
+            for n in range(3)
+            for letter, at in (("a", server), ("b", other))
+        )
+    )
+    topics = (await server.stub.ListTopics(pb.ListTopicsRequest())).topics
+    assert set(topics[0].attributes) == {f"{letter}{n}" for letter in "ab" for n in range(3)}
+
+
+async def test_a_topic_grows_but_never_shrinks(server: Any) -> None:
+    before = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+    grown = await server.stub.UpdateTopic(pb.UpdateTopicRequest(name="orders", queues=6, perm=4))
+    assert dict(grown.queues_by_broker) == {"broker-a": 3, "broker-b": 3}
+    assert grown.perm == 4
+    assert grown.revision > before.revision
+    shrink = server.stub.UpdateTopic(pb.UpdateTopicRequest(name="orders", queues=5))
+    assert await code_of(shrink) == common_pb2.INVALID_ARGUMENT
+
+
+async def test_an_empty_attribute_is_removed(server: Any) -> None:
+    await server.stub.CreateTopic(
+        pb.CreateTopicRequest(name="orders", attributes={"a": "1", "b": "2"})
+    )
+    changed = await server.stub.UpdateTopic(
+        pb.UpdateTopicRequest(name="orders", attributes={"a": "", "c": "3"})
+    )
+    assert dict(changed.attributes) == {"b": "2", "c": "3"}
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "code"),
+    [
+        ({"name": ""}, common_pb2.ILLEGAL_NAME),
+        ({"name": "with space"}, common_pb2.ILLEGAL_NAME),
+        ({"name": "a/b"}, common_pb2.ILLEGAL_NAME),
+        ({"name": "x" * 128}, common_pb2.ILLEGAL_NAME),
+        ({"name": "TBW102"}, common_pb2.ILLEGAL_NAME),
+        ({"name": "rmq_sys_mine"}, common_pb2.ILLEGAL_NAME),
+        ({"name": "orders", "queues": 4_097}, common_pb2.INVALID_ARGUMENT),
+        ({"name": "orders", "perm": 8}, common_pb2.INVALID_ARGUMENT),
+        ({"name": "orders", "attributes": {"k": "v" * 70_000}}, common_pb2.INVALID_ARGUMENT),
+        ({"name": "orders", "cluster": "another"}, common_pb2.INVALID_ARGUMENT),
+    ],
+)
+async def test_a_topic_that_can_never_be_is_refused(
+    server: Any, request_fields: dict[str, Any], code: int
+) -> None:
+    create = server.stub.CreateTopic(pb.CreateTopicRequest(**request_fields))
+    assert await code_of(create) == code
+
+
+async def test_what_is_not_there_cannot_be_changed_or_deleted(server: Any) -> None:
+    update = server.stub.UpdateTopic(pb.UpdateTopicRequest(name="nowhere", perm=4))
+    delete = server.stub.DeleteTopic(pb.DeleteTopicRequest(name="nowhere"))
+    assert await code_of(update) == common_pb2.TOPIC_NOT_FOUND
+    assert await code_of(delete) == common_pb2.TOPIC_NOT_FOUND
+
+
+async def test_a_topic_without_a_broker_cannot_be_placed(
+    shared_etcd: Any, start_nameserver: Any
+) -> None:
+    lonely = await start_nameserver(shared_etcd.endpoint)
+    create = lonely.stub.CreateTopic(pb.CreateTopicRequest(name="orders"))
+    assert await code_of(create) == common_pb2.NO_BROKER_AVAILABLE
+    query = pb.QueryRouteRequest(topics=["orders"], create_missing=True)
+    status = (await lonely.stub.QueryRoute(query)).routes[0].status
+    assert status.code == common_pb2.NO_BROKER_AVAILABLE
+
+
+async def test_a_missing_topic_is_created_only_when_asked_for(server: Any) -> None:
+    for create_missing, code in (
+        (False, common_pb2.TOPIC_NOT_FOUND),
+        (True, common_pb2.OK),
+        (False, common_pb2.OK),
+    ):
+        query = pb.QueryRouteRequest(topics=["fresh"], create_missing=create_missing)
+        answer = await server.stub.QueryRoute(query)
+        assert answer.routes[0].status.code == code
+    illegal = pb.QueryRouteRequest(topics=["not legal", "TBW102"], create_missing=True)
+    for route in (await server.stub.QueryRoute(illegal)).routes:
+        assert route.status.code == common_pb2.ILLEGAL_NAME
+
+
+async def test_many_producers_that_ask_at_once_create_one_topic(
+    server: Any, shared_etcd: Any, start_nameserver: Any
+) -> None:
+    other = await start_nameserver(shared_etcd.endpoint)
+    query = pb.QueryRouteRequest(topics=["fresh"], create_missing=True)
+    answers = await asyncio.gather(*(at.stub.QueryRoute(query) for at in (server, other) * 4))
+    assert {answer.routes[0].status.code for answer in answers} == {common_pb2.OK}
+    assert len({answer.routes[0].topic.revision for answer in answers}) == 1
+
+
+async def test_creation_on_request_can_be_switched_off(
+    server: Any, shared_etcd: Any, start_nameserver: Any
+) -> None:
+    strict = await start_nameserver(shared_etcd.endpoint, auto_create=False)
+    query = pb.QueryRouteRequest(topics=["fresh"], create_missing=True)
+    answer = await strict.stub.QueryRoute(query)
+    assert answer.routes[0].status.code == common_pb2.TOPIC_NOT_FOUND
+    await strict.stub.CreateTopic(pb.CreateTopicRequest(name="fresh"))
+    assert (await strict.stub.QueryRoute(query)).routes[0].status.code == common_pb2.OK
+
+
+async def test_a_watch_gives_the_routes_at_once_and_then_each_change_of_them(
+    server: Any, make_broker: Any, running: Any
+) -> None:
+    watch = server.stub.WatchRoutes(pb.WatchRoutesRequest(topics=["orders"]))
+    first = await watch.read()
+    assert first.routes[0].status.code == common_pb2.TOPIC_NOT_FOUND
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="unrelated"))
+    created = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=2))
+    second = await watch.read()
+    assert second.routes[0].topic == created, "a change of another topic is not told"
+    assert second.version == created.revision > first.version
+    await running(make_broker("broker-a", broker_id=1), server)
+    third = await watch.read()
+    assert [b.identity.broker_id for b in third.routes[0].brokers] == [0, 1, 0]
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    assert (await watch.read()).routes[0].status.code == common_pb2.TOPIC_NOT_FOUND
+    watch.cancel()
+
+
+async def test_two_nameservers_give_equal_answers(
+    server: Any, shared_etcd: Any, start_nameserver: Any, until: Any
+) -> None:
+    other = await start_nameserver(shared_etcd.endpoint)
+    for n in range(10):
+        at = (server, other)[n % 2]
+        await at.stub.CreateTopic(pb.CreateTopicRequest(name=f"topic-{n}", queues=n + 1))
+    await other.stub.DeleteTopic(pb.DeleteTopicRequest(name="topic-4"))
+    query = pb.QueryRouteRequest(topics=[f"topic-{n}" for n in range(10)])
+
+    async def equal() -> bool:
+        one, two = await server.stub.QueryRoute(query), await other.stub.QueryRoute(query)
+        return bool(one == two)
+
+    await until(equal)
+    lists = [await at.stub.ListTopics(pb.ListTopicsRequest()) for at in (server, other)]
+    assert lists[0] == lists[1]
+    assert len(lists[0].topics) == 9
+
+
+async def test_a_damaged_key_is_passed_over_and_can_be_deleted(
+    server: Any, etcd: Etcd, cluster: str
+) -> None:
+    await etcd.transaction({}, [Put(Keys(cluster).topic("broken"), b"{not json")])
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders"))
+    assert [t.name for t in (await server.stub.ListTopics(pb.ListTopicsRequest())).topics] == [
+        "orders"
+    ]
+    update = server.stub.UpdateTopic(pb.UpdateTopicRequest(name="broken", perm=4))
+    assert await code_of(update) == common_pb2.INVALID_ARGUMENT
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="broken"))
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="broken"))
+
+
+async def test_one_request_cannot_ask_for_endless_topics(server: Any) -> None:
+    query = server.stub.QueryRoute(pb.QueryRouteRequest(topics=["t"] * 1_001))
+    assert await code_of(query) == common_pb2.INVALID_ARGUMENT
