@@ -1,0 +1,1 @@
+"""The threads that make appended bytes durable, and the policy of when."""

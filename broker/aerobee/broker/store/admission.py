@@ -1,0 +1,131 @@
+"""Whether the store takes appends now, and what is said if not.
+
+Owns: the reasons against it. `writable` is the one thing that the send path looks at; it is worked
+out again whenever a reason comes or goes. Reasons that time or free space can remove are looked at
+again when an append is refused.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.statistics import StoreState
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, NotWritable, ShuttingDown, StoreFailed
+
+# After a segment could not be allocated, how long the disk is not asked again.
+_ALLOCATION_PAUSE_S = 1.0
+
+
+class Admission:
+    """See the module; loop thread only."""
+
+    __slots__ = (
+        "_allocation_pause_end_s",
+        "_clock",
+        "_closing",
+        "_config",
+        "_failure",
+        "_queue_files_full",
+        "_read_only",
+        "disk_free_bytes",
+        "writable",
+    )
+
+    def __init__(self, clock: Clock, config: StoreConfig, *, read_only: bool) -> None:
+        self._clock = clock
+        self._config = config
+        self._read_only = read_only
+        self._failure: BaseException | None = None
+        self._closing = False
+        self._queue_files_full = False
+        self._allocation_pause_end_s = 0.0
+        self.disk_free_bytes = -1  # not measured yet
+        self.writable = not read_only
+
+    @property
+    def state(self) -> StoreState:
+        if self._failure is not None:
+            return StoreState.FAILED
+        if self._closing:
+            return StoreState.CLOSING
+        if self._read_only:
+            return StoreState.READ_ONLY
+        return StoreState.WRITABLE if self.writable else StoreState.DISK_FULL
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failure is not None
+
+    def check_not_failed(self) -> None:
+        """Raises StoreFailed after the first failed write or fsync."""
+        if self._failure is not None:
+            raise StoreFailed(
+                f"the store failed and the broker must restart: {self._failure}"
+            ) from self._failure
+
+    # ------------------------------------------------------------------------------ reasons
+
+    def fail(self, error: BaseException) -> None:
+        """Never undone; the first error counts."""
+        if self._failure is None:
+            self._failure = error
+        self._update()
+
+    def close(self) -> None:
+        self._closing = True
+        self._update()
+
+    def measured(self, disk_free_bytes: int) -> None:
+        self.disk_free_bytes = disk_free_bytes
+        self._update()
+
+    def queue_files_full(self, full: bool) -> None:
+        """Consume queue entries could not be written out for lack of space, or could again."""
+        self._queue_files_full = full
+        self._update()
+
+    def allocation_failed(self) -> None:
+        self._allocation_pause_end_s = self._clock.monotonic_s() + _ALLOCATION_PAUSE_S
+        self._update()
+
+    def _update(self) -> None:
+        self.writable = (
+            self._failure is None
+            and not self._closing
+            and not self._read_only
+            and not self._queue_files_full
+            and self._allocation_pause_end_s == 0.0
+            and not self._is_below_minimum()
+        )
+
+    def _is_below_minimum(self) -> bool:
+        return 0 <= self.disk_free_bytes < self._config.disk_free_bytes_min
+
+    # ------------------------------------------------------------------------------ refusing
+
+    def refuse(self, waiting_bytes: int, size: int) -> None:
+        """Raise what stands against an append of `size` while `waiting_bytes` wait for the disk.
+
+        Returns if nothing does any more.
+        """
+        self.check_not_failed()
+        if self._closing:
+            raise ShuttingDown("the store is closing: send to another broker")
+        if self._read_only:
+            raise NotWritable("the store was opened for reading only")
+        if self._is_below_minimum():
+            raise NotWritable(
+                f"the disk has {self.disk_free_bytes} bytes free, less than the "
+                f"{self._config.disk_free_bytes_min} that must stay: free space"
+            )
+        if self._queue_files_full:
+            raise NotWritable("the disk is too full to write consume queues: free space")
+        if self._clock.monotonic_s() < self._allocation_pause_end_s:
+            raise NotWritable("the disk has no room for another log segment: free space")
+        self._allocation_pause_end_s = 0.0
+        self._update()
+        if waiting_bytes + size > self._config.unflushed_bytes_max:
+            raise Busy(
+                f"{waiting_bytes} bytes wait for the disk, at most "
+                f"{self._config.unflushed_bytes_max} may: send more slowly"
+            )

@@ -1,0 +1,281 @@
+"""topics.json and subscriptionGroup.json in memory; beside them the table of consumer offsets.
+
+Owns: what these tables hold, and how that looks in Apache's files. No I/O: the owner loads bytes,
+calls the tables on the loop, and hands `snapshot_bytes` to `replace_atomically` in a thread.
+
+Always holds: members that an Apache broker wrote and we do not use are written back as they were;
+a snapshot that follows a change has a higher `dataVersion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from aerobee.broker.store.config_document import (
+    ConfigDocument,
+    named_members,
+    parse_document,
+    take_attributes,
+    take_member,
+    take_object,
+)
+from aerobee.broker.store.consumer_offset_table import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
+from aerobee.store_format.json_config import JsonValue, render_text
+
+__all__ = [
+    "CONSUMER_OFFSETS_PATH",
+    "SUBSCRIPTION_GROUPS_PATH",
+    "TOPICS_PATH",
+    "ConsumerOffsetTable",
+    "SubscriptionGroupConfig",
+    "SubscriptionGroupTable",
+    "TopicConfig",
+    "TopicTable",
+]
+
+TOPICS_PATH = "config/topics.json"
+SUBSCRIPTION_GROUPS_PATH = "config/subscriptionGroup.json"
+
+PERM_WRITE = 2
+PERM_READ = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    """One topic as this broker serves it. Field meanings are Apache's.
+
+    `revision` is the metadata revision that announced it, 0 for topics that no nameserver knows;
+    `unknown` are members of the file's entry that we do not use.
+    """
+
+    name: str
+    read_queue_count: int = 16
+    write_queue_count: int = 16
+    perm: int = PERM_READ | PERM_WRITE
+    order: bool = False
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    revision: int = 0
+    unknown: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionGroupConfig:
+    """What a consumer group may do on this broker. Field meanings are Apache's."""
+
+    name: str
+    consume_enabled: bool = True
+    consume_from_min_enabled: bool = True
+    consume_broadcast_enabled: bool = True
+    consume_orderly: bool = False
+    retry_queue_count: int = 1
+    retry_times_max: int = 16
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    unknown: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+class TopicTable:
+    """topics.json in memory."""
+
+    def __init__(self, configs: Mapping[str, TopicConfig] | None = None) -> None:
+        self._configs = dict(configs or {})
+        self._document = ConfigDocument()
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._configs
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        document = parse_document(data)
+        beans = take_object(document, "topicConfigTable")
+        table = cls({name: _topic_from_bean(name, bean) for name, bean in beans.items()})
+        table._document = ConfigDocument.load(document)
+        return table
+
+    def get(self, name: str) -> TopicConfig | None:
+        return self._configs.get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._configs)
+
+    def configs(self) -> list[TopicConfig]:
+        """All topics in the order of their names."""
+        return [self._configs[name] for name in sorted(self._configs)]
+
+    def put(self, config: TopicConfig) -> bool:
+        """Add or replace; False if it was there exactly so."""
+        if self._configs.get(config.name) == config:
+            return False
+        self._configs[config.name] = config
+        self._document.changes += 1
+        return True
+
+    def remove(self, name: str) -> bool:
+        """False if there was none."""
+        if self._configs.pop(name, None) is None:
+            return False
+        self._document.changes += 1
+        return True
+
+    @property
+    def metadata_revision(self) -> int:
+        """Up to which metadata revision the nameservers' announcements are in this table."""
+        revision = self._document.unknown.get("metadataRevision", 0)
+        return revision if isinstance(revision, int) else 0
+
+    @metadata_revision.setter
+    def metadata_revision(self, revision: int) -> None:
+        if revision != self.metadata_revision:
+            self._document.unknown["metadataRevision"] = revision
+            self._document.changes += 1
+
+    @property
+    def changes(self) -> int:
+        """How often the table changed since it was made: what a saver compares."""
+        return self._document.changes
+
+    def snapshot_bytes(self, now_ms: int) -> bytes:
+        """The whole file as it is now."""
+        beans = {name: _topic_bean(config) for name, config in self._configs.items()}
+        return self._document.render(now_ms, "topicConfigTable", render_text(beans, depth=1))
+
+
+class SubscriptionGroupTable:
+    """subscriptionGroup.json in memory."""
+
+    def __init__(self, configs: Mapping[str, SubscriptionGroupConfig] | None = None) -> None:
+        self._configs = dict(configs or {})
+        self._document = ConfigDocument()
+
+    def __len__(self) -> int:
+        return len(self._configs)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._configs
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        document = parse_document(data)
+        beans = take_object(document, "subscriptionGroupTable")
+        table = cls({name: _group_from_bean(name, bean) for name, bean in beans.items()})
+        table._document = ConfigDocument.load(document)
+        return table
+
+    def get(self, name: str) -> SubscriptionGroupConfig | None:
+        return self._configs.get(name)
+
+    def names(self) -> list[str]:
+        return sorted(self._configs)
+
+    def configs(self) -> list[SubscriptionGroupConfig]:
+        """All groups in the order of their names."""
+        return [self._configs[name] for name in sorted(self._configs)]
+
+    def put(self, config: SubscriptionGroupConfig) -> bool:
+        """Add or replace; False if it was there exactly so."""
+        if self._configs.get(config.name) == config:
+            return False
+        self._configs[config.name] = config
+        self._document.changes += 1
+        return True
+
+    def remove(self, name: str) -> bool:
+        """False if there was none."""
+        if self._configs.pop(name, None) is None:
+            return False
+        self._document.changes += 1
+        return True
+
+    @property
+    def changes(self) -> int:
+        """How often the table changed since it was made: what a saver compares."""
+        return self._document.changes
+
+    def snapshot_bytes(self, now_ms: int) -> bytes:
+        """The whole file as it is now."""
+        self._document.unknown.setdefault("forbiddenTable", {})
+        beans = {name: _group_bean(config) for name, config in self._configs.items()}
+        return self._document.render(now_ms, "subscriptionGroupTable", render_text(beans, depth=1))
+
+
+def _topic_from_bean(name: str, value: JsonValue) -> TopicConfig:
+    bean = _bean(name, value, "topicName")
+    return TopicConfig(
+        name=name,
+        read_queue_count=take_member(bean, "readQueueNums", 16),
+        write_queue_count=take_member(bean, "writeQueueNums", 16),
+        perm=take_member(bean, "perm", PERM_READ | PERM_WRITE),
+        order=take_member(bean, "order", False),
+        filter_type=take_member(bean, "topicFilterType", "SINGLE_TAG"),
+        sys_flag=take_member(bean, "topicSysFlag", 0),
+        attributes=take_attributes(bean),
+        revision=take_member(bean, "metadataRevision", 0),
+        unknown=bean,
+    )
+
+
+def _topic_bean(config: TopicConfig) -> dict[str, object]:
+    bean: dict[str, object] = {
+        **config.unknown,
+        "attributes": dict(config.attributes),
+        "order": config.order,
+        "perm": config.perm,
+        "readQueueNums": config.read_queue_count,
+        "topicFilterType": config.filter_type,
+        "topicName": config.name,
+        "topicSysFlag": config.sys_flag,
+        "writeQueueNums": config.write_queue_count,
+    }
+    if config.revision:
+        bean["metadataRevision"] = config.revision
+    return bean
+
+
+def _group_from_bean(name: str, value: JsonValue) -> SubscriptionGroupConfig:
+    bean = _bean(name, value, "groupName")
+    return SubscriptionGroupConfig(
+        name=name,
+        consume_enabled=take_member(bean, "consumeEnable", True),
+        consume_from_min_enabled=take_member(bean, "consumeFromMinEnable", True),
+        consume_broadcast_enabled=take_member(bean, "consumeBroadcastEnable", True),
+        consume_orderly=take_member(bean, "consumeMessageOrderly", False),
+        retry_queue_count=take_member(bean, "retryQueueNums", 1),
+        retry_times_max=take_member(bean, "retryMaxTimes", 16),
+        attributes=take_attributes(bean),
+        unknown=bean,
+    )
+
+
+def _group_bean(config: SubscriptionGroupConfig) -> dict[str, object]:
+    return {
+        "brokerId": 0,
+        "consumeTimeoutMinute": 15,
+        "groupRetryPolicy": {"type": "CUSTOMIZED"},
+        "groupSysFlag": 0,
+        "notifyConsumerIdsChangedEnable": True,
+        "whichBrokerWhenConsumeSlowly": 1,
+        **config.unknown,
+        "attributes": dict(config.attributes),
+        "consumeBroadcastEnable": config.consume_broadcast_enabled,
+        "consumeEnable": config.consume_enabled,
+        "consumeFromMinEnable": config.consume_from_min_enabled,
+        "consumeMessageOrderly": config.consume_orderly,
+        "groupName": config.name,
+        "retryMaxTimes": config.retry_times_max,
+        "retryQueueNums": config.retry_queue_count,
+    }
+
+
+def _bean(name: str, value: JsonValue, name_member: str) -> dict[str, JsonValue]:
+    """A table's entry as a fresh object, without the member that repeats its name."""
+    bean = named_members(value, name)
+    bean.pop(name_member, None)
+    return bean

@@ -1,0 +1,146 @@
+"""consumerOffset.json: what each group will consume next, in memory.
+
+Owns: the committed offsets of this broker's queues, and how they look in Apache's file. No I/O: the
+owner hands `snapshot_bytes` to `replace_atomically` in a thread.
+
+Always holds: entries that are not `topic@group` with queue offsets are written back as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from aerobee.broker.store.config_document import ConfigDocument, parse_document, take_object
+from aerobee.store_format.json_config import JsonValue, render_text
+
+CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
+
+_OFFSET_END = 1 << 63
+
+
+class ConsumerOffsetTable:
+    """consumerOffset.json in memory: per group, topic and queue the next offset to consume.
+
+    A snapshot renders only what was committed since the last one: on the loop it must stay short.
+    """
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, dict[str, dict[int, int]]] = {}
+        self._rendered: dict[tuple[str, str], str] = {}
+        self._foreign: dict[str, JsonValue] = {}
+        self._document = ConfigDocument()
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        document = parse_document(data)
+        table = cls()
+        for key, queues in take_object(document, "offsetTable").items():
+            topic, _, group = key.partition("@")
+            offsets = _queue_offsets(queues)
+            if not topic or not group or "@" in group or offsets is None:
+                table._foreign[key] = queues
+            else:
+                table._offsets.setdefault(group, {})[topic] = offsets
+        # Apache derives this one from the offsets each time it writes, and never reads it.
+        document.pop("groupTopicMap", None)
+        table._document = ConfigDocument.load(document)
+        return table
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the next offset to consume; a smaller one than before is as good (a reset)."""
+        assert 0 <= offset < _OFFSET_END, offset
+        assert queue_id >= 0, queue_id
+        topics = self._offsets.get(group)
+        if topics is None:
+            topics = self._offsets[group] = {}
+        queues = topics.get(topic)
+        if queues is None:
+            queues = topics[topic] = {}
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._rendered.pop((topic, group), None)
+            self._document.changes += 1
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """None if the group never committed on this queue."""
+        return self._offsets.get(group, {}).get(topic, {}).get(queue_id)
+
+    def groups(self) -> list[str]:
+        """Groups that committed anything, sorted."""
+        return sorted(self._offsets)
+
+    def of_group(self, group: str) -> dict[str, dict[int, int]]:
+        """topic -> queue id -> offset; a copy."""
+        return {topic: dict(queues) for topic, queues in self._offsets.get(group, {}).items()}
+
+    def remove_topic(self, topic: str) -> bool:
+        """Forget the topic's offsets in every group; False if there were none."""
+        removed = [group for group, topics in self._offsets.items() if topic in topics]
+        for group in removed:
+            self._remove(group, topic)
+        return bool(removed)
+
+    def remove_group(self, group: str) -> bool:
+        """Forget all of a group's offsets; False if there were none."""
+        topics = list(self._offsets.get(group, ()))
+        for topic in topics:
+            self._remove(group, topic)
+        return bool(topics)
+
+    @property
+    def changes(self) -> int:
+        """How often the table changed since it was made: what a saver compares."""
+        return self._document.changes
+
+    def as_json(self) -> dict[str, dict[str, int]]:
+        """`topic@group` -> queue id -> offset, as the file has it."""
+        return {
+            f"{topic}@{group}": {str(queue_id): offset for queue_id, offset in queues.items()}
+            for group, topics in self._offsets.items()
+            for topic, queues in topics.items()
+        }
+
+    def snapshot_bytes(self, now_ms: int) -> bytes:
+        """The whole file as it is now."""
+        entries = [
+            f"\n\t\t{self._render_entry(topic, group, queues)}"
+            for group, topics in self._offsets.items()
+            for topic, queues in topics.items()
+        ]
+        entries += [
+            f"\n\t\t{render_text(key)}:{render_text(value, depth=2)}"
+            for key, value in self._foreign.items()
+        ]
+        text = "{" + ",".join(sorted(entries)) + "\n\t}" if entries else "{}"
+        return self._document.render(now_ms, "offsetTable", text)
+
+    def _render_entry(self, topic: str, group: str, queues: Mapping[int, int]) -> str:
+        rendered = self._rendered.get((topic, group))
+        if rendered is None:
+            offsets = ",".join(f'"{queue_id}":{queues[queue_id]}' for queue_id in sorted(queues))
+            rendered = f"{render_text(f'{topic}@{group}')}:{{{offsets}\n\t\t}}"
+            self._rendered[topic, group] = rendered
+        return rendered
+
+    def _remove(self, group: str, topic: str) -> None:
+        del self._offsets[group][topic]
+        if not self._offsets[group]:
+            del self._offsets[group]
+        self._rendered.pop((topic, group), None)
+        self._document.changes += 1
+
+
+def _queue_offsets(value: JsonValue) -> dict[int, int] | None:
+    """queue id -> offset; None if the value is anything else."""
+    if not isinstance(value, dict):
+        return None
+    offsets: dict[int, int] = {}
+    for key, offset in value.items():
+        if not isinstance(key, str) or not (key.isascii() and key.isdigit()):
+            return None
+        if type(offset) is not int or not 0 <= offset < _OFFSET_END:
+            return None
+        offsets[int(key)] = offset
+    return offsets

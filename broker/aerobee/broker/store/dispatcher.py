@@ -1,0 +1,53 @@
+"""From the log to the consume queues, in log order.
+
+Owns: what was appended and not yet dispatched. Records reach their queues only once the caller says
+that they are confirmed; entries were computed when the batch was appended, so nothing is read
+again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from aerobee.broker.store.consume_queue import ConsumeQueue
+from aerobee.broker.store.queue_set import QueueName, QueueSet
+
+
+class Pending(NamedTuple):
+    """One appended batch. Records without a queue entry (half and rollback) may leave it empty."""
+
+    end: int
+    queue: ConsumeQueue
+    entries: bytes
+    queued_count: int
+    store_timestamp_ms: int
+
+
+class Dispatcher:
+    """See the module; loop thread only."""
+
+    def __init__(self, queues: QueueSet, *, end: int, store_timestamp_ms: int) -> None:
+        self._queues = queues
+        self._pending: deque[Pending] = deque()
+        self.end = end
+        # Of the last record dispatched.
+        self.store_timestamp_ms = store_timestamp_ms
+
+    def submit(self, pending: Pending) -> None:
+        """Appended, in log order."""
+        self._pending.append(pending)
+
+    def dispatch(self, confirmed_end: int) -> list[QueueName]:
+        """Let the queues grow up to `confirmed_end`; returns those that did, each once."""
+        pending = self._pending
+        grown: dict[QueueName, None] = {}
+        while pending and pending[0].end <= confirmed_end:
+            end, queue, entries, count, store_timestamp_ms = pending.popleft()
+            if count:
+                assert queue.end + count <= queue.next_offset
+                self._queues.append(queue, entries, count, end)
+                grown[queue.topic, queue.queue_id] = None
+            self.end = end
+            self.store_timestamp_ms = store_timestamp_ms
+        return list(grown)

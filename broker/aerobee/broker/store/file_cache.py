@@ -1,0 +1,45 @@
+"""Handles for reading, at most so many at once.
+
+Owns: the open handles of sealed log segments and consume queue files. Used on the loop thread only.
+A handle that falls out closes once its last holder lets go of it, so a plan that was handed to
+another thread stays valid.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from aerobee.broker.store.disk import Disk, DiskFile
+
+
+class FileCache:
+    """Least recently used out first."""
+
+    __slots__ = ("_disk", "_files", "_files_max")
+
+    def __init__(self, disk: Disk, files_max: int) -> None:
+        self._disk = disk
+        self._files_max = files_max
+        self._files: OrderedDict[str, DiskFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, path: str) -> DiskFile:
+        """The handle of `path`; FileNotFoundError if there is no such file."""
+        file = self._files.get(path)
+        if file is not None:
+            self._files.move_to_end(path)
+            return file
+        file = self._disk.open_file(path, read_only=True)
+        self._files[path] = file
+        if len(self._files) > self._files_max:
+            self._files.popitem(last=False)
+        return file
+
+    def forget(self, path: str) -> None:
+        """To be called before a file is removed or replaced."""
+        self._files.pop(path, None)
+
+    def clear(self) -> None:
+        self._files.clear()

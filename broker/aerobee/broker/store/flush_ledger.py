@@ -1,0 +1,155 @@
+"""What has been handed out to be made durable, and what has come back.
+
+Owns: `flushed_end` and the works under way, at most one of each kind. A work is taken, run on any
+thread, and finished here; until then its bytes count as unflushed and its entries stay in memory.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.store.admission import Admission
+from aerobee.broker.store.commit_log import CommitLog
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.dispatcher import Dispatcher
+from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
+from aerobee.broker.store.preallocation import PrepareWork
+from aerobee.broker.store.queue_ends import encode_queue_ends
+from aerobee.broker.store.queue_set import QueueSet
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.checkpoint import Checkpoint
+
+# After a spare segment could not be made, how long until the next try.
+_PREPARE_PAUSE_S = 1.0
+
+
+class FlushLedger:
+    """See the module; loop thread only."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        config: StoreConfig,
+        *,
+        log: CommitLog,
+        queues: QueueSet,
+        dispatcher: Dispatcher,
+        admission: Admission,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._admission = admission
+        self._checkpoint = checkpoint
+        self.flushed_end = log.end
+        self.flushes = 0
+        self.checkpoints = 0
+        self._flush_work: FlushWork | None = None
+        self._checkpoint_work: CheckpointWork | None = None
+        self._checkpoint_due_s = clock.monotonic_s()
+        self._prepare_work: PrepareWork | None = None
+        self._prepare_due_s = 0.0
+
+    # ------------------------------------------------------------------------------ the log
+
+    def take_flush(self) -> FlushWork | None:
+        """None if nothing is unflushed, or while a flush is under way."""
+        if self._flush_work is not None:
+            return None
+        end = self._log.end
+        checkpoint = self.take_checkpoint(end) if self.is_checkpoint_due() else None
+        if end == self.flushed_end and checkpoint is None:
+            return None
+        files, directories = self._log.take_unsynced() if end > self.flushed_end else ([], [])
+        self._flush_work = FlushWork(self._disk, directories, files, end, checkpoint)
+        return self._flush_work
+
+    def finish_flush(self, work: FlushWork) -> None:
+        assert work is self._flush_work
+        assert self.flushed_end <= work.end <= self._log.end
+        self._flush_work = None
+        self.flushed_end = work.end
+        self.flushes += 1
+
+    # ------------------------------------------------------------------------------ checkpoints
+
+    def is_checkpoint_due(self, *, at_once: bool = False) -> bool:
+        """By time, or because too many entries are in memory; only if there is anything new."""
+        if self._checkpoint_work is not None:
+            return False
+        if self._queues.tail_bytes >= self._config.queue_tail_bytes_max:
+            return True
+        news = self._queues.has_unwritten or (
+            self._log.store_timestamp_ms != self._checkpoint.physic_msg_timestamp
+        )
+        return news and (at_once or self._clock.monotonic_s() >= self._checkpoint_due_s)
+
+    def take_checkpoint(self, flushed_end: int) -> CheckpointWork:
+        """Valid once the log is on the disk up to `flushed_end`."""
+        interval_s = self._config.checkpoint_interval_ms / 1_000
+        self._checkpoint_due_s = self._clock.monotonic_s() + interval_s
+        checkpoint = Checkpoint(
+            physic_msg_timestamp=self._log.store_timestamp_ms,
+            logics_msg_timestamp=self._dispatcher.store_timestamp_ms,
+            index_msg_timestamp=self._checkpoint.index_msg_timestamp,
+            master_flushed_offset=self._checkpoint.master_flushed_offset,
+            confirm_physical_offset=flushed_end,
+        )
+        self._checkpoint_work = CheckpointWork(
+            self._disk,
+            self._queues.take_writes(),
+            encode_queue_ends(checkpoint, self._log.min_offset, self._queues),
+            checkpoint,
+            entries_per_file=self._config.consume_queue_entries_per_file,
+        )
+        return self._checkpoint_work
+
+    def finish_checkpoint(self, work: CheckpointWork) -> None:
+        assert work is self._checkpoint_work
+        self._checkpoint_work = None
+        if work.error is None:
+            self._queues.finish_writes(work.writes)
+            self._checkpoint = work.checkpoint
+            self.checkpoints += 1
+        self._admission.queue_files_full(work.error is not None)
+
+    def flush_now(self) -> None:
+        """Flush, checkpoint and finish here and now; also what was taken and not finished, for
+        running it twice does no harm. Blocks; raises OSError."""
+        flush = self._flush_work or self.take_flush()
+        if flush is not None:
+            flush.run()
+            self.finish_flush(flush)
+        if self._checkpoint_work is None and self.is_checkpoint_due(at_once=True):
+            self.take_checkpoint(self.flushed_end)
+        if (checkpoint := self._checkpoint_work) is not None:
+            checkpoint.run()
+            self.finish_checkpoint(checkpoint)
+
+    def settle(self) -> None:
+        """Write a checkpoint of what recovery left, whether it is news or not. Blocks."""
+        self.take_checkpoint(self.flushed_end)
+        self.flush_now()
+
+    # ------------------------------------------------------------------------------ segments
+
+    def take_prepare(self) -> PrepareWork | None:
+        """The next segment, once the active one is half full."""
+        if self._prepare_work is not None or not self._log.spare_wanted:
+            return None
+        if not self._admission.writable or self._clock.monotonic_s() < self._prepare_due_s:
+            return None
+        self._prepare_work = self._log.prepare_work()
+        return self._prepare_work
+
+    def finish_prepare(self, work: PrepareWork) -> None:
+        assert work is self._prepare_work
+        self._prepare_work = None
+        if work.spare is not None:
+            self._log.take_spare(work.spare)
+        else:
+            self._prepare_due_s = self._clock.monotonic_s() + _PREPARE_PAUSE_S

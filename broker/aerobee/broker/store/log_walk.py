@@ -1,0 +1,92 @@
+"""Walks the log record by record and finds where it ends.
+
+Reads bounded chunks, so memory does not depend on the log's size. A walk goes from segment to
+segment over blank records and ends at the first bytes that are no whole record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.segment import Segment
+from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
+from aerobee.store_format.tags import TagsCodes
+
+# Enough for any record's size to be seen.
+_CHUNK_BYTES_MIN = 512
+
+
+@dataclass(frozen=True, slots=True)
+class WalkedChunk:
+    """Whole records; those of `result` lie at `position` + their own positions."""
+
+    position: int
+    result: ScanResult
+    data: bytes
+
+
+class LogWalk:
+    """Iterate once; then `end` says where the log ends and `stopped_by` why."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        segments: Sequence[Segment],
+        start_index: int,
+        *,
+        tags: TagsCodes,
+        check_crc: bool,
+        chunk_bytes: int,
+        end: int | None = None,
+    ) -> None:
+        """Begins at the segment of index `start_index`; `end` stops the walk at that log offset."""
+        self._disk = disk
+        self._segments = segments
+        self._start_index = start_index
+        self._tags = tags
+        self._check_crc = check_crc
+        self._chunk_bytes = chunk_bytes
+        self._stop_at = end
+        self.end = segments[start_index].base
+        self.stopped_by = ScanEnd.BUFFER_END
+
+    def __iter__(self) -> Iterator[WalkedChunk]:
+        last_index = len(self._segments) - 1
+        for index in range(self._start_index, len(self._segments)):
+            segment = self._segments[index]
+            self.end = segment.base
+            yield from self._walk_segment(segment)
+            if self.stopped_by is not ScanEnd.BLANK or self._is_at_stop():
+                return
+            if index == last_index:
+                return  # the blank is cut off: the next record is tried in its place
+
+    def _is_at_stop(self) -> bool:
+        return self._stop_at is not None and self.end >= self._stop_at
+
+    def _walk_segment(self, segment: Segment) -> Iterator[WalkedChunk]:
+        file = self._disk.open_file(segment.path, read_only=True)
+        limit = segment.size
+        if self._stop_at is not None:
+            limit = min(limit, self._stop_at - segment.base)
+        at = 0
+        chunk_bytes = self._chunk_bytes
+        while at < limit:
+            data = file.read_at(at, min(chunk_bytes, limit - at))
+            has_rest = at + len(data) < limit
+            result = scan_records(data, check_crc=self._check_crc, tags=self._tags)
+            if result.count:
+                yield WalkedChunk(segment.base + at, result, data)
+            at += result.valid_end
+            self.end = segment.base + at
+            self.stopped_by = result.end
+            if result.end is ScanEnd.BUFFER_END:
+                continue
+            if result.end is not ScanEnd.TRUNCATED:
+                return
+            # A record that goes on behind the chunk, if it can: else it is torn.
+            if not has_rest or at + result.end_size > segment.size:
+                return
+            chunk_bytes = max(self._chunk_bytes, result.end_size, _CHUNK_BYTES_MIN)

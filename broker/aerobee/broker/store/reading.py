@@ -1,0 +1,146 @@
+"""Which records of a queue answer a pull: pure decisions over consume queue entries.
+
+Entries come in as bytes, runs of the log come out: (physical offset, size) of bytes that can be
+read in one piece. Nothing here touches a file or the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from aerobee.broker.store.queue_bounds import PRE_BLANK_SIZE, QueueBounds
+from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store_format.record import RECORD_SIZE_MIN
+
+Int64Array = npt.NDArray[np.int64]
+
+
+class GetStatus(StrEnum):
+    """How a read of a queue ended, with RocketMQ's names."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the messages of a read lie. `runs` and `count` are empty unless FOUND."""
+
+    status: GetStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """How much one read may return; the first message comes whatever its size."""
+
+    messages_max: int
+    bytes_max: int
+
+
+def out_of_range(bounds: QueueBounds | None, offset: int) -> Located | None:
+    """The answer for an offset at which nothing can be read; None inside the queue."""
+    if bounds is None:
+        return Located(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+    first, end = bounds.min_offset, bounds.max_offset
+    if end == 0:
+        return Located(GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
+    if offset < first:
+        return Located(GetStatus.OFFSET_TOO_SMALL, first, first, end)
+    if offset == end:
+        return Located(GetStatus.OFFSET_OVERFLOW_ONE, offset, first, end)
+    if offset > end:
+        return Located(GetStatus.OFFSET_OVERFLOW_BADLY, end, first, end)
+    return None
+
+
+def select(
+    entries: bytes,
+    *,
+    offset: int,
+    bounds: QueueBounds,
+    limits: ReadLimits,
+    log_min_offset: int,
+    next_file_offset: int,
+    tags_filter: frozenset[int] | None,
+) -> Located:
+    """What to read of `entries`, of which the first one is that of `offset`.
+
+    Entries of removed records are passed over; a blank or invalid one ends the read. Without any
+    usable entry the reader is sent to `next_file_offset`, where the queue's next file begins.
+    """
+    positions, sizes, tags_codes = unpack_entries(entries)
+    valid = (sizes > 0) & (positions >= 0) & (sizes != PRE_BLANK_SIZE)
+    usable = len(valid) if valid.all() else int(valid.argmin())
+    if usable == 0:
+        return Located(
+            GetStatus.OFFSET_FOUND_NULL, next_file_offset, bounds.min_offset, bounds.max_offset
+        )
+    wanted = np.ones(usable, bool) if tags_filter is None else _matching(tags_codes, tags_filter)
+    wanted = wanted[:usable]
+    removed = positions[:usable] < log_min_offset
+    some_removed = bool(removed.any())
+    if some_removed:
+        wanted &= ~removed
+    chosen = np.flatnonzero(wanted)
+    if not len(chosen):
+        status = GetStatus.MESSAGE_WAS_REMOVING if some_removed else GetStatus.NO_MATCHED_MESSAGE
+        return Located(status, offset + usable, bounds.min_offset, bounds.max_offset)
+    scanned_all = True
+    count = _fitting(sizes[chosen], limits)
+    if count < len(chosen):
+        chosen = chosen[:count]
+        scanned_all = False
+    # What was looked at and not wanted needs no second look, unless a limit cut the read before it.
+    next_offset = offset + (usable if scanned_all else int(chosen[-1]) + 1)
+    return Located(
+        GetStatus.FOUND,
+        next_offset,
+        bounds.min_offset,
+        bounds.max_offset,
+        _runs(positions[chosen], sizes[chosen]),
+        count,
+    )
+
+
+def _matching(tags_codes: Int64Array, tags_filter: frozenset[int]) -> npt.NDArray[np.bool_]:
+    low = tags_codes.astype(np.int32)
+    wanted = np.zeros(len(low), bool)
+    for code in tags_filter:
+        wanted |= low == np.int32(code)
+    return wanted
+
+
+def _fitting(sizes: Int64Array, limits: ReadLimits) -> int:
+    within = int(np.searchsorted(np.cumsum(sizes), limits.bytes_max, side="right"))
+    return max(1, min(within, limits.messages_max))
+
+
+def _runs(positions: Int64Array, sizes: Int64Array) -> list[tuple[int, int]]:
+    ends = positions + sizes
+    first_of_run = np.flatnonzero(positions[1:] != ends[:-1]) + 1
+    starts = positions[np.concatenate(([0], first_of_run))]
+    run_ends = ends[np.concatenate((first_of_run - 1, [len(ends) - 1]))]
+    return list(zip(starts.tolist(), (run_ends - starts).tolist(), strict=True))
+
+
+def entries_to_read(limits: ReadLimits, *, filtered: bool, scan_entries_max: int) -> int:
+    """How many entries to look at for one read."""
+    if filtered:
+        return max(scan_entries_max, limits.messages_max)
+    return max(1, min(limits.messages_max, limits.bytes_max // RECORD_SIZE_MIN + 1))

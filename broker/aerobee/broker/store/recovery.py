@@ -1,0 +1,231 @@
+"""From the files of the last run to a store that goes on where it ended.
+
+First the log is walked and judged, with nothing changed; then what must be repaired is repaired:
+
+    log, behind the last whole record      cut off and zeroed
+    segments behind that                   removed
+    consume queue entries behind that      cut off
+    consume queues that lack entries       completed from the log
+    damaged consume queues                 built again from the start of the log
+
+A record that is not whole is a torn tail, and cut, unless it is known to have been safely on disk:
+below the flushed end of the checkpoint, or (after a clean stop) below what the queues point to.
+Then recovery raises StoreDamaged and an operator decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from aerobee.broker.store.commit_log import CommitLog
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import StoreDamaged
+from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.opening import was_left_running
+from aerobee.broker.store.queue_recovery import QueueRecovery
+from aerobee.broker.store.queue_set import QueueSet
+from aerobee.broker.store.recovery_context import RecoveryContext
+from aerobee.broker.store.recovery_start import (
+    first_segment_after_close,
+    first_segment_after_crash,
+    load_checkpoint,
+)
+from aerobee.broker.store.segment import BLANK_BYTES_MIN, COMMIT_LOG_DIRECTORY
+from aerobee.broker.store.segment_loader import load_segments
+from aerobee.broker.store.segment_repair import clear_behind, remove_segments, sync_segments
+from aerobee.broker.store.statistics import RecoveryProgress, RecoveryReport
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.checkpoint import Checkpoint
+from aerobee.store_format.scan import ScanEnd
+
+OnProgress = Callable[[RecoveryProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The parts of a store, ready for work. Everything up to the log's end is on the disk, unless
+    the store was opened for reading only."""
+
+    files: FileCache
+    log: CommitLog
+    queues: QueueSet
+    checkpoint: Checkpoint
+    report: RecoveryReport
+
+
+def recover(
+    disk: Disk,
+    clock: Clock,
+    config: StoreConfig,
+    *,
+    on_progress: OnProgress | None,
+    read_only: bool,
+) -> Recovered:
+    """Recover the folder. With `read_only` every repair happens in memory only.
+
+    Raises StoreDamaged, StoreUnusable, OSError.
+    """
+    started_s = clock.monotonic_s()
+    recovery = _Recovery(disk, config, on_progress, read_only)
+    recovered = recovery.run()
+    duration_s = clock.monotonic_s() - started_s
+    return replace(recovered, report=replace(recovered.report, duration_s=duration_s))
+
+
+class _Recovery:
+    """One recovery, from beginning to end."""
+
+    def __init__(
+        self, disk: Disk, config: StoreConfig, on_progress: OnProgress | None, read_only: bool
+    ) -> None:
+        self._on_progress = on_progress
+        self._clean = not was_left_running(disk)
+        self._context = RecoveryContext(
+            disk,
+            config,
+            read_only,
+            load_segments(disk, config.segment_bytes, read_only=read_only),
+            load_checkpoint(disk),
+        )
+        self._files = FileCache(disk, config.open_files_max)
+        self._queues = QueueRecovery(self._context, self._files)
+        checkpoint = self._context.checkpoint
+        self._store_timestamp_ms = max(
+            checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
+        )
+        self._scanned_bytes = 0
+        self._scanned_records = 0
+
+    def run(self) -> Recovered:
+        if not self._context.segments:
+            self._begin_without_log()
+            return self._recovered(0, 0, 0)
+        self._queues.load()
+        start = self._scan_start()
+        end, stopped_by = self._scan(start)
+        self._judge(end, stopped_by)
+        # Only from here on anything is written.
+        cut_bytes = self._cut_log(start, end, stopped_by)
+        self._queues.complete(start, end)
+        return self._recovered(start, end, cut_bytes)
+
+    def _begin_without_log(self) -> None:
+        """Raises StoreDamaged if there surely was a log."""
+        context = self._context
+        safe_end = context.checkpoint.confirm_physical_offset
+        if safe_end and not context.config.cut_damaged:
+            raise StoreDamaged(
+                f"the folder {COMMIT_LOG_DIRECTORY} is empty, but the checkpoint knows of "
+                f"{safe_end} bytes: restore the log, or remove the checkpoint to begin a new one",
+                segment=COMMIT_LOG_DIRECTORY,
+                position=0,
+            )
+        self._queues.drop_all()
+        context.checkpoint = Checkpoint()
+
+    # ------------------------------------------------------------------------------ judging
+
+    def _scan_start(self) -> int:
+        """The log offset to walk from: the start of a segment."""
+        context = self._context
+        if self._clean:
+            known_end = self._queues.queues.physical_end
+            index = first_segment_after_close(context.segments, known_end)
+        else:
+            index = first_segment_after_crash(context.disk, context.segments, context.checkpoint)
+        return context.segments[index].base
+
+    def _scan(self, start: int) -> tuple[int, ScanEnd]:
+        """Find the log's end, and what stopped the walk there; dispatch on the way."""
+        context = self._context
+        walk = context.walk(start, check_crc=context.config.check_crc_on_recovery)
+        total = context.log_files_end - start
+        self._queues.begin_scan(start)
+        for chunk in walk:
+            result = chunk.result
+            self._scanned_bytes += result.valid_end
+            self._scanned_records += result.count
+            self._store_timestamp_ms = max(
+                self._store_timestamp_ms, int(result.store_timestamps[-1])
+            )
+            self._queues.feed(chunk)
+            self._tell(chunk.position + result.valid_end - start, total)
+        self._tell(total, total)
+        return walk.end, walk.stopped_by
+
+    def _tell(self, done: int, total: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(RecoveryProgress(done, total))
+
+    def _judge(self, end: int, stopped_by: ScanEnd) -> None:
+        """Raises StoreDamaged if what lies at `end` was once safely on disk."""
+        context = self._context
+        safe_end = min(context.checkpoint.confirm_physical_offset, context.log_files_end)
+        if self._clean:
+            safe_end = max(safe_end, self._queues.known_behind(end))
+        if end >= safe_end or context.config.cut_damaged:
+            return
+        segment = context.segments[context.index_of(min(end, context.log_files_end - 1))]
+        raise StoreDamaged(
+            f"{segment.path} is damaged at byte {end - segment.base} ({stopped_by}): the log was "
+            f"whole up to {safe_end}, now it ends at {end}. Restore the segment from a copy, or "
+            "let the repair command cut the log there and lose what follows",
+            segment=segment.path,
+            position=end,
+        )
+
+    # ------------------------------------------------------------------------------ the log
+
+    def _cut_log(self, start: int, end: int, stopped_by: ScanEnd) -> int:
+        """Let the log end at `end`; returns how many bytes that were no zeros went with it."""
+        context = self._context
+        kept = [segment for segment in context.segments if segment.base <= end]
+        removed = context.segments[len(kept) :]
+        context.segments = kept
+        active = kept[-1]
+        active.wrote = end - active.base
+        read_only = context.read_only
+        cut_bytes = clear_behind(context.disk, active, read_only=read_only)
+        cut_bytes += remove_segments(context.disk, removed, read_only=read_only)
+        if cut_bytes > (BLANK_BYTES_MIN if stopped_by is ScanEnd.BLANK else 0):
+            context.warnings.append(
+                f"{cut_bytes} bytes behind log offset {end} were no whole records: cut off"
+            )
+        if not read_only:
+            # What was walked may be in the page cache only.
+            sync_segments(context.disk, kept[context.index_of(start) :])
+        return cut_bytes
+
+    def _recovered(self, scan_start: int, end: int, cut_bytes: int) -> Recovered:
+        context = self._context
+        log = CommitLog(
+            context.disk,
+            self._files,
+            context.config.segment_bytes,
+            context.segments,
+            store_timestamp_ms=self._store_timestamp_ms,
+            keep_free_bytes=context.config.disk_free_bytes_min,
+        )
+        if context.segments and not context.read_only:
+            active = context.segments[-1]
+            active.file = context.disk.open_file(active.path)
+        report = RecoveryReport(
+            clean=self._clean,
+            scan_start=scan_start,
+            end=end,
+            scanned_bytes=self._scanned_bytes,
+            scanned_records=self._scanned_records,
+            dispatched_records=self._queues.dispatched,
+            cut_bytes=cut_bytes,
+            rebuilt_queues=tuple(self._queues.rebuilt),
+            warnings=tuple(context.warnings),
+        )
+        return Recovered(
+            files=self._files,
+            log=log,
+            queues=self._queues.queues,
+            checkpoint=context.checkpoint,
+            report=report,
+        )

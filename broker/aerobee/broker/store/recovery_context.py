@@ -1,0 +1,49 @@
+"""What the steps of a recovery share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.log_walk import LogWalk
+from aerobee.broker.store.segment import Segment
+from aerobee.store_format.checkpoint import Checkpoint
+from aerobee.store_format.tags import TagsCodes
+
+
+@dataclass(slots=True)
+class RecoveryContext:
+    """`segments` are the log as known so far: all files taken as full until the log is cut."""
+
+    disk: Disk
+    config: StoreConfig
+    read_only: bool
+    segments: list[Segment]
+    checkpoint: Checkpoint
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def log_min_offset(self) -> int:
+        return self.segments[0].base
+
+    @property
+    def log_files_end(self) -> int:
+        """Behind the last byte of the last file, used or not."""
+        return self.segments[-1].base + self.config.segment_bytes
+
+    def index_of(self, offset: int) -> int:
+        """Index of the segment that holds the log offset."""
+        return (offset - self.segments[0].base) // self.config.segment_bytes
+
+    def walk(self, start: int, *, check_crc: bool = False, end: int | None = None) -> LogWalk:
+        """A walk from the segment that holds `start`."""
+        return LogWalk(
+            self.disk,
+            self.segments,
+            self.index_of(start),
+            tags=TagsCodes(delays_ms=self.config.delay_levels_ms),
+            check_crc=check_crc,
+            chunk_bytes=self.config.recovery_chunk_bytes,
+            end=end,
+        )

@@ -1,0 +1,63 @@
+"""What the store tells about itself, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class StoreState(StrEnum):
+    """Whether the store takes appends, and why not."""
+
+    WRITABLE = "writable"
+    DISK_FULL = "disk full"
+    READ_ONLY = "read only"
+    CLOSING = "closing"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryProgress:
+    """How far recovery has walked through the log."""
+
+    bytes_done: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What recovery found and did."""
+
+    clean: bool  # the last run ended with `close`
+    scan_start: int
+    end: int
+    scanned_bytes: int = 0
+    scanned_records: int = 0
+    dispatched_records: int = 0
+    cut_bytes: int = 0  # not part of any whole record, behind the end
+    rebuilt_queues: tuple[tuple[str, int], ...] = ()
+    duration_s: float = 0.0
+    warnings: tuple[str, ...] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """One moment of the store. Ends are exclusive byte offsets in the log."""
+
+    state: StoreState
+    min_offset: int
+    appended_end: int
+    flushed_end: int
+    confirmed_end: int
+    dispatched_end: int
+    segment_count: int
+    queue_count: int
+    queue_tail_bytes: int
+    appended_records: int
+    appended_bytes: int
+    appended_batches: int
+    refused_batches: int
+    flushes: int
+    checkpoints: int
+    disk_free_bytes: int
+    last_store_timestamp_ms: int

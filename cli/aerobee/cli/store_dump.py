@@ -1,0 +1,197 @@
+"""`aerobee store dump`: a store folder's content, for people or as one JSON document."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aerobee.broker.store.errors import StoreUnusable
+from aerobee.cli.failures import EnvironmentFailure
+from aerobee.cli.output import json_option, print_json, print_table
+from aerobee.cli.store_document import OnProgress, dump_store
+
+__all__ = ["dump_store", "store_dump"]
+
+
+@click.command("dump")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--config",
+    "config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A store option under Apache's name, for example mappedFileSizeCommitLog=262144. "
+    "Sizes that are not given are taken from the files.",
+)
+@click.option(
+    "--messages-every",
+    type=click.IntRange(min=0),
+    default=None,
+    metavar="N",
+    help="List each N-th message of a queue and its last; 0 lists none. Default: all with --json, "
+    "else none. A million listed messages take about 2 GB of memory.",
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@json_option
+def store_dump(
+    folder: Path,
+    config: tuple[str, ...],
+    messages_every: int | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print what the store in FOLDER holds, ours or Apache's.
+
+    Nothing is written and nothing locked: a broker may be using the folder. What a crash left is
+    shown as recovery would repair it. Digests always cover everything, whatever is listed.
+    """
+    every = messages_every if messages_every is not None else int(as_json)
+    try:
+        with _progress(folder) as on_progress:
+            document = dump_store(
+                folder,
+                _overrides(config),
+                messages_every=every,
+                topics=topics,
+                on_progress=on_progress,
+            )
+    except StoreUnusable as error:
+        raise EnvironmentFailure(str(error)) from error
+    except OSError as error:
+        raise EnvironmentFailure(f"cannot read the store {folder}: {error}") from error
+    if as_json:
+        print_json(document)
+    else:
+        _print_document(document)
+
+
+def _overrides(config: tuple[str, ...]) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    for option in config:
+        name, separator, value = option.partition("=")
+        if not separator:
+            raise click.BadParameter(f"{option!r} is not NAME=VALUE", param_hint="--config")
+        overrides[name.strip()] = value.strip()
+    return overrides
+
+
+@contextlib.contextmanager
+def _progress(folder: Path) -> Iterator[OnProgress | None]:
+    """A bar on a terminal's standard error, else nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"reading {folder}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_document(document: dict[str, Any]) -> None:
+    _print_log(document["commitLog"])
+    _print_queues(document["topics"])
+    _print_messages(document["topics"])
+    _print_offsets(document["consumerOffsets"])
+    _print_configs(document)
+
+
+def _print_log(log: dict[str, Any]) -> None:
+    rows = [
+        (segment["name"], segment["wrotePosition"], int(segment["name"]) + segment["wrotePosition"])
+        for segment in log["segments"]
+    ]
+    title = (
+        f"Commit log: {log['records']} records, {log['minOffset']} to {log['maxOffset']}, "
+        f"SHA-256 {log['recordsSha256']}"
+    )
+    print_table(("Segment", "Used bytes", "Ends at"), rows, title=title)
+
+
+def _print_queues(topics: dict[str, Any]) -> None:
+    rows = [
+        (
+            topic,
+            int(queue_id),
+            queue["minOffset"],
+            queue["maxOffset"],
+            queue["maxPhysicalOffset"],
+            queue["recordsSha256"][:16],
+        )
+        for topic, queues in topics.items()
+        for queue_id, queue in queues.items()
+    ]
+    headers = ("Topic", "Queue", "Min", "Max", "Log end", "Records SHA-256")
+    click.echo()
+    print_table(headers, rows, title="Queues")
+
+
+def _print_messages(topics: dict[str, Any]) -> None:
+    rows = [
+        (
+            topic,
+            int(queue_id),
+            message["queueOffset"],
+            message["physicalOffset"],
+            message["size"],
+            message["tags"],
+            message["keys"],
+            _moment(message["storeTimestamp"]),
+        )
+        for topic, queues in topics.items()
+        for queue_id, queue in queues.items()
+        for message in queue["messages"]
+    ]
+    if rows:
+        headers = ("Topic", "Queue", "Offset", "Log position", "Size", "Tag", "Keys", "Stored at")
+        click.echo()
+        print_table(headers, rows, title="Messages")
+
+
+def _moment(timestamp_ms: int) -> str:
+    """In UTC; numbers that are no time stay numbers."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _print_offsets(offsets: dict[str, Any]) -> None:
+    rows = []
+    for key, queues in offsets.items():
+        topic, _, group = key.partition("@")
+        rows += [(group, topic, int(queue_id), offset) for queue_id, offset in queues.items()]
+    if rows:
+        click.echo()
+        print_table(("Group", "Topic", "Queue", "Next offset"), rows, title="Consumer offsets")
+
+
+def _print_configs(document: dict[str, Any]) -> None:
+    rows = [
+        (
+            name,
+            config["readQueueNums"],
+            config["writeQueueNums"],
+            config["perm"],
+            ", ".join(f"{key}={value}" for key, value in sorted(config["attributes"].items())),
+        )
+        for name, config in document["topicConfigs"].items()
+    ]
+    if rows:
+        click.echo()
+        print_table(("Topic", "Read", "Write", "Perm", "Attributes"), rows, title="Topics")
+    groups = [
+        (name, config["consumeEnable"], config["retryMaxTimes"])
+        for name, config in document["subscriptionGroups"].items()
+    ]
+    if groups:
+        click.echo()
+        print_table(("Group", "May consume", "Retries"), groups, title="Subscription groups")

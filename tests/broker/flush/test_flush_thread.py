@@ -1,0 +1,231 @@
+"""The flush threads over a real store: group commit, upkeep, failure, and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aerobee.broker.flush.flush_thread import FlushThread
+from aerobee.broker.store.config import FlushMode, StoreConfig
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import StoreState
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.errors import NotWritable, StoreFailed
+from tests.support.fault_disk import FaultDisk, broken, no_space
+from tests.support.stores import SMALL, append, batch_of, check_agreement, open_store, read_queue
+
+SYNC = replace(SMALL, flush_mode=FlushMode.SYNC, flush_interval_ms=20, checkpoint_interval_ms=20)
+ASYNC = replace(SYNC, flush_mode=FlushMode.ASYNC)
+
+
+class Flushing:
+    """A store with its flush threads, and the flushed ends that came back."""
+
+    def __init__(self, root: Path, config: StoreConfig) -> None:
+        self.disk = FaultDisk(root)
+        self.config = config
+        self.store: MessageStore = open_store(self.disk, config, SystemClock())
+        self.ends: list[int] = []
+        self.thread = FlushThread(
+            self.store, self.disk, SystemClock(), config, on_flushed=self._flushed
+        )
+        self.on_flushed: Callable[..., None] | None = None
+
+    def _flushed(self, *_: int) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        self.ends.append(self.store.flushed_end)
+        if self.on_flushed is not None:
+            self.on_flushed()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.002)
+
+    async def until_flushed(self) -> None:
+        await self.until(lambda: self.store.flushed_end == self.store.appended_end)
+
+
+@asynccontextmanager
+async def running(root: Path, config: StoreConfig) -> AsyncIterator[Flushing]:
+    flushing = Flushing(root, config)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(flushing.thread.run(), name="flush")
+        await asyncio.sleep(0)
+        try:
+            yield flushing
+        finally:
+            task.cancel()
+
+
+async def test_sync_mode_flushes_every_append_and_several_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, SYNC) as flushing:
+        for number in range(20):
+            append(flushing.store, "Orders", 0, b"%d" % number)
+            flushing.thread.appended()
+        await flushing.until_flushed()
+        assert flushing.ends[-1] == flushing.store.appended_end
+        # The first flush took one message; the others came while it ran and shared the next.
+        assert len([end for end in flushing.ends if end]) <= 4
+    flushing.store.close()
+    assert flushing.store.state is StoreState.CLOSING
+
+
+async def test_async_mode_flushes_by_time(tmp_path: Path) -> None:
+    async with running(tmp_path, ASYNC) as flushing:
+        append(flushing.store, "Orders", 0, b"a")
+        flushing.thread.appended()
+        assert flushing.store.flushed_end == 0
+        await flushing.until_flushed()
+
+
+async def test_async_mode_flushes_early_when_much_is_unflushed(tmp_path: Path) -> None:
+    config = replace(ASYNC, flush_interval_ms=60_000, flush_unflushed_bytes=1_000)
+    async with running(tmp_path, config) as flushing:
+        append(flushing.store, "Orders", 0, b"x" * 500)
+        flushing.thread.appended()
+        await asyncio.sleep(0.05)
+        assert flushing.store.flushed_end == 0
+        append(flushing.store, "Orders", 0, b"x" * 500)
+        flushing.thread.appended()
+        await flushing.until_flushed()
+
+
+async def test_the_upkeep_writes_queues_checkpoints_and_the_next_segment(tmp_path: Path) -> None:
+    async with running(tmp_path, ASYNC) as flushing:
+        store = flushing.store
+        append(store, "Orders", 0, b"x" * 2_500)
+        flushing.thread.appended()
+        await flushing.until(lambda: store.statistics().queue_tail_bytes == 0)
+        assert (tmp_path / "consumequeue/Orders/0" / ("0" * 20)).stat().st_size == 200
+        await flushing.until(lambda: (tmp_path / "preallocated-2").exists())
+        await flushing.until(lambda: store.take_prepare_work() is None)
+        appended = append(store, "Orders", 0, b"y" * 2_500)
+        assert appended.base_physical_offset == 4_096
+        await flushing.until_flushed()
+    store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_a_failed_fsync_ends_the_run_and_fails_the_store(tmp_path: Path) -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(StoreFailed, match="Input/output error")):
+        async with running(tmp_path, SYNC) as flushing:
+            append(flushing.store, "Orders", 0, b"a")
+            flushing.disk.datasync_error = (lambda path: path.startswith("commitlog"), broken())
+            flushing.thread.appended()
+            await flushing.until(lambda: flushing.store.state is StoreState.FAILED)
+            flushing.disk.datasync_error = None
+            flushing.thread.request()
+            await asyncio.sleep(0.05)
+    assert flushing.store.flushed_end == 0
+    assert [end for end in flushing.ends if end] == []
+    flushing.store.close()
+    assert (tmp_path / "abort").exists()
+
+
+async def test_a_store_that_failed_while_appending_ends_the_run(tmp_path: Path) -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(StoreFailed, match="Input/output error")):
+        async with running(tmp_path, SYNC) as flushing:
+            append(flushing.store, "Orders", 0, b"a")
+            flushing.disk.write_error = (lambda path: path.startswith("commitlog"), broken())
+            with pytest.raises(StoreFailed):
+                append(flushing.store, "Orders", 0, b"b")
+            flushing.thread.appended()  # does not raise: the sender has its answer
+            await asyncio.sleep(10)
+
+
+async def test_a_bug_behind_on_flushed_ends_the_run(tmp_path: Path) -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(ZeroDivisionError)):
+        async with running(tmp_path, SYNC) as flushing:
+
+            def stumble(*_: int) -> None:
+                raise ZeroDivisionError
+
+            flushing.on_flushed = stumble
+            append(flushing.store, "Orders", 0, b"a")
+            flushing.thread.appended()
+            await asyncio.sleep(10)
+
+
+async def test_a_failed_queue_write_ends_the_run_too(tmp_path: Path) -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(StoreFailed)):
+        async with running(tmp_path, SYNC) as flushing:
+            flushing.disk.write_error = (lambda path: "queue" in path, broken())
+            append(flushing.store, "Orders", 0, b"a")
+            flushing.thread.appended()
+            await asyncio.sleep(10)
+    with pytest.raises(StoreFailed):
+        append(flushing.store, "Orders", 0, b"b")
+
+
+async def test_a_full_disk_is_waited_out(tmp_path: Path) -> None:
+    async with running(tmp_path, ASYNC) as flushing:
+        store = flushing.store
+        flushing.disk.write_error = (lambda path: "queue" in path, no_space())
+        append(store, "Orders", 0, b"a")
+        await flushing.until(lambda: store.state is StoreState.DISK_FULL)
+        with pytest.raises(NotWritable):
+            append(store, "Orders", 0, b"b")
+        flushing.disk.write_error = None
+        await flushing.until(lambda: store.state is StoreState.WRITABLE)
+        append(store, "Orders", 0, b"b")
+    store.close()
+    assert read_queue(open_store(tmp_path), "Orders", 0) == [b"a", b"b"]
+
+
+async def test_the_disks_free_space_is_measured_about_every_second(tmp_path: Path) -> None:
+    config = replace(ASYNC, disk_free_bytes_min=1_000)
+    async with running(tmp_path, config) as flushing:
+        append(flushing.store, "Orders", 0, b"a")
+        flushing.disk.free = 999
+        await flushing.until(lambda: flushing.store.state is StoreState.DISK_FULL)
+        with pytest.raises(NotWritable, match="999 bytes free"):
+            append(flushing.store, "Orders", 0, b"b")
+        flushing.disk.free = 1_000
+        await flushing.until(lambda: flushing.store.state is StoreState.WRITABLE)
+    flushing.store.close()
+
+
+async def test_on_the_way_out_both_threads_finish_what_they_have(tmp_path: Path) -> None:
+    before = threading.active_count()
+    async with running(tmp_path, SYNC) as flushing:
+        for number in range(30):
+            batch = batch_of("Orders", b"%d" % number * 100)
+            flushing.store.append(batch, queue_id=number % 3)
+            flushing.store.confirm(flushing.store.appended_end)
+            flushing.thread.appended()
+    names = {thread.name for thread in threading.enumerate()}
+    assert not names & {"flush", "upkeep"}, before
+    flushing.store.close()
+    assert not (tmp_path / "abort").exists()
+    reopened = open_store(tmp_path)
+    assert reopened.recovery.clean
+    check_agreement(reopened)
+
+
+async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
+    async with running(tmp_path, SYNC) as flushing:
+        slow = threading.Event()
+        real = flushing.disk.fsync_directory
+
+        def fsync_slowly(path: str) -> None:
+            slow.wait(5)
+            real(path)
+
+        flushing.disk.fsync_directory = fsync_slowly  # type: ignore[method-assign]
+        append(flushing.store, "Orders", 0, b"a")
+        flushing.thread.appended()
+        for _ in range(20):
+            append(flushing.store, "Orders", 0, b"b")
+            flushing.thread.appended()
+            await asyncio.sleep(0.001)
+        assert flushing.store.flushed_end == 0
+        slow.set()
+        await flushing.until_flushed()
+    flushing.store.close()

@@ -1,0 +1,238 @@
+"""The store against a list: appends, flushes, stops, kills and power failures in any order.
+
+After a stop or a kill everything appended is there. After a power failure what is there is the
+beginning of what was appended, at least up to the flushed end. Whatever happens, the store opens,
+and its queues hold exactly the records of its log.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.flush_work import FlushWork
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.preallocation import PrepareWork
+from aerobee.runtime.clock import ManualClock
+from tests.support.fault_disk import FaultDisk
+from tests.support.stores import SMALL, batch_of, check_agreement, log_records, open_store
+
+CONFIGS = [
+    SMALL,
+    replace(SMALL, consume_queue_entries_per_file=3, queue_tail_bytes_max=100),
+    replace(SMALL, recovery_chunk_bytes=150, recovery_tail_bytes_max=60, queue_tail_bytes_max=60),
+    replace(SMALL, segment_bytes=1500, checkpoint_interval_ms=1),
+]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One record as it was appended."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    queued: bool
+    end: int
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Each rule is something that a broker, an operator or fate may do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="store-model-"))
+        self.generation = 0
+        self.clock = ManualClock()
+        self.sent: list[Sent] = []
+        self.numbers = 0
+        self.flush: FlushWork | None = None
+        self.prepare: PrepareWork | None = None
+
+    @initialize(config=st.sampled_from(CONFIGS))
+    def start(self, config: StoreConfig) -> None:
+        self.config = config
+        self.root = self.folder / "0"
+        self.root.mkdir()
+        self.open()
+
+    def open(self) -> None:
+        self.flush = self.prepare = None
+        self.disk = FaultDisk(self.root)
+        self.store: MessageStore = open_store(self.disk, self.config, self.clock)
+
+    def move_to_new_root(self) -> Path:
+        self.generation += 1
+        self.root = self.folder / str(self.generation)
+        return self.root
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # -------------------------------------------------------------------------- the broker
+
+    @rule(
+        topic=st.sampled_from(["Orders", "Payments"]),
+        queue_id=st.integers(0, 2),
+        sizes=st.lists(st.integers(0, 300), min_size=1, max_size=3),
+        prepared=st.sampled_from([False, False, False, True]),
+    )
+    def append(self, topic: str, queue_id: int, sizes: list[int], prepared: bool) -> None:
+        texts = []
+        for size in sizes:
+            self.numbers += 1
+            texts.append((b"%d:" % self.numbers).ljust(size, b"x"))
+        batch = batch_of(topic, *texts, tag="t", sys_flag=0x4 if prepared else 0)
+        ends = [int(end) for end in (batch.starts + batch.sizes)]
+        appended = self.store.append(batch, queue_id=queue_id)
+        for text, end in zip(texts, ends, strict=True):
+            at = appended.base_physical_offset + end
+            self.sent.append(Sent(topic, queue_id, text, not prepared, at))
+
+    @rule()
+    def confirm_appended(self) -> None:
+        self.store.confirm(self.store.appended_end)
+
+    @rule()
+    def confirm_flushed(self) -> None:
+        self.store.confirm(max(self.store.flushed_end, self.store.confirmed_end))
+
+    @rule(step_ms=st.integers(0, 9_000))
+    def pass_time(self, step_ms: int) -> None:
+        self.clock.advance_ms(step_ms)
+
+    @rule(step_ms=st.integers(-5_000, 5_000))
+    def step_the_wall_clock(self, step_ms: int) -> None:
+        self.clock.step_wall_ms(step_ms)
+
+    @rule()
+    def begin_flush(self) -> None:
+        work = self.store.take_flush_work()
+        if work is not None:
+            assert self.flush is None
+            self.flush = work
+
+    @precondition(lambda self: self.flush is not None)
+    @rule(with_checkpoint=st.booleans())
+    def end_flush(self, with_checkpoint: bool) -> None:
+        assert self.flush is not None
+        self.flush.run()
+        self.store.finish_flush(self.flush)
+        checkpoint, self.flush = self.flush.checkpoint, None
+        if checkpoint is not None and with_checkpoint:
+            checkpoint.run()
+            self.store.finish_checkpoint(checkpoint)
+
+    @rule()
+    def prepare_a_segment(self) -> None:
+        work = self.store.take_prepare_work()
+        if work is not None:
+            work.run()
+            self.store.finish_prepare(work)
+
+    # -------------------------------------------------------------------------- fate
+
+    @rule()
+    def stop_and_start(self) -> None:
+        self.store.close()
+        self.open()
+        assert self.store.recovery.clean
+        self.expect_all()
+
+    @rule()
+    def kill_and_start(self) -> None:
+        old = self.root
+        shutil.copytree(old, self.move_to_new_root())
+        self.open()
+        assert not self.store.recovery.clean
+        self.expect_all()
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def lose_power_and_start(self, seed: int) -> None:
+        flushed_end = self.store.flushed_end
+        self.disk.cut_power(self.move_to_new_root(), random.Random(seed))
+        self.open()
+        kept = [sent for sent in self.sent if sent.end <= self.store.appended_end]
+        assert self.store.appended_end >= flushed_end
+        self.sent = kept
+        self.expect_all()
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def lose_a_derived_file(self, seed: int) -> None:
+        self.store.close()
+        files = sorted((self.root / "consumequeue").rglob("0*"))
+        files += [self.root / "consumequeue.ends", self.root / "checkpoint"]
+        lost = random.Random(seed).choice([file for file in files if file.is_file()])
+        if lost.parent != self.root:
+            lost.unlink()
+        elif seed % 2:
+            lost.write_bytes(random.Random(seed).randbytes(200))
+        self.open()
+        self.expect_all()
+
+    @rule()
+    def look_without_touching(self) -> None:
+        seen = open_store(self.root, self.config, self.clock, read_only=True)
+        assert seen.appended_end == self.store.appended_end
+        check_agreement(seen)
+
+    # -------------------------------------------------------------------------- the model
+
+    def expect_all(self) -> None:
+        """The log holds what was sent, in order, and the queues all of that."""
+        records = log_records(self.store)
+        assert [record.body for record in records] == [sent.body for sent in self.sent]
+        timestamps = [record.store_timestamp_ms for record in records]
+        assert timestamps == sorted(timestamps)
+        assert self.store.flushed_end == self.store.appended_end == self.store.confirmed_end
+        check_agreement(self.store)
+
+    @invariant()
+    def queues_grow_with_what_is_confirmed(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        ends: dict[tuple[str, int], int] = {}
+        for sent in self.sent:
+            if sent.queued and sent.end <= self.store.confirmed_end:
+                ends[sent.topic, sent.queue_id] = ends.get((sent.topic, sent.queue_id), 0) + 1
+        for (topic, queue_id), end in ends.items():
+            assert self.store.queue_bounds(topic, queue_id).max_offset == end
+        assert self.store.dispatched_end <= self.store.confirmed_end <= self.store.appended_end
+        assert self.store.flushed_end <= self.store.appended_end
+
+
+def _settings(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=40,
+        deadline=None,
+        phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+TestStoreModel = StoreMachine.TestCase
+TestStoreModel.settings = _settings(30)
+
+
+class LongStoreMachine(StoreMachine):
+    """The same, longer."""
+
+
+TestStoreModelAtLength = pytest.mark.slow(LongStoreMachine.TestCase)
+TestStoreModelAtLength.settings = _settings(500)

@@ -1,0 +1,248 @@
+"""`aerobee store dump` from the command line, on stores of an Apache broker."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.errors import StoreDamaged
+from aerobee.cli.__main__ import main
+from aerobee.cli.store_document import dump_store
+from aerobee.cli.store_message import describe_message
+from aerobee.cli.store_options import store_config
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.record import HostAddress, Record, encode_record
+
+Extract = Callable[[str], Any]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["store", "dump", *map(str, arguments)])
+
+
+def options_of(golden: Any) -> list[str]:
+    return [
+        part for name, value in golden.config.items() for part in ("--config", f"{name}={value}")
+    ]
+
+
+def test_one_json_document_says_what_the_manifest_says(
+    golden: Any, compare: Callable[[Any, Any], list[str]]
+) -> None:
+    result = run(golden.root, "--json", *options_of(golden))
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    for key in ("commitLog", "consumerOffsets", "topicConfigs", "listedEvery"):
+        assert compare(golden.manifest[key], document[key]) == []
+    assert compare(golden.topics, document["topics"]) == []
+
+
+def test_sizes_come_from_the_files_when_they_are_not_given(
+    golden: Any, compare: Callable[[Any, Any], list[str]]
+) -> None:
+    document = dump_store(golden.root, {})
+    assert document["config"] == {
+        name: golden.config[name]
+        for name in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
+    }
+    assert compare(golden.manifest["commitLog"], document["commitLog"]) == []
+    assert compare(golden.topics, document["topics"]) == []
+
+
+def test_each_nth_message_and_the_last_are_listed_and_digests_cover_all(
+    extract_golden: Extract,
+) -> None:
+    golden = extract_golden("retained")
+    result = run(golden.root, "--json", "--messages-every", 10)
+    document = json.loads(result.stdout)
+    assert document["listedEvery"] == 10
+    for topic, queues in golden.topics.items():
+        for queue_id, queue in queues.items():
+            shown = document["topics"][topic][queue_id]
+            first, end = queue["minOffset"], queue["maxOffset"]
+            wanted = sorted({*range(first, end, 10), end - 1})
+            assert [message["queueOffset"] for message in shown["messages"]] == wanted
+            assert shown["recordsSha256"] == queue["recordsSha256"]
+
+
+def test_one_topic_alone_can_be_shown(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    result = run(golden.root, "--json", "--topic", "AuditTrail", "--messages-every", 0)
+    document = json.loads(result.stdout)
+    assert list(document["topics"]) == ["AuditTrail"]
+    assert all(queue["messages"] == [] for queue in document["topics"]["AuditTrail"].values())
+    assert document["commitLog"] == golden.manifest["commitLog"]
+
+
+def test_people_get_tables(extract_golden: Extract) -> None:
+    golden = extract_golden("crashed")
+    result = run(golden.root)
+    assert result.exit_code == 0, result.output
+    log = golden.manifest["commitLog"]
+    assert f"Commit log: {log['records']} records, 0 to {log['maxOffset']}" in result.stdout
+    lines = [line.split() for line in result.stdout.splitlines()]
+    queue = golden.manifest["topics"]["OrderEvents"]["2"]
+    assert [
+        "OrderEvents",
+        "2",
+        str(queue["minOffset"]),
+        str(queue["maxOffset"]),
+        str(queue["maxPhysicalOffset"]),
+        queue["recordsSha256"][:16],
+    ] in lines
+    assert ["crash-partial", "PaymentNotices", "3", "4"] in lines
+    assert ["AuditTrail", "4", "4", "6"] in lines
+    assert "Messages" not in result.stdout
+
+
+def test_people_get_messages_when_they_ask_for_them(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    result = run(golden.root, "--messages-every", 1, "--topic", "OrderEvents")
+    message = golden.manifest["topics"]["OrderEvents"]["0"]["messages"][0]
+    assert any(
+        line.split()[:5]
+        == ["OrderEvents", "0", "0", str(message["physicalOffset"]), str(message["size"])]
+        for line in result.stdout.splitlines()
+    )
+
+
+def test_an_unknown_option_lists_the_known_ones(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    result = run(golden.root, "--config", "mapedFileSizeCommitLog=262144")
+    assert result.exit_code == 2
+    assert "unknown store option 'mapedFileSizeCommitLog'" in result.stderr
+    assert "mappedFileSizeCommitLog, mappedFileSizeConsumeQueue" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("mappedFileSizeCommitLog", "is not NAME=VALUE"),
+        ("mappedFileSizeCommitLog=big", "must be a whole number above 0"),
+        ("maxIndexNum=0", "must be a whole number above 0"),
+        ("mappedFileSizeCommitLog=12", "segment_bytes must be at least"),
+        ("checkCRCOnRecover=maybe", "must be true or false"),
+        ("messageDelayLevel=1s x", "must look like"),
+    ],
+)
+def test_an_illegal_option_is_named(extract_golden: Extract, option: str, problem: str) -> None:
+    golden = extract_golden("ipv6-v2")
+    result = run(golden.root, "--config", option)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_options_become_the_stores_configuration(tmp_path: Path) -> None:
+    config = store_config(
+        RealDisk(tmp_path),
+        {
+            "mappedFileSizeCommitLog": "4096",
+            "mappedFileSizeConsumeQueue": "790",
+            "checkCRCOnRecover": "FALSE",
+            "messageDelayLevel": "1s 2m 3h 1d",
+        },
+    )
+    assert config.segment_bytes == 4096
+    assert config.consume_queue_entries_per_file == 40, "rounded up to whole entries"
+    assert not config.check_crc_on_recovery
+    assert config.delay_levels_ms == (1_000, 120_000, 10_800_000, 86_400_000)
+
+
+def test_a_size_that_the_files_do_not_have_is_refused(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    result = run(golden.root, "--config", "mappedFileSizeCommitLog=131072")
+    assert result.exit_code == 3
+    assert "262144" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        result = run(folder)
+        assert result.exit_code == 3
+        assert str(folder) in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damage_in_sealed_data_is_reported_with_file_and_position(extract_golden: Extract) -> None:
+    golden = extract_golden("clean-small")
+    victim = golden.manifest["topics"]["OrderEvents"]["0"]["messages"][0]
+    path = golden.root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[victim["physicalOffset"] + 100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreDamaged) as raised:
+        dump_store(golden.root, golden.config)
+    assert raised.value.position == victim["physicalOffset"]
+    result = run(golden.root, "--json")
+    assert result.exit_code == 3
+    assert f"commitlog/{0:020d}" in result.stderr
+    assert str(victim["physicalOffset"]) in result.stderr
+    assert result.stdout == ""
+
+
+def test_damaged_config_files_are_reported(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    (golden.root / "config" / "topics.json").write_text("{ nonsense")
+    assert run(golden.root, "--messages-every", 0).exit_code == 0, "the backup answers"
+    (golden.root / "config" / "topics.json.bak").write_text("{ nonsense")
+    result = run(golden.root)
+    assert result.exit_code == 3
+    assert "line 1 column 3" in result.stderr
+
+
+def test_unknown_options_are_typed_errors_for_callers(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    with pytest.raises(InvalidArgument, match="unknown store option"):
+        dump_store(golden.root, {"nonsense": "1"})
+
+
+def message_of(body: bytes, *, properties: bytes = b"", sys_flag: int = 0) -> dict[str, Any]:
+    data = encode_record(
+        topic=b"t",
+        body=body,
+        properties=properties,
+        sys_flag=sys_flag,
+        born_timestamp_ms=1,
+        born_host=HostAddress.parse("127.0.0.1:1"),
+    )
+    return describe_message(Record(data), 0)
+
+
+def test_bodies_that_are_no_text_show_length_and_digest_only() -> None:
+    message = message_of(b"\xff\xfe")
+    assert message["bodyLength"] == 2
+    assert "bodyText" not in message
+    assert message_of(b"x" * 96)["bodyText"] == "x" * 96
+    assert "bodyText" not in message_of(b"x" * 97)
+    assert "bodyText" not in message_of(b"")
+
+
+def test_properties_that_are_no_text_show_replacement_characters() -> None:
+    message = message_of(b"x", properties=b"TAGS\x01a\xffb\x02k\x01v\x02")
+    assert message["properties"] == {"TAGS": "a\ufffdb", "k": "v"}
+    json.dumps(message)
+
+
+def test_a_compressed_body_shows_both_sizes_or_what_is_wrong_with_it() -> None:
+    message = message_of(zlib.compress(b"hello" * 100), sys_flag=1)
+    assert message["plainBodyLength"] == 500
+    broken = message_of(b"not compressed", sys_flag=1)
+    assert "plainBodyLength" not in broken
+    assert "zlib" in broken["plainBodyProblem"]
+
+
+def test_progress_ends_at_the_whole(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    seen: list[tuple[int, int]] = []
+    dump_store(golden.root, {}, on_progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert all(0 < done <= total for done, total in seen)

@@ -1,0 +1,186 @@
+"""Stores that an Apache broker wrote, through our recovery: it finds what Apache's own finds."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aerobee.broker.store.config import StoreConfig, consume_queue_entries
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.time_search import Boundary
+from aerobee.cli.store_document import dump_store
+from aerobee.runtime.clock import ManualClock
+from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.properties import encode_properties
+from aerobee.store_format.record import HostAddress, encode_batch
+from aerobee.store_format.tags import TagsCodes
+
+Compare = Callable[[Any, Any], list[str]]
+
+BORN_HOST = HostAddress.parse("127.0.0.1:50000")
+
+
+def open_store(golden: Any, *, read_only: bool = False) -> MessageStore:
+    config = StoreConfig(
+        segment_bytes=golden.segment_bytes,
+        consume_queue_entries_per_file=consume_queue_entries(
+            int(golden.config["mappedFileSizeConsumeQueue"])
+        ),
+        disk_free_bytes_min=0,
+    )
+    clock = ManualClock(golden.manifest["snapshotTime"])
+    return MessageStore.open(RealDisk(golden.root), clock, config, read_only=read_only)
+
+
+def as_manifest(golden: Any) -> dict[str, Any]:
+    """What the manifest says of everything that the dump shows."""
+    return {
+        "commitLog": golden.manifest["commitLog"],
+        "topics": golden.topics,
+        "consumerOffsets": golden.manifest["consumerOffsets"],
+        "delayOffsets": golden.manifest["delayOffsets"],
+        "topicConfigs": golden.manifest["topicConfigs"],
+        "subscriptionGroups": golden.manifest["subscriptionGroups"],
+    }
+
+
+def dumped(golden: Any) -> dict[str, Any]:
+    document = dump_store(golden.root, golden.config)
+    return {key: document[key] for key in as_manifest(golden)}
+
+
+def batch_of(topic: str, count: int) -> CheckedBatch:
+    properties = [encode_properties({"TAGS": "late", "KEYS": f"k-{n}"}) for n in range(count)]
+    records, sizes = encode_batch(
+        topic=topic.encode(),
+        bodies=[b"x" * n for n in range(count)],
+        properties=properties,
+        born_timestamp_ms=1,
+        born_host=BORN_HOST,
+    )
+    return check_batch(
+        records,
+        sizes,
+        topic=topic,
+        limits=BatchLimits(),
+        store_host_ipv6=False,
+        tags=TagsCodes(),
+    )
+
+
+def test_what_recovery_finds_is_what_the_manifest_says(golden: Any, compare: Compare) -> None:
+    before = golden.files()
+    assert compare(as_manifest(golden), dumped(golden)) == []
+    assert golden.files() == before, "looking changes nothing"
+
+
+def test_a_store_that_was_taken_over_and_closed_says_the_same(
+    golden: Any, compare: Compare
+) -> None:
+    open_store(golden).close()
+    assert not (golden.root / "abort").exists()
+    assert compare(as_manifest(golden), dumped(golden)) == []
+    open_store(golden).close()
+    assert compare(as_manifest(golden), dumped(golden)) == []
+
+
+def test_a_takeover_that_dies_right_after_the_start_loses_nothing(
+    golden: Any, compare: Compare
+) -> None:
+    store = open_store(golden)
+    copy = golden.root.with_name("copy")
+    shutil.copytree(golden.root, copy)
+    store.close()
+    assert (copy / "abort").exists()
+    golden.root = copy
+    assert compare(as_manifest(golden), dumped(golden)) == []
+    open_store(golden).close()
+    assert compare(as_manifest(golden), dumped(golden)) == []
+
+
+@pytest.mark.parametrize("read_only", [True, False], ids=["read-only", "for-good"])
+def test_queues_are_rebuilt_from_the_log_alone(
+    golden: Any, compare: Compare, read_only: bool
+) -> None:
+    shutil.rmtree(golden.root / "consumequeue")
+    if not read_only:
+        open_store(golden).close()
+    assert compare(as_manifest(golden), dumped(golden)) == []
+
+
+def test_offsets_out_of_range_are_answered_as_apache_answers(golden: Any) -> None:
+    store = open_store(golden, read_only=True)
+    for topic, queues in golden.manifest["topics"].items():
+        for queue_id, queue in queues.items():
+            for question in queue["outOfRange"]:
+                located = store.locate(
+                    topic,
+                    int(queue_id),
+                    question["offset"],
+                    max_messages=32,
+                    max_bytes=1 << 18,
+                )
+                assert (located.status, located.next_offset) == (
+                    question["status"],
+                    question["nextOffset"],
+                ), (topic, queue_id, question)
+    store.close()
+
+
+def test_offsets_by_time_are_answered_as_apache_answers(golden: Any) -> None:
+    store = open_store(golden, read_only=True)
+    for topic, queues in golden.manifest["topics"].items():
+        for queue_id, queue in queues.items():
+            for question in queue["offsetByTime"]:
+                answers = {
+                    "timestamp": question["timestamp"],
+                    "lower": store.search_by_time(
+                        topic, int(queue_id), question["timestamp"], Boundary.LOWER
+                    ),
+                    "upper": store.search_by_time(
+                        topic, int(queue_id), question["timestamp"], Boundary.UPPER
+                    ),
+                }
+                assert answers == question, (topic, queue_id)
+    store.close()
+
+
+def test_acknowledged_messages_are_there_after_a_crash(
+    extract_golden: Callable[[str], Any],
+) -> None:
+    golden = extract_golden("crashed")
+    found = {
+        message["physicalOffset"]
+        for queues in dumped(golden)["topics"].values()
+        for queue in queues.values()
+        for message in queue["messages"]
+    }
+    acknowledged = {position for position, _ in golden.manifest["acknowledged"]}
+    assert len(acknowledged) > 100
+    assert acknowledged <= found
+
+
+def test_new_messages_follow_where_apache_stopped(
+    golden: Any, compare: Compare, plain_store: Any
+) -> None:
+    store = open_store(golden)
+    end = golden.manifest["commitLog"]["maxOffset"]
+    queue = golden.manifest["topics"]["OrderEvents"]["1"]
+    appended = store.append(batch_of("OrderEvents", 50), queue_id=1)
+    assert appended.base_queue_offset == queue["maxOffset"]
+    assert appended.base_physical_offset >= end
+    store.append(batch_of("Brand.New".replace(".", "-"), 3), queue_id=0)
+    store.confirm(store.appended_end)
+    store.close()
+
+    plain = plain_store(golden.root, golden.segment_bytes)
+    document = dumped(golden)
+    assert compare(plain.commit_log(), document["commitLog"]) == []
+    assert compare(plain.topics(), document["topics"]) == []
+    assert document["topics"]["OrderEvents"]["1"]["maxOffset"] == queue["maxOffset"] + 50
+    assert document["topics"]["Brand-New"]["0"]["maxOffset"] == 3

@@ -1,0 +1,294 @@
+"""A nameserver and brokers for client tests: real gRPC, memory instead of disks and etcd.
+
+They check what they are sent as strictly as the real ones and keep it for the test to look at.
+Faults are attributes that a test sets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import grpc
+
+from aerobee.runtime import errors, rpc
+from aerobee.store_format.record import Record, iterate_records
+from aerobee.v1 import (
+    broker_pb2,
+    broker_pb2_grpc,
+    common_pb2,
+    nameserver_pb2,
+    nameserver_pb2_grpc,
+)
+
+Refusal = Callable[[broker_pb2.RecordBatch], broker_pb2.SendAck | None]
+
+
+@dataclass
+class StoredRecord:
+    """One record as a broker got it, with the offset that it gave it."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    record: Record
+
+
+class FakeBroker(broker_pb2_grpc.SendServiceServicer):
+    """Acknowledges batches and remembers their records."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stored: list[StoredRecord] = []
+        self.batches: list[broker_pb2.RecordBatch] = []
+        self.frames = 0
+        self.store_host_ipv6 = False
+        self.refuse: Refusal = lambda batch: None
+        self.hold_acks = asyncio.Event()
+        self.hold_acks.set()
+        self.cut_after_store = 0
+        """Break the stream instead of acknowledging, this many times."""
+        self._ends: dict[tuple[str, int], int] = {}
+        self._log_end = 0
+        self._server: rpc.RpcServer | None = None
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> Self:
+        """On a free port at first, later on the same one."""
+        self._server = rpc.RpcServer(["aerobee.v1.SendService"])
+        broker_pb2_grpc.add_SendServiceServicer_to_server(self, self._server.server)
+        self.port = await self._server.start(f"127.0.0.1:{self.port}")
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+
+    def bodies(self, topic: str, queue_id: int | None = None) -> list[bytes]:
+        return [
+            stored.record.body
+            for stored in self.stored
+            if stored.topic == topic and queue_id in (None, stored.queue_id)
+        ]
+
+    async def SendStream(
+        self, request_iterator: AsyncIterator[broker_pb2.SendFrame], context: Any
+    ) -> None:
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            self.frames += 1
+            acks = [self._take(batch) for batch in frame.batches]
+            if self.cut_after_store:
+                self.cut_after_store -= 1
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "connection cut by the test")
+            await self.hold_acks.wait()
+            await context.write(broker_pb2.SendAckFrame(acks=acks))
+
+    def _take(self, batch: broker_pb2.RecordBatch) -> broker_pb2.SendAck:
+        self.batches.append(batch)
+        refusal = self.refuse(batch)
+        if refusal is not None:
+            refusal.sequence = batch.sequence
+            return refusal
+        records = list(iterate_records(batch.records))
+        assert [record.size for record in records] == list(batch.record_sizes)
+        queue = batch.topic, batch.queue_id
+        base = self._ends.get(queue, 0)
+        for index, record in enumerate(records):
+            record.check()
+            assert record.topic == batch.topic
+            assert bool(record.sys_flag & 0x20) == self.store_host_ipv6
+            self.stored.append(StoredRecord(batch.topic, batch.queue_id, base + index, record))
+        self._ends[queue] = base + len(records)
+        base_physical_offset = self._log_end
+        self._log_end += len(batch.records)
+        return broker_pb2.SendAck(
+            sequence=batch.sequence,
+            code=common_pb2.OK,
+            base_queue_offset=base,
+            base_physical_offset=base_physical_offset,
+            store_timestamp_ms=1_700_000_000_123,
+            durability=broker_pb2.PAGE_CACHE,
+        )
+
+
+class BrokerPlace(Protocol):
+    """What a route needs to know of a broker."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def store_host_ipv6(self) -> bool: ...
+
+
+@dataclass
+class BrokerAt:
+    """A broker that runs elsewhere."""
+
+    address: str
+    store_host_ipv6: bool = False
+
+
+@dataclass
+class FakeTopic:
+    """What the nameserver knows of a topic."""
+
+    queues_by_broker: dict[str, int]
+    perm: int = 6
+
+
+@dataclass
+class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
+    """Routes over brokers that the test adds; pushes every `publish`."""
+
+    brokers: dict[str, BrokerPlace] = field(default_factory=dict)
+    topics: dict[str, FakeTopic] = field(default_factory=dict)
+    auto_create: bool = True
+    version: int = 1
+    stale: bool = False
+    hangs: bool = False
+    queries: int = 0
+    watches: int = 0
+    port: int = 0
+    refuse: errors.MqError | None = None
+
+    def __post_init__(self) -> None:
+        self._changed = asyncio.Condition()
+        self._server: rpc.RpcServer | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> Self:
+        self._server = rpc.RpcServer(["aerobee.v1.NameserverService"])
+        nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self._server.server)
+        self.port = await self._server.start(f"127.0.0.1:{self.port}")
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+            self._server = None
+
+    async def publish(self) -> None:
+        """Tell all watchers of what the test changed."""
+        self.version += 1
+        async with self._changed:
+            self._changed.notify_all()
+
+    def route(self, name: str) -> nameserver_pb2.TopicRoute:
+        topic = self.topics.get(name)
+        if topic is None:
+            status = common_pb2.Status(
+                code=common_pb2.TOPIC_NOT_FOUND, message=f"topic {name!r} does not exist"
+            )
+            return nameserver_pb2.TopicRoute(status=status)
+        return nameserver_pb2.TopicRoute(
+            status=common_pb2.Status(code=common_pb2.OK),
+            topic=common_pb2.TopicConfig(
+                name=name, perm=topic.perm, queues_by_broker=topic.queues_by_broker
+            ),
+            brokers=[
+                endpoint
+                for endpoint in self.endpoints()
+                if endpoint.identity.broker_name in topic.queues_by_broker
+            ],
+        )
+
+    def endpoints(self) -> list[nameserver_pb2.BrokerEndpoint]:
+        return [
+            nameserver_pb2.BrokerEndpoint(
+                identity=common_pb2.BrokerIdentity(broker_name=broker_name),
+                address=broker.address,
+                role=common_pb2.MASTER,
+                store_host_ipv6=broker.store_host_ipv6,
+                writable=True,
+            )
+            for broker_name, broker in self.brokers.items()
+        ]
+
+    def answer(self, topics: list[str]) -> nameserver_pb2.QueryRouteResponse:
+        return nameserver_pb2.QueryRouteResponse(
+            version=self.version, stale=self.stale, routes=[self.route(topic) for topic in topics]
+        )
+
+    @rpc.unary
+    async def QueryRoute(
+        self, request: nameserver_pb2.QueryRouteRequest, context: Any
+    ) -> nameserver_pb2.QueryRouteResponse:
+        self.queries += 1
+        while self.hangs:
+            await asyncio.sleep(0.01)
+        if self.refuse is not None:
+            raise self.refuse
+        for topic in request.topics:
+            if request.create_missing and self.auto_create and topic not in self.topics:
+                self.topics[topic] = FakeTopic(dict.fromkeys(self.brokers, 4))
+        return self.answer(list(request.topics))
+
+    async def WatchRoutes(
+        self, request: nameserver_pb2.WatchRoutesRequest, context: Any
+    ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:
+        self.watches += 1
+        topics = list(request.topics)
+        while True:
+            version = self.version
+            yield self.answer(topics)
+            async with self._changed:
+                while self.version == version:
+                    await self._changed.wait()
+
+    @rpc.unary
+    async def DescribeCluster(
+        self, request: nameserver_pb2.DescribeClusterRequest, context: Any
+    ) -> nameserver_pb2.ClusterDescription:
+        return nameserver_pb2.ClusterDescription(
+            cluster=request.cluster, version=self.version, brokers=self.endpoints()
+        )
+
+    @rpc.unary
+    async def CreateTopic(
+        self, request: nameserver_pb2.CreateTopicRequest, context: Any
+    ) -> common_pb2.TopicConfig:
+        if request.name in self.topics:
+            raise errors.TopicExists(f"topic {request.name!r} exists")
+        self.topics[request.name] = FakeTopic(
+            dict.fromkeys(self.brokers, request.queues or 4), perm=request.perm or 6
+        )
+        return self.route(request.name).topic
+
+    @rpc.unary
+    async def UpdateTopic(
+        self, request: nameserver_pb2.UpdateTopicRequest, context: Any
+    ) -> common_pb2.TopicConfig:
+        topic = self.topics.get(request.name)
+        if topic is None:
+            raise errors.TopicNotFound(f"topic {request.name!r} does not exist")
+        if request.HasField("perm"):
+            topic.perm = request.perm
+        assert not request.HasField("queues")
+        return self.route(request.name).topic
+
+    @rpc.unary
+    async def DeleteTopic(
+        self, request: nameserver_pb2.DeleteTopicRequest, context: Any
+    ) -> nameserver_pb2.DeleteTopicResponse:
+        if self.topics.pop(request.name, None) is None:
+            raise errors.TopicNotFound(f"topic {request.name!r} does not exist")
+        return nameserver_pb2.DeleteTopicResponse()
+
+    @rpc.unary
+    async def ListTopics(
+        self, request: nameserver_pb2.ListTopicsRequest, context: Any
+    ) -> nameserver_pb2.ListTopicsResponse:
+        return nameserver_pb2.ListTopicsResponse(
+            version=self.version, topics=[self.route(name).topic for name in self.topics]
+        )

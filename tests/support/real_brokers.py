@@ -1,0 +1,414 @@
+"""A cluster for consumer tests: real brokers over real stores, behind a small nameserver.
+
+The brokers are the product's own, in this process, each on a folder and a port that it keeps over
+restarts. The nameserver answers routes over gRPC from what the test has set.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from aerobee.broker.app import serve_broker
+from aerobee.broker.config import BrokerConfig, SessionConfig
+from aerobee.broker.store.atomic_file import replace_atomically
+from aerobee.broker.store.config import FlushMode, StoreConfig
+from aerobee.broker.store.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.broker.store.disk import RealDisk
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.methods import DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
+from aerobee.runtime import errors, rpc
+from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.supervise import Lifecycle
+from aerobee.store_format.record import HostAddress, encode_batch
+from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
+
+MIB = 1024 * 1024
+BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
+
+
+@dataclass
+class RealBroker:
+    """One broker; `start` and `stop` as often as the test likes."""
+
+    name: str
+    folder: Path
+    topics: Mapping[str, int]
+    session_timeout_min_ms: int = 500
+    flush_mode: FlushMode = FlushMode.ASYNC
+    port: int = 0
+    _lifecycle: Lifecycle | None = None
+    _task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None
+
+    async def start(self) -> Self:
+        if not (self.folder / "config").exists():
+            self._write_topics()
+        config = BrokerConfig(
+            broker_name=self.name,
+            listen=f"127.0.0.1:{self.port}",
+            nameservers=(),
+            store_root=self.folder,
+            stop_grace_ms=100,
+            store=StoreConfig(
+                segment_bytes=16 * MIB, disk_free_bytes_min=0, flush_mode=self.flush_mode
+            ),
+            sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
+        )
+        lifecycle = Lifecycle()
+        listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(
+            serve_broker(
+                config,
+                lifecycle,
+                clock=SystemClock(),
+                chance=system_random(),
+                on_listening=listening.set_result,
+            ),
+            name=f"broker:{self.name}",
+        )
+        await asyncio.wait((task, listening), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        self.port = listening.result()
+        self._lifecycle, self._task = lifecycle, task
+        return self
+
+    async def stop(self) -> None:
+        """Gracefully; does nothing when stopped."""
+        lifecycle, task = self._lifecycle, self._task
+        self._lifecycle = self._task = None
+        if lifecycle is not None and task is not None:
+            lifecycle.stop.set()
+            await task
+
+    def _write_topics(self) -> None:
+        table = TopicTable()
+        for topic, queues in self.topics.items():
+            table.put(TopicConfig(name=topic, read_queue_count=queues, write_queue_count=queues))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        replace_atomically(RealDisk(self.folder), TOPICS_PATH, table.snapshot_bytes(1))
+
+
+class BrokerProcess:
+    """A broker in a process of its own, so that it can be killed."""
+
+    def __init__(self, name: str, folder: Path, topics: Mapping[str, int]) -> None:
+        self.name = name
+        self.topics = topics
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    async def start(self) -> Self:
+        """On a free port, another one each time."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            __file__,
+            self.name,
+            str(self._folder),
+            json.dumps(dict(self.topics)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        self._address = f"127.0.0.1:{int(await self._process.stdout.readline())}"
+        return self
+
+    async def stop(self) -> None:
+        """kill -9; does nothing when it is not running."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            await process.wait()
+
+
+class Routable(Protocol):
+    """What a route says of a broker."""
+
+    name: str
+    topics: Mapping[str, int]
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def is_running(self) -> bool: ...
+
+
+class Broker(Routable, Protocol):
+    """A broker that a test starts and stops."""
+
+    async def start(self) -> Self: ...
+
+    async def stop(self) -> None: ...
+
+
+class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
+    """Routes of the brokers' topics; a broker that is down has no live master."""
+
+    def __init__(self, brokers: Sequence[Routable]) -> None:
+        self.brokers = list(brokers)
+        self.version = 1
+        self._changed = asyncio.Condition()
+        self._server: rpc.RpcServer | None = None
+        self.address = ""
+
+    async def start(self) -> Self:
+        self._server = rpc.RpcServer(["aerobee.v1.NameserverService"])
+        nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self._server.server)
+        self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0)
+
+    async def publish(self) -> None:
+        """Push the present routes to whoever watches."""
+        self.version += 1
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _route(self, topic: str) -> nameserver_pb2.TopicRoute:
+        holders = [broker for broker in self.brokers if topic in broker.topics]
+        if not holders:
+            return nameserver_pb2.TopicRoute(
+                status=common_pb2.Status(
+                    code=common_pb2.TOPIC_NOT_FOUND, message=f"topic {topic!r} does not exist"
+                )
+            )
+        return nameserver_pb2.TopicRoute(
+            status=common_pb2.Status(code=common_pb2.OK),
+            topic=common_pb2.TopicConfig(
+                name=topic,
+                perm=6,
+                queues_by_broker={broker.name: broker.topics[topic] for broker in holders},
+            ),
+            brokers=[
+                nameserver_pb2.BrokerEndpoint(
+                    identity=common_pb2.BrokerIdentity(broker_name=broker.name),
+                    address=broker.address,
+                    role=common_pb2.MASTER,
+                    writable=True,
+                )
+                for broker in holders
+                if broker.is_running
+            ],
+        )
+
+    def _answer(self, topics: Sequence[str]) -> nameserver_pb2.QueryRouteResponse:
+        return nameserver_pb2.QueryRouteResponse(
+            version=self.version, routes=[self._route(topic) for topic in topics]
+        )
+
+    @rpc.unary
+    async def QueryRoute(
+        self, request: nameserver_pb2.QueryRouteRequest, context: Any
+    ) -> nameserver_pb2.QueryRouteResponse:
+        return self._answer(request.topics)
+
+    async def WatchRoutes(
+        self, request: nameserver_pb2.WatchRoutesRequest, context: Any
+    ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:
+        while True:
+            version = self.version
+            yield self._answer(request.topics)
+            async with self._changed:
+                while self.version == version:
+                    await self._changed.wait()
+
+
+@dataclass
+class RealCluster:
+    """Brokers, their nameserver, and a hand to send and look with."""
+
+    brokers: Mapping[str, Broker]
+    nameserver: RouteServer
+    channels: Channels = field(default_factory=Channels)
+
+    @property
+    def address(self) -> str:
+        return self.nameserver.address
+
+    async def send(
+        self, topic: str, queue_id: int, bodies: Sequence[bytes], *, broker: str = "", tag: str = ""
+    ) -> int:
+        """Store messages in one queue; returns the offset of the first."""
+        properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+        records, sizes = encode_batch(
+            topic=topic.encode(),
+            bodies=bodies,
+            properties=[properties] * len(bodies),
+            born_timestamp_ms=1_700_000_000_000,
+            born_host=BORN_HOST,
+        )
+        stream = self.channels.open_stream(self._broker(broker).address, SEND_STREAM)
+        await stream.write(
+            broker_pb2.SendFrame(
+                batches=[
+                    broker_pb2.RecordBatch(
+                        sequence=1,
+                        topic=topic,
+                        queue_id=queue_id,
+                        records=records,
+                        record_sizes=sizes,
+                    )
+                ]
+            )
+        )
+        answer = await stream.read()
+        assert answer is not None
+        assert answer.acks[0].code == common_pb2.OK, answer.acks[0]
+        stream.cancel()
+        return answer.acks[0].base_queue_offset
+
+    async def group(self, group: str, *, broker: str = "") -> broker_pb2.GroupDescription:
+        """What a broker knows of a group; empty if nothing."""
+        try:
+            return await self.channels.call(
+                self._broker(broker).address,
+                DESCRIBE_GROUP,
+                broker_pb2.DescribeGroupRequest(group=group),
+            )
+        except errors.GroupNotFound:
+            return broker_pb2.GroupDescription(group=group)
+
+    async def committed(self, group: str, *, broker: str = "") -> dict[tuple[str, int], int]:
+        """Committed offsets by topic and queue id."""
+        description = await self.group(group, broker=broker)
+        return {
+            (queue.topic, queue.queue_id): queue.committed_offset for queue in description.queues
+        }
+
+    async def holders(self, group: str, *, broker: str = "") -> dict[tuple[str, int], str]:
+        """Who holds which queue."""
+        description = await self.group(group, broker=broker)
+        return {
+            (queue.topic, queue.queue_id): queue.lease_holder
+            for queue in description.queues
+            if queue.lease_holder
+        }
+
+    async def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """As an operator does it."""
+        await self.channels.call(
+            self._broker("").address,
+            RESET_OFFSETS,
+            broker_pb2.ResetOffsetsRequest(
+                group=group,
+                offsets=[broker_pb2.QueueOffset(topic=topic, queue_id=queue_id, offset=offset)],
+            ),
+        )
+
+    def _broker(self, name: str) -> Routable:
+        return self.brokers[name] if name else next(iter(self.brokers.values()))
+
+    async def stop(self) -> None:
+        await self.channels.close()
+        await self.nameserver.stop()
+        for broker in self.brokers.values():
+            await broker.stop()
+
+
+async def start_cluster(
+    folder: Path, topics_by_broker: Mapping[str, Mapping[str, int]]
+) -> RealCluster:
+    """Brokers by name, each with its topics and their queue counts."""
+    brokers = {
+        name: await RealBroker(name, folder / name, topics).start()
+        for name, topics in topics_by_broker.items()
+    }
+    nameserver = await RouteServer(list(brokers.values())).start()
+    return RealCluster(brokers, nameserver)
+
+
+class Link:
+    """A TCP proxy to one broker that a test can freeze: bytes wait in both directions, as behind
+    a dead network, and connections look alive."""
+
+    def __init__(self, broker: Routable) -> None:
+        self.name = broker.name
+        self.topics = broker.topics
+        self._broker = broker
+        self._flows = asyncio.Event()
+        self._flows.set()
+        self._server: asyncio.Server | None = None
+        self._pumps: set[asyncio.Task[None]] = set()
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker.is_running
+
+    async def start(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self._address = f"{host}:{port}"
+        return self
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for pump in self._pumps:
+            pump.cancel()
+        await asyncio.gather(*self._pumps, return_exceptions=True)
+
+    def freeze(self) -> None:
+        self._flows.clear()
+
+    def thaw(self) -> None:
+        self._flows.set()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection(*self._broker.address.split(":"))
+        for source, target in ((reader, far_writer), (far_reader, writer)):
+            pump = asyncio.create_task(self._pump(source, target), name="link")
+            self._pumps.add(pump)
+
+    async def _pump(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65_536):
+                await self._flows.wait()
+                target.write(data)
+                await target.drain()
+        except OSError:
+            pass
+        finally:
+            target.close()
+
+
+async def serve_one(name: str, folder: Path, topics: Mapping[str, int]) -> None:
+    """What a BrokerProcess runs: it ends with its standard input."""
+    broker = await RealBroker(name, folder, topics).start()
+    print(broker.port, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await broker.stop()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))

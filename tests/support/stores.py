@@ -1,0 +1,150 @@
+"""Small stores for tests: make batches, read back, check that a store agrees with itself."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.message_store import Appended, MessageStore
+from aerobee.broker.store.reading import GetStatus
+from aerobee.runtime.clock import Clock, ManualClock
+from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store_format.properties import encode_properties
+from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
+from aerobee.store_format.tags import TagsCodes
+
+BORN_HOST = HostAddress.parse("127.0.0.1:50000")
+
+SMALL = StoreConfig(
+    segment_bytes=4096,
+    consume_queue_entries_per_file=10,
+    disk_free_bytes_min=0,
+)
+
+
+def batch_of(
+    topic: str,
+    *bodies: bytes,
+    tag: str = "",
+    sys_flag: int = 0,
+    properties: dict[str, str] | None = None,
+) -> CheckedBatch:
+    """A checked batch as the send path hands it over."""
+    encoded = encode_properties({**({"TAGS": tag} if tag else {}), **(properties or {})})
+    records = [
+        encode_record(
+            topic=topic.encode(),
+            body=body,
+            properties=encoded,
+            sys_flag=sys_flag,
+            born_timestamp_ms=1,
+            born_host=BORN_HOST,
+        )
+        for body in bodies
+    ]
+    return check_batch(
+        b"".join(records),
+        [len(record) for record in records],
+        topic=topic,
+        limits=BatchLimits(),
+        store_host_ipv6=False,
+        tags=TagsCodes(),
+    )
+
+
+def open_store(
+    root: Path | Disk,
+    config: StoreConfig = SMALL,
+    clock: Clock | None = None,
+    *,
+    read_only: bool = False,
+) -> MessageStore:
+    disk = RealDisk(root) if isinstance(root, Path) else root
+    return MessageStore.open(disk, clock or ManualClock(), config, read_only=read_only)
+
+
+def append(
+    store: MessageStore, topic: str, queue_id: int, *bodies: bytes, tag: str = ""
+) -> Appended:
+    """Append one batch and let consumers see it at once."""
+    appended = store.append(batch_of(topic, *bodies, tag=tag), queue_id=queue_id)
+    store.confirm(store.appended_end)
+    return appended
+
+
+def flush(store: MessageStore, *, checkpoint: bool = True) -> None:
+    """What the flush threads do, here and now."""
+    work = store.take_flush_work()
+    if work is not None:
+        work.run()
+        store.finish_flush(work)
+        if work.checkpoint is not None:
+            assert checkpoint, "a checkpoint came along"
+            work.checkpoint.run()
+            store.finish_checkpoint(work.checkpoint)
+
+
+def crashed_copy(root: Path, target: Path) -> Path:
+    """What the next process finds after kill -9: every byte written, nothing closed."""
+    shutil.copytree(root, target)
+    return target
+
+
+def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
+    """All bodies from minimum to maximum, read as a consumer does; offsets are checked."""
+    bounds = store.queue_bounds(topic, queue_id)
+    offset = bounds.min_offset
+    bodies: list[bytes] = []
+    while offset < bounds.max_offset:
+        located = store.locate(topic, queue_id, offset, max_messages=7, max_bytes=2000)
+        assert located.status is GetStatus.FOUND
+        data = store.read(located.runs)
+        for record in iterate_records(data):
+            assert (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset)
+            record.check()
+            bodies.append(record.body)
+            offset += 1
+        assert offset == located.next_offset
+    return bodies
+
+
+def log_records(store: MessageStore) -> list[Record]:
+    """Every record of the log, found through no derived file."""
+    found: list[Record] = []
+    for segment in store.segments():
+        at = segment.base
+        end = segment.base + segment.wrote_position
+        while at < end:
+            size = int.from_bytes(store.record_at(at, 4), "big")
+            if store.record_at(at + 4, 4) == bytes.fromhex("cbd43194"):
+                break
+            record = Record(store.record_at(at, size), 0, size)
+            record.check()
+            assert record.physical_offset == at
+            found.append(record)
+            at += size
+    return found
+
+
+def check_agreement(store: MessageStore) -> None:
+    """The queues hold exactly the log's records, in order, each at its own offset."""
+    expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for record in log_records(store):
+        if record.sys_flag & 0xC not in (0x4, 0xC):
+            expected.setdefault((record.topic, record.queue_id), []).append(
+                (record.queue_offset, record.physical_offset, record.size)
+            )
+    assert store.queue_names() == sorted(expected)
+    for (topic, queue_id), entries in expected.items():
+        bounds = store.queue_bounds(topic, queue_id)
+        count = bounds.max_offset - bounds.min_offset
+        positions, sizes, _ = unpack_entries(
+            store.queue_entries(topic, queue_id, bounds.min_offset, count)
+        )
+        offsets = range(bounds.min_offset, bounds.max_offset)
+        assert list(zip(offsets, positions.tolist(), sizes.tolist(), strict=True)) == entries
+    assert store.dispatched_end == store.appended_end
