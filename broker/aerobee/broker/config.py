@@ -1,0 +1,124 @@
+"""What an operator can set about a broker, with the defaults and the limits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.runtime.config import require
+from aerobee.store_format.record_layout import HostAddress
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):([0-9]{1,5})")
+_WILDCARDS = frozenset({"0.0.0.0", "[::]"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionConfig:
+    """How long a consumer's membership, and with it its queue leases, outlive its heartbeats."""
+
+    timeout_default_ms: int = 10_000
+    """For members that do not say."""
+    timeout_min_ms: int = 1_000
+    """Shorter wishes are raised to this."""
+    timeout_max_ms: int = 120_000
+    """Longer wishes are cut to this."""
+
+    def __post_init__(self) -> None:
+        require(self.timeout_min_ms > 0, "sessions.timeout_min_ms must be > 0", self.timeout_min_ms)
+        require(
+            self.timeout_min_ms <= self.timeout_default_ms <= self.timeout_max_ms,
+            "sessions.timeout_default_ms must lie between timeout_min_ms and timeout_max_ms",
+            self.timeout_default_ms,
+        )
+
+    def clamp_timeout_ms(self, wanted_ms: int) -> int:
+        """What a member gets that asks for `wanted_ms`; 0 asks for the default."""
+        wanted_ms = wanted_ms or self.timeout_default_ms
+        return max(self.timeout_min_ms, min(wanted_ms, self.timeout_max_ms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One broker process over one folder."""
+
+    cluster: str = "aerobee"
+    """Names the cluster; the nameserver refuses a broker of another one."""
+    broker_name: str = "broker-a"
+    """Names the broker group; its replicas share it."""
+    broker_id: int = 0
+    """Which replica of the group this is; 0 is the first."""
+    listen: str = "127.0.0.1:10911"
+    """host:port to serve on; port 0 lets the system choose."""
+    address: str = ""
+    """host:port where clients reach this broker, may be a DNS name; empty: as `listen`."""
+    store_host: str = ""
+    """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to."""
+    nameservers: tuple[str, ...] = ("127.0.0.1:8081",)
+    """host:port of each nameserver; empty: serve alone, with the topics of the store."""
+    registration_lease_ms: int = 10_000
+    """How long routes show this broker after its last heartbeat."""
+    store_root: Path
+    """The folder that holds everything the broker stores."""
+    read_threads_max: int = 4
+    """Threads that read cold data and replace small files."""
+    snapshot_interval_ms: int = 5_000
+    """How often committed offsets and group settings are written to their files."""
+    stop_grace_ms: int = 1_000
+    """How long running calls may go on after a stop was asked for and all is flushed."""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    sessions: SessionConfig = field(default_factory=SessionConfig)
+
+    def __post_init__(self) -> None:
+        for name in ("cluster", "broker_name"):
+            value = getattr(self, name)
+            require(
+                _NAME.fullmatch(value) is not None,
+                f"{name} must be 1 to 64 letters, digits, '_' and '-'",
+                value,
+            )
+        require(self.broker_id >= 0, "broker_id must be >= 0", self.broker_id)
+        _require_address("listen", self.listen)
+        if self.address:
+            _require_address("address", self.address)
+        elif _host_of(self.listen) in _WILDCARDS and self.nameservers:
+            require(
+                False,
+                "address must be set when listen is a wildcard: clients cannot connect to it",
+                self.listen,
+            )
+        if self.store_host:
+            try:
+                HostAddress.parse(self.store_host)
+            except ValueError as error:
+                require(False, f"store_host must be ip:port; {error}", self.store_host)
+        for nameserver in self.nameservers:
+            _require_address("nameservers", nameserver)
+        for name in ("read_threads_max", "snapshot_interval_ms"):
+            require(getattr(self, name) > 0, f"{name} must be > 0", getattr(self, name))
+        require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
+        require(
+            self.registration_lease_ms >= 1_000,
+            "registration_lease_ms must be >= 1000",
+            self.registration_lease_ms,
+        )
+
+    def known_store_host(self) -> HostAddress | None:
+        """What to stamp into records, if no name must be resolved for it."""
+        for text in (self.store_host, self.listen, self.address):
+            if text and _host_of(text) not in _WILDCARDS:
+                try:
+                    return HostAddress.parse(text)
+                except ValueError:
+                    continue
+        return None
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0]
+
+
+def _require_address(name: str, address: str) -> None:
+    require(_ADDRESS.fullmatch(address) is not None, f"{name} must be host:port", address)

@@ -1,0 +1,189 @@
+"""Who is in each consumer group, and until when.
+
+Owns: the members of all groups on this broker and their sessions. Pure: callers pass the monotonic
+time, nothing here waits or sends.
+Invariants: a client id occurs once in a group; a group exists while it has members; its generation
+rises with every change of what clustering members see and never falls while the broker runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aerobee.runtime.errors import DuplicateClient, UnknownMember
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """One topic that a member wants, with its filter as written."""
+
+    topic: str
+    expression: str = "*"
+    is_sql: bool = False
+
+
+@dataclass(slots=True)
+class Member:
+    """One client's session in one group. Times are monotonic seconds."""
+
+    group: str
+    client_id: str
+    instance: str
+    subscriptions: tuple[Subscription, ...]
+    broadcasting: bool
+    session_timeout_s: float
+    last_heartbeat_s: float
+
+    @property
+    def deadline_s(self) -> float:
+        """From this moment the session is over unless a heartbeat came."""
+        return self.last_heartbeat_s + self.session_timeout_s
+
+    def is_alive(self, now_s: float) -> bool:
+        return now_s < self.deadline_s
+
+
+class ConsumerGroups:
+    """Members by group and client id."""
+
+    __slots__ = ("_earliest_s", "_generations", "_groups")
+
+    def __init__(self) -> None:
+        # No session ends before it; heartbeats only move ends further away.
+        self._earliest_s = float("inf")
+        self._groups: dict[str, dict[str, Member]] = {}
+        # Kept for groups without members too, so that a generation never repeats.
+        self._generations: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroups(groups={len(self._groups)}, members={self.member_count})"
+
+    def join(self, member: Member) -> bool:
+        """Add a member, or let the same instance resume its session.
+
+        Returns whether the clustering members' view of the group changed.
+
+        Raises:
+            DuplicateClient: another instance has this client id and its session is alive.
+        """
+        members = self._groups.get(member.group, {})
+        present = members.get(member.client_id)
+        if (
+            present is not None
+            and present.instance != member.instance
+            and present.is_alive(member.last_heartbeat_s)
+        ):
+            left_s = present.deadline_s - member.last_heartbeat_s
+            raise DuplicateClient(
+                f"client id {member.client_id!r} is in use in group {member.group!r}; choose "
+                f"another, or wait {left_s:.1f} s if its process has died"
+            )
+        self._groups.setdefault(member.group, members)[member.client_id] = member
+        self._earliest_s = min(self._earliest_s, member.deadline_s)
+        return self._note_change(member.group, before=present, after=member)
+
+    def heartbeat(
+        self,
+        group: str,
+        client_id: str,
+        instance: str,
+        now_s: float,
+        subscriptions: Sequence[Subscription] | None = None,
+    ) -> bool:
+        """Prolong a session, with new subscriptions unless None; True if the view changed.
+
+        Raises:
+            UnknownMember: never joined, left, expired, or replaced by another instance.
+        """
+        member = self.alive_member(group, client_id, instance, now_s)
+        member.last_heartbeat_s = now_s
+        if subscriptions is None or member.subscriptions == tuple(subscriptions):
+            return False
+        member.subscriptions = tuple(subscriptions)
+        if not member.broadcasting:
+            self._generations[group] += 1
+        return not member.broadcasting
+
+    def alive_member(self, group: str, client_id: str, instance: str, now_s: float) -> Member:
+        """The member of this very session.
+
+        Raises:
+            UnknownMember: as `heartbeat`.
+        """
+        member = self._groups.get(group, {}).get(client_id)
+        if member is None or member.instance != instance or not member.is_alive(now_s):
+            raise UnknownMember(
+                f"{client_id!r} is not a member of group {group!r} (any more); join again"
+            )
+        return member
+
+    def leave(self, group: str, client_id: str, instance: str) -> Member | None:
+        """Remove a member; None if this instance was not there."""
+        member = self._groups.get(group, {}).get(client_id)
+        if member is None or member.instance != instance:
+            return None
+        self._remove(member)
+        return member
+
+    def expire(self, now_s: float) -> list[Member]:
+        """Remove and return the members whose sessions have ended."""
+        if now_s < self._earliest_s:
+            return []
+        expired = [member for member in self.all_members() if not member.is_alive(now_s)]
+        for member in expired:
+            self._remove(member)
+        earliest_s = self.next_expiry_s()
+        self._earliest_s = float("inf") if earliest_s is None else earliest_s
+        return expired
+
+    def next_expiry_s(self) -> float | None:
+        """When `expire` may next find something; None without members."""
+        return min((member.deadline_s for member in self.all_members()), default=None)
+
+    def get(self, group: str, client_id: str) -> Member | None:
+        return self._groups.get(group, {}).get(client_id)
+
+    def members(self, group: str) -> list[Member]:
+        """All members, sorted by client id."""
+        return sorted(self._groups.get(group, {}).values(), key=lambda member: member.client_id)
+
+    def clustering_members(self, group: str) -> list[Member]:
+        """The members that share the group's queues, sorted by client id."""
+        return [member for member in self.members(group) if not member.broadcasting]
+
+    def all_members(self) -> Iterable[Member]:
+        return (member for members in self._groups.values() for member in members.values())
+
+    def generation(self, group: str) -> int:
+        return self._generations.get(group, 0)
+
+    def names(self) -> list[str]:
+        """Groups that have members, sorted."""
+        return sorted(self._groups)
+
+    @property
+    def member_count(self) -> int:
+        return sum(len(members) for members in self._groups.values())
+
+    def _remove(self, member: Member) -> None:
+        members = self._groups[member.group]
+        del members[member.client_id]
+        if not members:
+            del self._groups[member.group]
+        self._note_change(member.group, before=member, after=None)
+
+    def _note_change(self, group: str, *, before: Member | None, after: Member | None) -> bool:
+        """Raise the generation if clustering members see a difference."""
+        if _seen(before) == _seen(after):
+            self._generations.setdefault(group, 0)
+            return False
+        self._generations[group] = self._generations.get(group, 0) + 1
+        return True
+
+
+def _seen(member: Member | None) -> tuple[str, tuple[Subscription, ...]] | None:
+    """What other members can see of a member."""
+    if member is None or member.broadcasting:
+        return None
+    return member.client_id, member.subscriptions

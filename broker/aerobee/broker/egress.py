@@ -1,0 +1,232 @@
+"""The pull path: what lies in a queue from an offset on, and who is woken when more comes.
+
+Owns: single reads (consume queue, then log), the waiting readers of each queue, and the running
+pulls that depend on a lease. Sync on the loop except `load`, which reads cold data on a pool.
+Invariants: a reader that was told "no new message" and then waits in the same turn misses nothing,
+because dispatch runs on this loop; a waiting reader is woken once and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+from aerobee.broker.guard import Guard
+from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.stats import Counters
+from aerobee.broker.store.reading import GetStatus, Located
+from aerobee.runtime.errors import LeaseExpired
+
+KIB = 1024
+READ_BYTES_DEFAULT = 512 * KIB
+READ_BYTES_MAX = 4 * 1024 * KIB
+"""A single record may exceed it: the first is always returned whatever its size."""
+READ_MESSAGES_MAX = 65_536
+
+
+class ReadCode(IntEnum):
+    """How a read ended; the numbers are those of aerobee.v1.Code."""
+
+    OK = 1
+    NO_NEW_MESSAGE = 20
+    OFFSET_TOO_SMALL = 21
+    OFFSET_TOO_LARGE = 22
+    MESSAGE_REMOVED = 24
+
+
+_CODE_OF_STATUS: dict[GetStatus, ReadCode] = {
+    GetStatus.FOUND: ReadCode.OK,
+    GetStatus.NO_MATCHED_MESSAGE: ReadCode.OK,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ReadCode.NO_NEW_MESSAGE,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ReadCode.NO_NEW_MESSAGE,
+    GetStatus.OFFSET_OVERFLOW_ONE: ReadCode.NO_NEW_MESSAGE,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ReadCode.OFFSET_TOO_LARGE,
+    GetStatus.OFFSET_TOO_SMALL: ReadCode.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_FOUND_NULL: ReadCode.MESSAGE_REMOVED,
+    GetStatus.MESSAGE_WAS_REMOVING: ReadCode.MESSAGE_REMOVED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """One read of one queue. `tags_codes` None: all messages."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    max_bytes: int
+    max_messages: int
+    tags_codes: frozenset[int] | None
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a read found. `records` is empty unless OK, and may be so then: nothing matched the
+    filter up to `next_offset`."""
+
+    code: ReadCode
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: bytes = b""
+    count: int = 0
+
+
+@dataclass(slots=True)
+class ColdRead:
+    """Found in the consume queue, but the records are not in the page cache: `load` them."""
+
+    fetched: Fetched
+    runs: Sequence[tuple[int, int]]
+
+
+class ReadableStore(Protocol):
+    """What the pull path needs of the store."""
+
+    def locate(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        tags_filter: frozenset[int] | None,
+    ) -> Located: ...
+
+    def read_nowait(self, runs: Sequence[tuple[int, int]]) -> bytes | None: ...
+
+    def read(self, runs: Sequence[tuple[int, int]]) -> bytes: ...
+
+
+Wake = Callable[[], None]
+
+
+class Egress:
+    """Reads, waits and wakes, for all queues."""
+
+    def __init__(
+        self, guard: Guard, store: ReadableStore, counters: Counters, *, pool: Executor
+    ) -> None:
+        self._guard = guard
+        self._store = store
+        self._counters = counters
+        self._pool = pool
+        self._waiting: dict[tuple[str, int], dict[Wake, None]] = {}
+        self._leased: dict[QueueKey, dict[Wake, None]] = {}
+
+    # ---------------------------------------------------------------------- reading
+
+    def read(self, wanted: QueueRead) -> Fetched | ColdRead:
+        """What lies at an offset; never blocks.
+
+        Raises:
+            TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed.
+        """
+        self._guard.check_available()
+        self._guard.check_read(wanted.topic, wanted.queue_id)
+        located = self._store.locate(
+            wanted.topic,
+            wanted.queue_id,
+            wanted.offset,
+            max_messages=wanted.max_messages,
+            max_bytes=wanted.max_bytes,
+            tags_filter=wanted.tags_codes,
+        )
+        fetched = Fetched(
+            _CODE_OF_STATUS[located.status],
+            located.next_offset,
+            located.min_offset,
+            located.max_offset,
+        )
+        if located.status is not GetStatus.FOUND:
+            if located.max_offset == 0 and wanted.offset > 0:
+                fetched.code, fetched.next_offset = ReadCode.OFFSET_TOO_LARGE, 0
+            return fetched
+        fetched.count = located.count
+        records = self._store.read_nowait(located.runs)
+        if records is None:
+            return ColdRead(fetched, located.runs)
+        return self._complete(fetched, records)
+
+    async def load(self, cold: ColdRead) -> Fetched:
+        """Finish a cold read on the pool."""
+        self._counters.cold_reads += 1
+        loop = asyncio.get_running_loop()
+        records = await loop.run_in_executor(self._pool, self._store.read, cold.runs)
+        return self._complete(cold.fetched, records)
+
+    def _complete(self, fetched: Fetched, records: bytes) -> Fetched:
+        fetched.records = records
+        self._counters.messages_out += fetched.count
+        self._counters.bytes_out += len(records)
+        return fetched
+
+    # ---------------------------------------------------------------------- waiting
+
+    def wait(self, topic: str, queue_id: int, wake: Wake) -> None:
+        """Call `wake` once when the queue grows."""
+        self._waiting.setdefault((topic, queue_id), {})[wake] = None
+
+    def forget(self, topic: str, queue_id: int, wake: Wake) -> None:
+        """The reader waits no more."""
+        waiting = self._waiting.get((topic, queue_id))
+        if waiting is not None:
+            waiting.pop(wake, None)
+            if not waiting:
+                del self._waiting[topic, queue_id]
+
+    def on_grown(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Dispatch has added to these queues."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        for queue in queues:
+            wakes = waiting.pop(queue, None)
+            if wakes is not None:
+                for wake in wakes:
+                    wake()
+
+    def wake_all(self) -> None:
+        """Every reader asks again: a topic is gone, or the broker is stopping."""
+        self.on_grown(list(self._waiting))
+
+    # ---------------------------------------------------------------------- leases
+
+    def watch_lease(self, key: QueueKey, ended: Wake) -> None:
+        """Call `ended` once when the present lease of the queue ends."""
+        self._leased.setdefault(key, {})[ended] = None
+
+    def unwatch_lease(self, key: QueueKey, ended: Wake) -> None:
+        watching = self._leased.get(key)
+        if watching is not None:
+            watching.pop(ended, None)
+            if not watching:
+                del self._leased[key]
+
+    def on_lease_ended(self, lease: Lease) -> None:
+        """Running pulls under this lease stop before anybody else gets the queue."""
+        for ended in self._leased.pop(lease.key, ()):
+            ended()
+
+
+def lease_expired(key: QueueKey, epoch: int) -> LeaseExpired:
+    """The error for a pull or a commit under an epoch that is not the present one."""
+    return LeaseExpired(
+        f"lease {epoch} on queue {key.queue_id} of topic {key.topic} is not the current one of "
+        f"group {key.group}: acquire the queue again"
+    )
+
+
+def clamp_bytes(max_bytes: int) -> int:
+    """A reader's byte limit within the broker's; 0 asks for the default."""
+    return min(max_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX)
+
+
+def clamp_messages(max_messages: int) -> int:
+    """A reader's message limit within the broker's; 0 asks for the maximum."""
+    return min(max_messages or READ_MESSAGES_MAX, READ_MESSAGES_MAX)

@@ -1,0 +1,154 @@
+"""May this broker serve this request: role, state, topic, permission, queue.
+
+Owns: the checks that stand before every append and every read, each with its typed error, and the
+broker's state as far as they need it (role, epoch, stopping, failed). It reads the topic table and
+changes nothing else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from aerobee.broker.store.config_tables import TopicTable
+from aerobee.runtime import names
+from aerobee.runtime.errors import (
+    NotMaster,
+    NotReadableTopic,
+    NotWritableTopic,
+    QueueNotFound,
+    ShuttingDown,
+    StoreFailed,
+    TopicNotFound,
+)
+
+PERM_WRITE = 2
+PERM_READ = 4
+
+INTERNAL_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Written by the broker itself only (store-format section 16.2)."""
+
+
+class Role(StrEnum):
+    MASTER = "master"
+    SLAVE = "slave"
+
+
+class Guard:
+    """The broker's state and the checks that follow from it."""
+
+    __slots__ = ("_broker_name", "_failure", "_stopping", "_topics", "epoch", "role")
+
+    def __init__(self, topics: TopicTable, *, broker_name: str) -> None:
+        self._topics = topics
+        self._broker_name = broker_name
+        self._stopping = False
+        self._failure: str | None = None
+        self.role = Role.MASTER
+        self.epoch = 0
+
+    def begin_stopping(self) -> None:
+        """Refuse every new send from now on."""
+        self._stopping = True
+
+    def begin_failing(self, reason: str) -> None:
+        """The store can keep its promises no longer: refuse everything from now on."""
+        self._failure = reason
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    def check_available(self) -> None:
+        """Raises StoreFailed or ShuttingDown when nothing new is begun."""
+        if self._failure is not None:
+            raise StoreFailed(f"broker {self._broker_name} is stopping: {self._failure}")
+        if self._stopping:
+            raise ShuttingDown(
+                f"broker {self._broker_name} is shutting down; send to another broker"
+            )
+
+    def check_master(self) -> None:
+        """Raises as `check_available`, and NotMaster on a slave."""
+        self.check_available()
+        if self.role is not Role.MASTER:
+            raise NotMaster(
+                f"this replica of {self._broker_name} is a slave and takes no messages; ask the "
+                "route again for the master"
+            )
+
+    def check_send(self, topic: str, queue_id: int) -> None:
+        """May a client append to this queue?
+
+        Raises:
+            IllegalName, TopicNotFound, NotWritableTopic, QueueNotFound: see aerobee.runtime.errors.
+        """
+        entry = self._topics.get(topic)
+        if entry is None:
+            self._refuse_unknown(topic)
+        elif topic in INTERNAL_TOPICS:
+            raise NotWritableTopic(f"topic {topic} is the broker's own; clients do not send to it")
+        elif not entry.perm & PERM_WRITE:
+            raise NotWritableTopic(
+                f"topic {topic} is not writable (perm {entry.perm}); update the topic to allow it"
+            )
+        elif not 0 <= queue_id < entry.write_queue_count:
+            raise self._queue_not_found(topic, queue_id, entry.write_queue_count)
+
+    def check_read(self, topic: str, queue_id: int) -> None:
+        """May a client read this queue?
+
+        Raises:
+            IllegalName, TopicNotFound, NotReadableTopic, QueueNotFound: see aerobee.runtime.errors.
+        """
+        entry = self._topics.get(topic)
+        if entry is None:
+            self._refuse_unknown(topic)
+        elif not entry.perm & PERM_READ:
+            raise NotReadableTopic(
+                f"topic {topic} is not readable (perm {entry.perm}); update the topic to allow it"
+            )
+        elif not 0 <= queue_id < entry.read_queue_count:
+            raise self._queue_not_found(topic, queue_id, entry.read_queue_count)
+
+    def check_queue(self, topic: str, queue_id: int) -> None:
+        """Does the queue exist here, whatever its permissions?
+
+        Raises:
+            IllegalName, TopicNotFound, QueueNotFound: see aerobee.runtime.errors.
+        """
+        entry = self._topics.get(topic)
+        if entry is None:
+            self._refuse_unknown(topic)
+        else:
+            queues = max(entry.read_queue_count, entry.write_queue_count)
+            if not 0 <= queue_id < queues:
+                raise self._queue_not_found(topic, queue_id, queues)
+
+    def write_queues(self, topic: str) -> int:
+        """How many queues of the topic take messages here; 0 if it is unknown."""
+        entry = self._topics.get(topic)
+        return 0 if entry is None else entry.write_queue_count
+
+    def _refuse_unknown(self, topic: str) -> None:
+        names.check_topic_name(topic)
+        raise TopicNotFound(
+            f"topic {topic} is not known to broker {self._broker_name}; create it, or ask the "
+            "route again if it was created just now"
+        )
+
+    def _queue_not_found(self, topic: str, queue_id: int, queues: int) -> QueueNotFound:
+        if queues == 0:
+            return QueueNotFound(f"topic {topic} has no queues on broker {self._broker_name}")
+        return QueueNotFound(
+            f"queue {queue_id} of topic {topic} is out of range: broker {self._broker_name} has "
+            f"queues 0 to {queues - 1}"
+        )

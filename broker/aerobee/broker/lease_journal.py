@@ -1,0 +1,132 @@
+"""What must survive a restart so that leases stay exclusive: config/queueLeases.json.
+
+Owns: that file and what it says of the previous run. The run number is advanced and on disk before
+the first lease is granted, so epochs rise across restarts. A clean stop records who was a member
+and held what, and the next start takes them over as if nothing had happened. After an unclean stop
+nothing is known but the longest session that was promised: for so long some member may still
+believe that it holds a queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aerobee.broker.consumer_groups import Member, Subscription
+from aerobee.broker.queue_leases import Lease, QueueKey
+
+LEASES_PATH = "config/queueLeases.json"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The file's content."""
+
+    run_number: int
+    session_timeout_max_ms: int
+    """The longest session granted in this run; 0 before the first."""
+    is_clean: bool
+    members: tuple[Member, ...] = ()
+    leases: tuple[Lease, ...] = ()
+
+    def encode(self) -> bytes:
+        document = {
+            "runNumber": self.run_number,
+            "sessionTimeoutMaxMs": self.session_timeout_max_ms,
+            "cleanStop": self.is_clean,
+            "members": [_member_object(member) for member in self.members],
+            "leases": [_lease_object(lease) for lease in self.leases],
+        }
+        return json.dumps(document, indent="\t").encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> LeaseRecord:
+        """Raises ValueError for anything that is not such a file."""
+        try:
+            document = json.loads(data)
+            return cls(
+                run_number=_whole(document["runNumber"]),
+                session_timeout_max_ms=_whole(document["sessionTimeoutMaxMs"]),
+                is_clean=document["cleanStop"] is True,
+                members=tuple(_member(entry) for entry in document["members"]),
+                leases=tuple(_lease(entry) for entry in document["leases"]),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"not a record of queue leases: {error}") from error
+
+
+FIRST_RECORD = LeaseRecord(run_number=0, session_timeout_max_ms=0, is_clean=True)
+"""What a new folder has: no earlier run, nothing held."""
+
+
+def next_run(previous: LeaseRecord) -> LeaseRecord:
+    """The record that this run begins with, to be on disk before the first grant.
+
+    After a clean stop the members taken over may hold on for as long as they were promised then;
+    after an unclean one for as long as anybody was. A crash of this run must remember both.
+    """
+    return LeaseRecord(
+        run_number=previous.run_number + 1,
+        session_timeout_max_ms=previous.session_timeout_max_ms,
+        is_clean=False,
+    )
+
+
+def clean_record(
+    current: LeaseRecord, members: Sequence[Member], leases: Sequence[Lease]
+) -> LeaseRecord:
+    """The record of a clean stop."""
+    kept = tuple(member for member in members if not member.broadcasting)
+    longest_ms = max((round(member.session_timeout_s * 1_000) for member in kept), default=0)
+    return LeaseRecord(current.run_number, longest_ms, True, kept, tuple(leases))
+
+
+def _member_object(member: Member) -> dict[str, object]:
+    return {
+        "group": member.group,
+        "clientId": member.client_id,
+        "instance": member.instance,
+        "sessionTimeoutMs": round(member.session_timeout_s * 1_000),
+        "subscriptions": [
+            {"topic": one.topic, "expression": one.expression, "isSql": one.is_sql}
+            for one in member.subscriptions
+        ],
+    }
+
+
+def _member(entry: Mapping[str, Any]) -> Member:
+    return Member(
+        group=str(entry["group"]),
+        client_id=str(entry["clientId"]),
+        instance=str(entry["instance"]),
+        subscriptions=tuple(
+            Subscription(str(one["topic"]), str(one["expression"]), one["isSql"] is True)
+            for one in entry["subscriptions"]
+        ),
+        broadcasting=False,
+        session_timeout_s=_whole(entry["sessionTimeoutMs"]) / 1_000,
+        last_heartbeat_s=0.0,
+    )
+
+
+def _lease_object(lease: Lease) -> dict[str, object]:
+    return {
+        "group": lease.key.group,
+        "topic": lease.key.topic,
+        "queueId": lease.key.queue_id,
+        "clientId": lease.client_id,
+        "epoch": lease.epoch,
+    }
+
+
+def _lease(entry: Mapping[str, Any]) -> Lease:
+    key = QueueKey(str(entry["group"]), str(entry["topic"]), _whole(entry["queueId"]))
+    return Lease(key, str(entry["clientId"]), _whole(entry["epoch"]))
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value

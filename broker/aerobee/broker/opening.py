@@ -1,0 +1,117 @@
+"""Opening a broker's folder: the store, the tables beside it, and the number of this run.
+
+Owns: the start-up work that blocks on the disk; all of it runs on a thread, before anything is
+served. What it returns belongs to the loop from then on.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from aerobee.broker.lease_journal import FIRST_RECORD, LEASES_PATH, LeaseRecord, next_run
+from aerobee.broker.store.atomic_file import read_with_backup, replace_atomically
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.config_tables import (
+    CONSUMER_OFFSETS_PATH,
+    SUBSCRIPTION_GROUPS_PATH,
+    TOPICS_PATH,
+    ConsumerOffsetTable,
+    SubscriptionGroupTable,
+    TopicTable,
+)
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import RecoveryProgress
+from aerobee.broker.table_files import load_table
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+PROGRESS_INTERVAL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFolder:
+    """Everything that the folder holds."""
+
+    store: MessageStore
+    topics: TopicTable
+    groups: SubscriptionGroupTable
+    offsets: ConsumerOffsetTable
+    previous_run: LeaseRecord
+    this_run: LeaseRecord
+
+
+def open_folder(disk: Disk, clock: Clock, config: StoreConfig) -> OpenedFolder:
+    """Lock and recover the folder, load its tables, begin the next run. Blocks.
+
+    Raises:
+        InvalidArgument: it cannot be used as it lies; the message says why and what to do.
+    """
+    began_s = clock.monotonic_s()
+    try:
+        store = MessageStore.open(disk, clock, config, on_progress=_ProgressLog(clock))
+    except StoreUnusable as error:
+        raise InvalidArgument(str(error)) from error
+    try:
+        opened = _load(disk, store)
+    except BaseException:
+        store.close()
+        raise
+    report = store.recovery
+    log_event(
+        log,
+        "store opened",
+        clean=report.clean,
+        end=report.end,
+        scanned_bytes=report.scanned_bytes,
+        cut_bytes=report.cut_bytes,
+        rebuilt_queues=len(report.rebuilt_queues),
+        topics=len(opened.topics),
+        run=opened.this_run.run_number,
+        seconds=f"{clock.monotonic_s() - began_s:.3f}",
+    )
+    for warning in report.warnings:
+        log_event(log, "recovery warning", level=logging.WARNING, warning=warning)
+    return opened
+
+
+def _load(disk: Disk, store: MessageStore) -> OpenedFolder:
+    try:
+        topics = load_table(disk, TOPICS_PATH, TopicTable)
+        groups = load_table(disk, SUBSCRIPTION_GROUPS_PATH, SubscriptionGroupTable)
+        offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable)
+        previous = read_with_backup(disk, LEASES_PATH, LeaseRecord.decode).value or FIRST_RECORD
+        this_run = next_run(previous)
+        replace_atomically(disk, LEASES_PATH, this_run.encode())
+    except StoreUnusable as error:
+        raise InvalidArgument(str(error)) from error
+    except OSError as error:
+        raise InvalidArgument(
+            f"the folder {disk} cannot be used: {error.strerror or error}; check its permissions "
+            "and the space on its disk"
+        ) from error
+    return OpenedFolder(store, topics, groups, offsets, previous, this_run)
+
+
+class _ProgressLog:
+    """Logs recovery's progress, at most once a second."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_s = clock.monotonic_s() + PROGRESS_INTERVAL_S
+
+    def __call__(self, progress: RecoveryProgress) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._next_s:
+            self._next_s = now_s + PROGRESS_INTERVAL_S
+            log_event(
+                log,
+                "recovering",
+                bytes_done=progress.bytes_done,
+                bytes_total=progress.bytes_total,
+            )

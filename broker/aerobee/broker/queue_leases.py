@@ -1,0 +1,236 @@
+"""Who may consume each queue of each group, and under which epoch.
+
+Owns: the leases of this broker's queues and the members that wait for one. Pure: time is passed
+in, sessions are somebody else's (their end arrives as `drop_member`).
+Invariants: a queue of a group has at most one holder; the epoch of every new lease is higher than
+all that this broker ever granted, because its upper half counts the broker's starts and its lower
+half the grants since; whoever waits is served in the order of asking.
+
+After an unclean stop nobody knows who holds what. Until `grace_end_s` a queue is therefore given
+only to a member that shows the lease it held under an earlier run; everyone else waits, so that a
+member which is still working on the queue has noticed the end of its session before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+COUNTER_BITS = 32
+
+
+class QueueKey(NamedTuple):
+    """A queue of this broker as one group sees it."""
+
+    group: str
+    topic: str
+    queue_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One member's right to consume one queue."""
+
+    key: QueueKey
+    client_id: str
+    epoch: int
+
+
+class QueueLeases:
+    """Leases and wishes by queue."""
+
+    __slots__ = ("_by_client", "_counter", "_grace_end_s", "_held", "_run_number", "_wishes")
+
+    def __init__(self, *, run_number: int, grace_end_s: float | None = None) -> None:
+        """`run_number` counts the broker's starts; `grace_end_s` (monotonic) only after an
+        unclean stop."""
+        self._run_number = run_number
+        self._grace_end_s = grace_end_s
+        self._counter = 0
+        self._held: dict[QueueKey, Lease] = {}
+        # Insertion order is the order of asking.
+        self._wishes: dict[QueueKey, dict[str, None]] = {}
+        # Every queue that a client holds or wishes, so that its end costs no search.
+        self._by_client: dict[tuple[str, str], set[QueueKey]] = {}
+
+    def __repr__(self) -> str:
+        return f"QueueLeases(run={self._run_number}, held={len(self._held)})"
+
+    @property
+    def grace_end_s(self) -> float | None:
+        """When queues are given freely; None: they are now."""
+        return self._grace_end_s
+
+    def acquire(self, key: QueueKey, client_id: str) -> Lease | None:
+        """The lease if the queue is free (or already the caller's), else None: the wish waits."""
+        held = self._held.get(key)
+        if held is not None and held.client_id == client_id:
+            return held
+        self._wishes.setdefault(key, {})[client_id] = None
+        self._by_client.setdefault((key.group, client_id), set()).add(key)
+        return self._grant_next(key)
+
+    def release(
+        self, key: QueueKey, client_id: str, epoch: int
+    ) -> tuple[Lease | None, list[Lease]]:
+        """Give a queue back, or withdraw the wish for it.
+
+        Returns the lease that ended, if the caller held it under this epoch, and who has it now.
+        """
+        self._withdraw(key, client_id)
+        held = self._held.get(key)
+        if held is None or held.client_id != client_id or held.epoch != epoch:
+            return None, []
+        self._end(held)
+        granted = self._grant_next(key)
+        return held, [] if granted is None else [granted]
+
+    def drop_member(self, group: str, client_id: str) -> tuple[list[Lease], list[Lease]]:
+        """End all leases and wishes of a member; returns (ended, granted to others)."""
+        keys = sorted(self._by_client.get((group, client_id), ()))
+        ended: list[Lease] = []
+        for key in keys:
+            self._withdraw(key, client_id)
+            held = self._held.get(key)
+            if held is not None and held.client_id == client_id:
+                self._end(held)
+                ended.append(held)
+        return ended, self._grant_all(lease.key for lease in ended)
+
+    def revoke(self, key: QueueKey) -> tuple[Lease | None, list[Lease]]:
+        """Take a queue away from its holder; returns (ended, granted to the next in line)."""
+        held = self._held.get(key)
+        if held is None:
+            return None, []
+        self._end(held)
+        granted = self._grant_next(key)
+        return held, [] if granted is None else [granted]
+
+    def resume(
+        self, group: str, client_id: str, presented: Iterable[tuple[QueueKey, int]]
+    ) -> tuple[list[Lease], list[Lease], list[Lease]]:
+        """A member starts a new stream and shows the leases that it still holds.
+
+        What it held here and does not show is free again: it does not know of it. Its wishes are
+        forgotten, it asks again.
+
+        Returns (confirmed, ended, granted to others).
+        """
+        self.forget_wishes(group, client_id)
+        shown = dict(presented)
+        confirmed: list[Lease] = []
+        ended: list[Lease] = []
+        for key in sorted(self._by_client.get((group, client_id), ())):
+            held = self._held.get(key)
+            if held is not None and held.client_id == client_id and shown.get(key) != held.epoch:
+                self._end(held)
+                ended.append(held)
+        for key, epoch in shown.items():
+            if key.group != group:
+                continue
+            held = self._held.get(key)
+            if held is not None and held.client_id == client_id and held.epoch == epoch:
+                confirmed.append(held)
+            elif self._is_of_earlier_run(epoch) and (held is None or self._outranks(epoch, held)):
+                if held is not None:
+                    self._end(held)
+                    ended.append(held)
+                confirmed.append(self._install(Lease(key, client_id, epoch)))
+        return confirmed, ended, self._grant_all(lease.key for lease in ended)
+
+    def forget_wishes(self, group: str, client_id: str) -> None:
+        """A member waits for nothing any more; it keeps what it holds."""
+        for key in sorted(self._by_client.get((group, client_id), ())):
+            self._withdraw(key, client_id)
+
+    def restore(self, lease: Lease) -> None:
+        """Take over a lease that the previous run recorded at its clean stop.
+
+        Raises:
+            ValueError: the queue has a holder, or the epoch is not of an earlier run.
+        """
+        if lease.key in self._held or lease.epoch >> COUNTER_BITS >= self._run_number:
+            raise ValueError(f"{lease} cannot be restored in run {self._run_number}")
+        self._install(lease)
+
+    def end_grace(self) -> list[Lease]:
+        """From now on free queues go to whoever waits; returns the leases granted."""
+        self._grace_end_s = None
+        return self._grant_all(list(self._wishes))
+
+    def holder(self, key: QueueKey) -> Lease | None:
+        return self._held.get(key)
+
+    def is_current(self, key: QueueKey, epoch: int) -> bool:
+        """Whether this epoch is the queue's present lease."""
+        held = self._held.get(key)
+        return held is not None and held.epoch == epoch
+
+    def wish_count(self, group: str, client_id: str) -> int:
+        """Queues that the client holds or waits for."""
+        return len(self._by_client.get((group, client_id), ()))
+
+    def held(self, group: str | None = None) -> list[Lease]:
+        """All leases, or one group's, sorted by queue."""
+        return [
+            self._held[key] for key in sorted(self._held) if group is None or key.group == group
+        ]
+
+    def _is_of_earlier_run(self, epoch: int) -> bool:
+        """Only believed while nobody knows better."""
+        in_grace = self._grace_end_s is not None
+        return in_grace and 0 < epoch >> COUNTER_BITS < self._run_number
+
+    def _outranks(self, epoch: int, held: Lease) -> bool:
+        """Two members show leases of earlier runs: the later grant was the valid one."""
+        return held.epoch >> COUNTER_BITS < self._run_number and epoch > held.epoch
+
+    def _grant_all(self, keys: Iterable[QueueKey]) -> list[Lease]:
+        return [lease for key in keys if (lease := self._grant_next(key)) is not None]
+
+    def _grant_next(self, key: QueueKey) -> Lease | None:
+        """Give a free queue to the first in line; None if it is taken or nobody waits."""
+        wishes = self._wishes.get(key)
+        if not wishes or key in self._held or self._grace_end_s is not None:
+            return None
+        client_id = next(iter(wishes))
+        del wishes[client_id]
+        if not wishes:
+            del self._wishes[key]
+        self._counter += 1
+        assert self._counter < 1 << COUNTER_BITS, "more grants in one run than an epoch can count"
+        return self._install(
+            Lease(key, client_id, (self._run_number << COUNTER_BITS) + self._counter)
+        )
+
+    def _install(self, lease: Lease) -> Lease:
+        assert lease.key not in self._held, "a queue never has two holders"
+        self._held[lease.key] = lease
+        self._by_client.setdefault((lease.key.group, lease.client_id), set()).add(lease.key)
+        return lease
+
+    def _end(self, lease: Lease) -> None:
+        del self._held[lease.key]
+        self._forget(lease.key, lease.client_id)
+
+    def _withdraw(self, key: QueueKey, client_id: str) -> None:
+        wishes = self._wishes.get(key)
+        if wishes is None or client_id not in wishes:
+            return
+        del wishes[client_id]
+        if not wishes:
+            del self._wishes[key]
+        held = self._held.get(key)
+        if held is None or held.client_id != client_id:
+            self._forget(key, client_id)
+
+    def _forget(self, key: QueueKey, client_id: str) -> None:
+        """Drop the queue from the client's set unless it still waits for it."""
+        if client_id in self._wishes.get(key, ()):
+            return
+        keys = self._by_client.get((key.group, client_id))
+        if keys is not None:
+            keys.discard(key)
+            if not keys:
+                del self._by_client[(key.group, client_id)]

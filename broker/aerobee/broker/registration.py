@@ -1,0 +1,284 @@
+"""The broker's place in the cluster: a stream of heartbeats out, directives in.
+
+Owns: one Register stream to one of the nameservers. The broker's state comes from a callable and
+directives go to a callback, so this file knows nothing of stores and topics.
+
+What always holds: the stream is kept on one nameserver at a time; when it fails the next one is
+tried, with back-off, for ever. While all nameservers are away the broker goes on with what it
+knows. The only failure that ends `run` is another live broker with the same identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.config import require
+from aerobee.runtime.log import log_event
+from aerobee.runtime.retry import Backoff
+from aerobee.runtime.rpc import build_channel, error_from_rpc
+from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+HeartbeatSource = Callable[[], nameserver_pb2.BrokerHeartbeat]
+"""The broker as it is now: identity, address, role, epoch, log bounds, metadata revision."""
+
+DirectiveHandler = Callable[[nameserver_pb2.BrokerDirective], Awaitable[None]]
+"""Applies a directive; when it returns, the next heartbeat may report its metadata revision."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationConfig:
+    """Where and how a broker registers."""
+
+    nameservers: tuple[str, ...] = ("127.0.0.1:8081",)
+    """host:port of each; one is used at a time."""
+    lease_duration_ms: int = 10_000
+    """How long routes show this broker after its last heartbeat."""
+    answer_timeout_ms: int = 3_000
+    """A nameserver that leaves a first heartbeat unanswered for so long is given up."""
+    duplicate_wait_ms: int = 30_000
+    """How long a first registration waits for an earlier owner of the same identity to go."""
+    backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
+
+    def __post_init__(self) -> None:
+        require(len(self.nameservers) > 0, "nameservers must name at least one", self.nameservers)
+        lease_ms = self.lease_duration_ms
+        require(lease_ms >= 1_000, "lease_duration_ms must be >= 1000", lease_ms)
+        require(self.answer_timeout_ms > 0, "answer_timeout_ms must be > 0", self.answer_timeout_ms)
+        wait_ms = self.duplicate_wait_ms
+        require(wait_ms >= 0, "duplicate_wait_ms must be >= 0", wait_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatistics:
+    nameserver: str
+    """The one in use or being tried."""
+    registered: bool
+    """The nameserver answered on the present stream."""
+    stale: bool
+    """It answered, but etcd is away: the registration was not renewed."""
+    last_renewed_age_ms: int
+    """Since the last answer that was not stale; -1 before the first."""
+    failures: int
+    """Streams lost and attempts failed since the last answer."""
+
+
+class Registration:
+    """Keeps one broker registered; `run` it as a task, `leave` it before the broker stops."""
+
+    def __init__(
+        self,
+        config: RegistrationConfig,
+        *,
+        clock: Clock,
+        chance: random.Random,
+        heartbeat: HeartbeatSource,
+        on_directive: DirectiveHandler,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._chance = chance
+        self._heartbeat = heartbeat
+        self._on_directive = on_directive
+        self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._leaving = False
+        self._position = chance.randrange(len(config.nameservers))
+        self._registered = False
+        self._registered_once = False
+        self._stale = False
+        self._renewed_s: float | None = None
+        self._failures = 0
+        self._revision_sent = 0
+        self._duplicate_since_s: float | None = None
+        self._heartbeat_interval_s = config.lease_duration_ms / 3_000
+
+    def __repr__(self) -> str:
+        return f"<Registration at {self._nameserver} registered={self._registered}>"
+
+    @property
+    def _nameserver(self) -> str:
+        return self._config.nameservers[self._position]
+
+    def statistics(self) -> RegistrationStatistics:
+        age_ms = -1
+        if self._renewed_s is not None:
+            age_ms = int((self._clock.monotonic_s() - self._renewed_s) * 1_000)
+        return RegistrationStatistics(
+            self._nameserver, self._registered, self._stale, age_ms, self._failures
+        )
+
+    def send_soon(self) -> None:
+        """Do not wait for the next beat: something that routes show has changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Stay registered until `leave` or cancellation.
+
+        Raises:
+            DuplicateBroker: another live broker has this identity and does not go.
+        """
+        try:
+            while not self._leaving:
+                await self._attempt()
+        finally:
+            self._registered = False
+            self._ended.set()
+
+    async def leave(self, timeout_s: float) -> None:
+        """End the registration now, so that clients turn to others at once, and end `run`.
+
+        Bounded by `timeout_s`; when no nameserver hears it the lease ends the registration.
+        """
+        self._leaving = True
+        self._wake.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ended.wait()
+        except TimeoutError:
+            log_event(log, "left without a nameserver hearing it", level=logging.WARNING)
+
+    async def _attempt(self) -> None:
+        """One stream to one nameserver, and the pause after it failed."""
+        address = self._nameserver
+        try:
+            await self._hold_stream(address)
+            if self._leaving:
+                return
+            failure: errors.MqError = errors.Unreachable(f"{address} ended the registration stream")
+        except grpc.aio.AioRpcError as error:
+            failure = error_from_rpc(error, address)
+        except errors.MqError as error:
+            failure = error
+        self._note_failure(address, failure)
+        self._position = (self._position + 1) % len(self._config.nameservers)
+        await self._pause(self._config.backoff.delay_s(self._failures, self._chance))
+
+    def _note_failure(self, address: str, failure: errors.MqError) -> None:
+        """Count it; raises DuplicateBroker when waiting cannot help any more."""
+        was_registered, self._registered = self._registered, False
+        self._failures += 1
+        if isinstance(failure, errors.DuplicateBroker):
+            now_s = self._clock.monotonic_s()
+            if self._duplicate_since_s is None:
+                self._duplicate_since_s = now_s
+            waited_ms = (now_s - self._duplicate_since_s) * 1_000
+            if self._registered_once or waited_ms >= self._config.duplicate_wait_ms:
+                raise failure
+        else:
+            self._duplicate_since_s = None
+        if was_registered or self._failures == 1:
+            log_event(
+                log,
+                "registration interrupted; going on with what is known",
+                level=logging.WARNING,
+                nameserver=address,
+                reason=failure,
+            )
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait, but not for a broker that leaves."""
+        if self._leaving:
+            return
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(delay_s):
+                while not self._leaving:
+                    await self._wake.wait()
+                    self._wake.clear()
+        except TimeoutError:
+            pass
+
+    async def _hold_stream(self, address: str) -> None:
+        """Heartbeats and directives on one stream, until it ends."""
+        channel = build_channel(address)
+        try:
+            stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
+            call = stub.Register()
+            async with asyncio.TaskGroup() as tasks:
+                sender = tasks.create_task(self._send(call), name="registration-heartbeats")
+                await self._receive(call, address)
+                sender.cancel()
+        except BaseExceptionGroup as group:
+            raise _first_leaf(group) from None
+        finally:
+            await channel.close()
+
+    async def _send(self, call: _RegisterCall) -> None:
+        """A heartbeat at once, then every third of the lease and whenever woken."""
+        while True:
+            self._wake.clear()
+            heartbeat = self._heartbeat()
+            heartbeat.lease_duration_ms = self._config.lease_duration_ms
+            heartbeat.leaving = self._leaving
+            self._revision_sent = heartbeat.metadata_revision
+            try:
+                await call.write(heartbeat)
+                if heartbeat.leaving:
+                    await call.done_writing()
+                    return
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return  # the receiver meets the stream's end too, with its reason
+            try:
+                async with asyncio.timeout(self._heartbeat_interval_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _receive(self, call: _RegisterCall, address: str) -> None:
+        timeout_s = self._config.answer_timeout_ms / 1_000
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    directive = await call.read()
+            except TimeoutError:
+                raise errors.Unreachable(
+                    f"{address} left the heartbeats unanswered for {timeout_s:g} s"
+                ) from None
+            if not isinstance(directive, nameserver_pb2.BrokerDirective):
+                return  # the end of the stream
+            if directive.status.code not in (common_pb2.OK, common_pb2.CODE_UNSPECIFIED):
+                raise errors.error_from_code(directive.status.code, directive.status.message)
+            await self._follow(directive, address)
+            # A heartbeat goes out in each third of the lease; two lost answers are one too many.
+            timeout_s = 2 * self._heartbeat_interval_s + self._config.answer_timeout_ms / 1_000
+
+    async def _follow(self, directive: nameserver_pb2.BrokerDirective, address: str) -> None:
+        if not self._registered or directive.stale != self._stale:
+            event = "registered" if not directive.stale else "registered, but etcd is away"
+            log_event(log, event, nameserver=address, epoch=directive.epoch)
+        self._registered = True
+        self._stale = directive.stale
+        self._failures = 0
+        if not directive.stale:
+            self._registered_once = True
+            self._duplicate_since_s = None
+            self._renewed_s = self._clock.monotonic_s()
+        lease_ms = directive.lease_duration_ms or self._config.lease_duration_ms
+        self._heartbeat_interval_s = lease_ms / 3_000
+        await self._on_directive(directive)
+        told_of_topics = directive.topics or directive.topics_complete
+        if told_of_topics and self._heartbeat().metadata_revision > self._revision_sent:
+            # Acknowledge at once: whoever created a topic may be waiting to use it.
+            self._wake.set()
+
+
+_RegisterCall = grpc.aio.StreamStreamCall[
+    nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective
+]
+
+
+def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,1 @@
+"""The gRPC servicers: translate, delegate, nothing else."""

@@ -1,0 +1,164 @@
+"""OffsetService: committed offsets, bounds, search by time."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import grpc
+
+from aerobee.broker.consumer_offsets import ConsumerOffsets
+from aerobee.broker.guard import Guard
+from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.rpc.convert import status_of
+from aerobee.runtime import names, rpc
+from aerobee.runtime.errors import InvalidArgument, MqError, QueueNotFound, TopicNotFound
+from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+UNKNOWN_OFFSET = -1
+QUEUES_PER_REQUEST_MAX = 65_536
+
+
+class QueueReader(Protocol):
+    """What this service asks of the queues themselves."""
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Minimum and maximum offset; (0, 0) for a queue without messages."""
+        ...
+
+    async def last_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
+        """When the queue's last message was stored; 0 without messages."""
+        ...
+
+    async def search_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
+    ) -> int:
+        """The first offset at or after a time, or with `upper` the last at or before it."""
+        ...
+
+
+class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
+    """Each entry of a request has its own result."""
+
+    def __init__(self, offsets: ConsumerOffsets, guard: Guard, queues: QueueReader) -> None:
+        self._offsets = offsets
+        self._guard = guard
+        self._queues = queues
+
+    @rpc.unary
+    async def CommitOffsets(
+        self, request: broker_pb2.CommitOffsetsRequest, context: Context
+    ) -> broker_pb2.CommitOffsetsResponse:
+        names.check_group_name(request.group)
+        _check_count(len(request.offsets))
+        response = broker_pb2.CommitOffsetsResponse()
+        for entry in request.offsets:
+            key = QueueKey(request.group, entry.topic, entry.queue_id)
+            try:
+                self._offsets.commit(key, entry.offset, entry.lease_epoch)
+            except MqError as error:
+                response.results.append(status_of(error))
+            else:
+                response.results.append(status_of(None))
+        return response
+
+    @rpc.unary
+    async def QueryOffsets(
+        self, request: broker_pb2.QueryOffsetsRequest, context: Context
+    ) -> broker_pb2.QueryOffsetsResponse:
+        names.check_group_name(request.group)
+        _check_count(len(request.queues))
+        found: list[tuple[QueueKey, int | None]] = []
+        if request.queues:
+            for queue in request.queues:
+                key = QueueKey(request.group, queue.topic, queue.queue_id)
+                found.append((key, self._offsets.query(key)))
+        else:
+            found.extend(self._offsets.of_group(request.group))
+        return broker_pb2.QueryOffsetsResponse(
+            offsets=[_committed(key, offset) for key, offset in found]
+        )
+
+    @rpc.unary
+    async def QueryBounds(
+        self, request: broker_pb2.QueryBoundsRequest, context: Context
+    ) -> broker_pb2.QueryBoundsResponse:
+        _check_count(len(request.queues))
+        response = broker_pb2.QueryBoundsResponse()
+        for queue in request.queues:
+            response.bounds.append(await self._bounds(queue.topic, queue.queue_id))
+        return response
+
+    async def _bounds(self, topic: str, queue_id: int) -> broker_pb2.QueueBounds:
+        try:
+            self._guard.check_queue(topic, queue_id)
+        except MqError as error:
+            return broker_pb2.QueueBounds(status=status_of(error), topic=topic, queue_id=queue_id)
+        last_ms = await self._queues.last_store_timestamp_ms(topic, queue_id)
+        min_offset, max_offset = self._queues.bounds(topic, queue_id)
+        return broker_pb2.QueueBounds(
+            status=status_of(None),
+            topic=topic,
+            queue_id=queue_id,
+            min_offset=min_offset,
+            max_offset=max_offset,
+            last_store_timestamp_ms=last_ms,
+        )
+
+    @rpc.unary
+    async def SearchByTimestamp(
+        self, request: broker_pb2.SearchByTimestampRequest, context: Context
+    ) -> broker_pb2.SearchByTimestampResponse:
+        _check_count(len(request.queues))
+        upper = request.boundary == broker_pb2.UPPER
+        response = broker_pb2.SearchByTimestampResponse()
+        for queue in request.queues:
+            try:
+                self._guard.check_queue(queue.topic, queue.queue_id)
+            except (TopicNotFound, QueueNotFound):
+                response.offsets.append(UNKNOWN_OFFSET)
+                continue
+            response.offsets.append(
+                await self._queues.search_by_time(
+                    queue.topic, queue.queue_id, request.timestamp_ms, upper=upper
+                )
+            )
+        return response
+
+    @rpc.unary
+    async def ResetOffsets(
+        self, request: broker_pb2.ResetOffsetsRequest, context: Context
+    ) -> broker_pb2.ResetOffsetsResponse:
+        names.check_group_name(request.group)
+        _check_count(len(request.offsets))
+        response = broker_pb2.ResetOffsetsResponse()
+        for entry in request.offsets:
+            key = QueueKey(request.group, entry.topic, entry.queue_id)
+            try:
+                self._offsets.reset(key, entry.offset)
+            except MqError as error:
+                response.results.append(status_of(error))
+            else:
+                response.results.append(status_of(None))
+        return response
+
+
+def _check_count(count: int) -> None:
+    if count > QUEUES_PER_REQUEST_MAX:
+        raise InvalidArgument(
+            f"{count} queues in one request; ask for at most {QUEUES_PER_REQUEST_MAX} at a time"
+        )
+
+
+def _committed(key: QueueKey, offset: int | None) -> broker_pb2.CommittedOffset:
+    if offset is None:
+        return broker_pb2.CommittedOffset(
+            topic=key.topic,
+            queue_id=key.queue_id,
+            code=common_pb2.OFFSET_NOT_FOUND,
+            offset=UNKNOWN_OFFSET,
+        )
+    return broker_pb2.CommittedOffset(
+        topic=key.topic, queue_id=key.queue_id, code=common_pb2.OK, offset=offset
+    )

@@ -1,0 +1,238 @@
+"""SendService: frames of batches in, receipts out.
+
+With page-cache acknowledgement a frame is read, stored and answered without leaving its task. With
+SYNC_FLUSH receipts wait for the disk while further frames are read; a second task writes what has
+come true, many receipts to a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from aerobee.broker.ingest import OK, Ingest, Receipt
+from aerobee.broker.message_encoder import MessageEncoder, OutgoingMessage
+from aerobee.broker.rpc.convert import ack_frame, host_of_peer
+from aerobee.broker.stats import Counters
+from aerobee.broker.watermarks import FlushWaiters
+from aerobee.runtime import rpc
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import error_from_code
+from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+STREAM_BYTES_MAX = 32 * 1024 * 1024
+"""Unacknowledged bytes of one stream; beyond it the stream is not read until some are safe."""
+ACKS_PER_FRAME_MAX = 16_384
+FLUSH_TIMEOUT_DEFAULT_MS = 5_000
+STORED_BELOW = 100
+"""Codes below it: the batch is stored."""
+
+
+class Pacing(Protocol):
+    """How far the disk is behind what was appended."""
+
+    def is_behind(self) -> bool:
+        """So far that senders should be read no faster than the disk writes."""
+        ...
+
+    async def wait_progress(self) -> None:
+        """Until the next flush."""
+        ...
+
+
+class SendService(broker_pb2_grpc.SendServiceServicer):
+    """Translates frames for Ingest and holds receipts back until they are true."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        encoder: MessageEncoder,
+        waiters: FlushWaiters,
+        pacing: Pacing,
+        counters: Counters,
+        clock: Clock,
+        *,
+        waits_for_flush: bool,
+    ) -> None:
+        self._ingest = ingest
+        self._encoder = encoder
+        self._waiters = waiters
+        self._pacing = pacing
+        self._counters = counters
+        self._clock = clock
+        self._waits_for_flush = waits_for_flush
+
+    @rpc.unary
+    async def SendStream(self, request_iterator: object, context: Context) -> None:
+        self._counters.send_streams += 1
+        try:
+            if self._waits_for_flush:
+                await self._stream_with_flush(context)
+            else:
+                await self._stream_from_page_cache(context)
+        finally:
+            self._counters.send_streams -= 1
+
+    async def _stream_from_page_cache(self, context: Context) -> None:
+        accept = self._ingest.accept
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            receipts = accept(frame.batches)
+            # Its records are stored: the frame need not stay in memory while the answer leaves.
+            del frame
+            await context.write(ack_frame(receipts, broker_pb2.PAGE_CACHE))
+            while self._pacing.is_behind():
+                await self._pacing.wait_progress()
+
+    async def _stream_with_flush(self, context: Context) -> None:
+        pending = PendingReceipts(self._waiters)
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
+            while (frame := await context.read()) is not grpc.aio.EOF:
+                size = frame.ByteSize()
+                receipts = self._ingest.accept(frame.batches)
+                del frame
+                pending.add(receipts, size, self._clock.monotonic_s())
+                await pending.wait_room()
+            pending.finish()
+            await writer
+
+    async def _write_receipts(self, context: Context, pending: PendingReceipts) -> None:
+        while receipts := await pending.take():
+            await context.write(ack_frame(receipts, broker_pb2.FSYNCED))
+
+    @rpc.unary
+    async def Send(
+        self, request: broker_pb2.SendRequest, context: Context
+    ) -> broker_pb2.SendResponse:
+        outgoing = self._encoder.encode(
+            OutgoingMessage(
+                topic=request.topic,
+                queue_id=request.queue_id,
+                body=request.body,
+                tag=request.tag,
+                keys=tuple(request.keys),
+                properties=request.properties,
+                flag=request.flag,
+                timeout_ms=request.timeout_ms,
+            ),
+            host_of_peer(context.peer()),
+        )
+        (receipt,) = self._ingest.accept([outgoing.batch])
+        if receipt.wait_end:
+            receipt = await self._flushed(receipt)
+        if receipt.code >= STORED_BELOW:
+            raise error_from_code(receipt.code, receipt.message)
+        (ack,) = ack_frame([receipt], broker_pb2.FSYNCED).acks
+        return broker_pb2.SendResponse(
+            message_id=outgoing.message_id,
+            offset_message_id=self._encoder.offset_message_id(receipt.base_physical_offset),
+            queue_id=outgoing.batch.queue_id,
+            ack=ack,
+        )
+
+    async def _flushed(self, receipt: Receipt) -> Receipt:
+        """The receipt once it is true, or once its time is over."""
+        flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def told(in_time: bool) -> None:
+            if not flushed.done():
+                flushed.set_result(in_time)
+
+        self._waiters.add(receipt.wait_end, _deadline_s(receipt, self._clock.monotonic_s()), told)
+        if not await flushed:
+            _expire(receipt)
+        return receipt
+
+
+class PendingReceipts:
+    """Receipts of one stream that wait for the disk, and those that have come true.
+
+    Always holds: `take` gives each receipt once, and only when it is true, refused or expired.
+    """
+
+    def __init__(self, waiters: FlushWaiters) -> None:
+        self._waiters = waiters
+        self._ready: deque[Receipt] = deque()
+        self._waiting = 0
+        self._bytes = 0
+        self._finished = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def add(self, receipts: Sequence[Receipt], size: int, now_s: float) -> None:
+        """The receipts of one frame of `size` bytes."""
+        waiting = [receipt for receipt in receipts if receipt.wait_end]
+        if len(waiting) < len(receipts):
+            self._ready.extend(receipt for receipt in receipts if not receipt.wait_end)
+            self._changed.set()
+        if not waiting:
+            return
+        # Usually one group: a client uses one timeout.
+        by_timeout: dict[int, list[Receipt]] = {}
+        for receipt in waiting:
+            by_timeout.setdefault(receipt.timeout_ms, []).append(receipt)
+        share = size // len(by_timeout)
+        for group in sorted(by_timeout.values(), key=_end_of):
+            self._wait(group, share, _deadline_s(group[0], now_s))
+
+    def _wait(self, receipts: list[Receipt], size: int, deadline_s: float) -> None:
+        self._waiting += 1
+        self._bytes += size
+
+        def told(in_time: bool) -> None:
+            if not in_time:
+                for receipt in receipts:
+                    _expire(receipt)
+            self._ready.extend(receipts)
+            self._waiting -= 1
+            self._bytes -= size
+            self._changed.set()
+            if self._bytes <= STREAM_BYTES_MAX:
+                self._room.set()
+
+        self._waiters.add(_end_of(receipts), deadline_s, told)
+
+    async def wait_room(self) -> None:
+        """Until the stream may be read on."""
+        while self._bytes > STREAM_BYTES_MAX:
+            self._room.clear()
+            await self._room.wait()
+
+    async def take(self) -> list[Receipt]:
+        """Receipts to send now; empty when the stream has ended and all are sent."""
+        while not self._ready:
+            if self._finished and not self._waiting:
+                return []
+            self._changed.clear()
+            await self._changed.wait()
+        count = min(len(self._ready), ACKS_PER_FRAME_MAX)
+        return [self._ready.popleft() for _ in range(count)]
+
+    def finish(self) -> None:
+        """No more frames come."""
+        self._finished = True
+        self._changed.set()
+
+
+def _end_of(receipts: Sequence[Receipt]) -> int:
+    return max(receipt.wait_end for receipt in receipts)
+
+
+def _deadline_s(receipt: Receipt, now_s: float) -> float:
+    return now_s + (receipt.timeout_ms or FLUSH_TIMEOUT_DEFAULT_MS) / 1_000
+
+
+def _expire(receipt: Receipt) -> None:
+    """Stored, but the disk has not said so in time."""
+    assert receipt.code == OK, "only stored batches wait for the disk"
+    receipt.code = common_pb2.FLUSH_DISK_TIMEOUT
+    receipt.message = (
+        "stored, but the disk did not confirm it in time; send it again only if a duplicate does "
+        "no harm"
+    )

@@ -1,0 +1,81 @@
+"""The broker's gRPC server: the five services over the assembled parts."""
+
+from __future__ import annotations
+
+from aerobee.broker.parts import Parts
+from aerobee.broker.rpc.admin_service import AdminService
+from aerobee.broker.rpc.group_service import GroupService
+from aerobee.broker.rpc.offset_service import OffsetService
+from aerobee.broker.rpc.pull_service import PullService, add_pull_service
+from aerobee.broker.rpc.send_service import SendService
+from aerobee.broker.store.config import FlushMode
+from aerobee.runtime.rpc import RpcServer
+from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+
+SERVICE_NAMES = tuple(
+    service.full_name for service in broker_pb2.DESCRIPTOR.services_by_name.values()
+)
+
+
+class BrokerServer:
+    """Listens, says whether it serves, and ends its streams when asked."""
+
+    def __init__(self, parts: Parts, identity: common_pb2.BrokerIdentity) -> None:
+        self._rpc = RpcServer(SERVICE_NAMES)
+        send = SendService(
+            parts.ingest,
+            parts.encoder,
+            parts.waiters,
+            parts.durability,
+            parts.counters,
+            parts.clock,
+            waits_for_flush=parts.config.store.flush_mode is FlushMode.SYNC,
+        )
+        self._pull = PullService(
+            parts.egress,
+            parts.guard,
+            parts.counters,
+            parts.clock,
+            is_current=parts.is_current,
+        )
+        self._groups = GroupService(
+            parts.coordinator,
+            parts.offsets,
+            parts.guard,
+            parts.queues,
+            parts.clock,
+            sessions=parts.config.sessions,
+            on_session_timeout=parts.group_state.promise_session,
+            on_group=parts.note_group,
+        )
+        offsets = OffsetService(parts.offsets, parts.guard, parts.queues)
+        admin = AdminService(identity, parts.statistics)
+        server = self._rpc.server
+        broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
+        add_pull_service(self._pull, server)
+        broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
+        broker_pb2_grpc.add_GroupServiceServicer_to_server(self._groups, server)
+        broker_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+
+    async def start(self, listen: str) -> int:
+        """Bind and answer, not yet SERVING; returns the port.
+
+        Raises:
+            InvalidArgument: the address is in use or not of this machine.
+        """
+        return await self._rpc.start(listen, serving=False)
+
+    async def set_serving(self, serving: bool) -> None:
+        await self._rpc.set_serving(serving)
+
+    def end_pulls(self) -> None:
+        """Tell every puller to come back later."""
+        self._pull.close_sessions()
+
+    def end_memberships(self) -> None:
+        """Tell every member to come back later; it keeps what it holds."""
+        self._groups.close_sessions()
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
+        await self._rpc.stop(grace_s)

@@ -1,0 +1,94 @@
+"""What the broker has done and how it feels: one frozen view for administration, tests and logs.
+
+Owns: the counters that the paths raise as they go, and the samples of the loop's delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections import deque
+from dataclasses import dataclass
+
+from aerobee.broker.store.statistics import StoreStatistics
+from aerobee.runtime.clock import Clock
+
+PAGE_BYTES = resource.getpagesize()
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start. Each path raises its own."""
+
+    messages_in: int = 0
+    bytes_in: int = 0
+    batches_in: int = 0
+    refused: int = 0
+    messages_out: int = 0
+    bytes_out: int = 0
+    cold_reads: int = 0
+    send_streams: int = 0
+    pull_streams: int = 0
+
+
+class LoopDelay:
+    """How late the event loop runs its callbacks, sampled."""
+
+    __slots__ = ("_clock", "_interval_s", "_samples_ms")
+
+    def __init__(self, clock: Clock, *, interval_s: float = 0.1, samples_max: int = 600) -> None:
+        self._clock = clock
+        self._interval_s = interval_s
+        self._samples_ms: deque[float] = deque(maxlen=samples_max)
+
+    async def run(self) -> None:
+        """Sample until cancelled."""
+        while True:
+            before_s = self._clock.monotonic_s()
+            await asyncio.sleep(self._interval_s)
+            late_s = self._clock.monotonic_s() - before_s - self._interval_s
+            self._samples_ms.append(max(0.0, late_s * 1_000))
+
+    def p99_ms(self) -> float:
+        """The delay that 99 of 100 samples of the last minute stay below."""
+        if not self._samples_ms:
+            return 0.0
+        ordered = sorted(self._samples_ms)
+        return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatistics:
+    """What the operating system says of this process."""
+
+    cpu_seconds: float
+    resident_bytes: int
+
+
+def process_statistics() -> ProcessStatistics:
+    """CPU time of all threads since the start, and resident memory now."""
+    times = os.times()
+    with open("/proc/self/statm", "rb") as file:
+        resident_pages = int(file.read().split()[1])
+    return ProcessStatistics(times.user + times.system, resident_pages * PAGE_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatistics:
+    """The broker at one moment."""
+
+    is_master: bool
+    epoch: int
+    version: str
+    uptime_ms: int
+    flush_mode: str
+    is_writable: bool
+    not_writable_reason: str
+    topics: int
+    groups: int
+    members: int
+    loop_delay_p99_ms: float
+    counters: Counters
+    store: StoreStatistics
+    process: ProcessStatistics

@@ -1,0 +1,121 @@
+"""The broker's tables and their files: when they are written, and that writes never overlap.
+
+Owns: which version of each table its file holds. Tables change on the loop; bytes are rendered on
+the loop, where they are consistent, and written on the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from aerobee.broker.store.atomic_file import read_with_backup, replace_atomically
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.preallocation import DISK_FULL
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import NotWritable, StoreFailed
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+
+class SavedTable(Protocol):
+    """A table that can be written as a whole."""
+
+    @property
+    def changes(self) -> int: ...
+
+    def snapshot_bytes(self, now_ms: int) -> bytes: ...
+
+
+class LoadableTable(SavedTable, Protocol):
+    """A table that can also be read back."""
+
+    @classmethod
+    def load(cls, data: bytes) -> LoadableTable: ...
+
+
+Table = TypeVar("Table", bound=LoadableTable)
+
+
+def load_table(disk: Disk, path: str, kind: type[Table]) -> Table:
+    """The table in `path` or its backup, or an empty one.
+
+    Raises:
+        StoreUnusable: the files are there but nothing of them can be read.
+    """
+    loaded = read_with_backup(disk, path, kind.load)
+    if loaded.problem is not None:
+        log_event(
+            log, "table read from elsewhere", path=path, source=loaded.source, why=loaded.problem
+        )
+    return kind() if loaded.value is None else loaded.value  # type: ignore[return-value]
+
+
+@dataclass(slots=True)
+class TableFile:
+    """One table and the file that follows it."""
+
+    path: str
+    table: SavedTable
+    saved_changes: int
+    lock: asyncio.Lock
+
+
+class TableFiles:
+    """Writes changed tables, one write per file at a time."""
+
+    def __init__(self, disk: Disk, clock: Clock, pool: Executor) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._pool = pool
+        self._files: dict[str, TableFile] = {}
+
+    def add(self, path: str, table: SavedTable) -> None:
+        """A table as it was just loaded."""
+        self._files[path] = TableFile(path, table, table.changes, asyncio.Lock())
+
+    async def save(self, path: str) -> None:
+        """Return once the file holds the table as it is now.
+
+        Raises:
+            NotWritable: the disk is full; the table goes on in memory, a later save may succeed.
+            StoreFailed: the disk failed.
+        """
+        file = self._files[path]
+        async with file.lock:
+            changes = file.table.changes
+            if changes == file.saved_changes:
+                return
+            await self.write(path, file.table.snapshot_bytes(self._clock.now_ms()))
+            file.saved_changes = changes
+
+    async def save_all(self) -> None:
+        """`save` every table that changed; on a full disk they stay for the next time.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        for path in self._files:
+            try:
+                await self.save(path)
+            except NotWritable as error:
+                log_event(log, "table not saved", level=logging.WARNING, path=path, reason=error)
+
+    async def write(self, path: str, data: bytes) -> None:
+        """Replace a file's content on the pool; for files without a table, too.
+
+        Raises:
+            NotWritable: the disk is full; the file is as it was.
+            StoreFailed: the disk failed.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._pool, replace_atomically, self._disk, path, data)
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                raise NotWritable(f"the disk is too full to write {path}: free space") from error
+            raise StoreFailed(f"cannot write {path}: {error.strerror or error}") from error

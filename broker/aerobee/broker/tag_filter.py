@@ -1,0 +1,53 @@
+"""Which messages of a queue a consumer wants, as the consume queue can answer it.
+
+Owns: the reading of tag expressions (`a || b`, `*`, empty) and their translation into tags codes,
+the Java hashes that every consume queue entry carries. Two tags may share a code, so the client
+compares the tags themselves again.
+"""
+
+from __future__ import annotations
+
+from aerobee.runtime.errors import FilterIllegal
+from aerobee.store_format.java_hash import java_string_hash
+
+ALL_TAGS = "*"
+SEPARATOR = "||"
+EXPRESSION_LENGTH_MAX = 16_384
+
+
+def parse_tags(expression: str) -> tuple[str, ...] | None:
+    """The wanted tags in the order written, each once; None means every message.
+
+    Raises:
+        FilterIllegal: no tag in it, `*` beside other tags, or unprintable characters.
+    """
+    wanted = expression.strip()
+    if wanted in ("", ALL_TAGS):
+        return None
+    if len(wanted) > EXPRESSION_LENGTH_MAX:
+        raise FilterIllegal(
+            f"the tag expression has {len(wanted)} characters; at most {EXPRESSION_LENGTH_MAX} are "
+            "allowed"
+        )
+    tags = tuple(dict.fromkeys(tag for part in wanted.split(SEPARATOR) if (tag := part.strip())))
+    if not tags:
+        raise FilterIllegal(
+            f"the tag expression {wanted[:40]!r} names no tag; write 'a || b', or '*' for all"
+        )
+    if ALL_TAGS in tags:
+        raise FilterIllegal(
+            f"the tag expression {wanted[:40]!r} mixes '*' with other tags; '*' stands alone"
+        )
+    if not all(tag.isprintable() for tag in tags):
+        raise FilterIllegal(f"the tag expression {wanted[:40]!r} has unprintable characters")
+    return tags
+
+
+def tags_codes(expression: str) -> frozenset[int] | None:
+    """The tags codes that pass the expression; None passes all.
+
+    Raises:
+        FilterIllegal: as `parse_tags`.
+    """
+    tags = parse_tags(expression)
+    return None if tags is None else frozenset(java_string_hash(tag) for tag in tags)

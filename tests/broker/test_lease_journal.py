@@ -1,0 +1,129 @@
+"""The lease file: what a run leaves to the next."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.consumer_groups import Member, Subscription
+from aerobee.broker.group_state import GroupState
+from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord, clean_record, next_run
+from aerobee.broker.queue_leases import COUNTER_BITS, Lease, QueueKey
+
+NAMES = st.text("abc-_%", min_size=1, max_size=5)
+MEMBERS = st.builds(
+    Member,
+    group=NAMES,
+    client_id=st.text(min_size=1, max_size=5),
+    instance=NAMES,
+    subscriptions=st.tuples(st.builds(Subscription, NAMES, st.text(max_size=5))),
+    broadcasting=st.just(False),
+    session_timeout_s=st.integers(1, 10**6).map(lambda value: value / 1_000),
+    last_heartbeat_s=st.just(0.0),
+)
+LEASES = st.builds(
+    Lease, st.builds(QueueKey, NAMES, NAMES, st.integers(0, 99)), NAMES, st.integers(1, 2**62)
+)
+
+
+@given(
+    st.builds(
+        LeaseRecord,
+        run_number=st.integers(0, 2**31),
+        session_timeout_max_ms=st.integers(0, 10**6),
+        is_clean=st.booleans(),
+        members=st.lists(MEMBERS, max_size=3).map(tuple),
+        leases=st.lists(LEASES, max_size=3).map(tuple),
+    )
+)
+def test_what_is_written_is_read_back(record: LeaseRecord) -> None:
+    assert LeaseRecord.decode(record.encode()) == record
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"[]", b"{}", b"null", b'{"runNumber": -1}', b'{"runNumber": "x"}', b"\xff\xfe"],
+)
+def test_anything_else_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="not a record of queue leases"):
+        LeaseRecord.decode(data)
+
+
+@given(st.sampled_from(["runNumber", "members", "leases", "sessionTimeoutMaxMs", "cleanStop"]))
+def test_a_missing_member_is_refused(name: str) -> None:
+    document = json.loads(FIRST_RECORD.encode())
+    del document[name]
+    with pytest.raises(ValueError, match="not a record of queue leases"):
+        LeaseRecord.decode(json.dumps(document).encode())
+
+
+def member(client_id: str, timeout_s: float = 10.0, *, broadcasting: bool = False) -> Member:
+    return Member("g", client_id, "1", (Subscription("t"),), broadcasting, timeout_s, 0.0)
+
+
+def lease(client_id: str, run: int = 1) -> Lease:
+    return Lease(QueueKey("g", "t", 0), client_id, (run << COUNTER_BITS) + 1)
+
+
+def state_after(
+    previous: LeaseRecord, written: list[LeaseRecord], now_s: float = 50.0
+) -> GroupState:
+    async def write(data: bytes) -> None:
+        await asyncio.sleep(0)
+        written.append(LeaseRecord.decode(data))
+
+    return GroupState(previous, next_run(previous), now_s, write)
+
+
+async def test_a_new_folder_waits_for_nobody() -> None:
+    state = state_after(FIRST_RECORD, [])
+    assert state.leases.grace_end_s is None
+    assert state.views_held_back_s == 0
+    granted = state.leases.acquire(QueueKey("g", "t", 0), "a")
+    assert granted is not None
+    assert granted.epoch >> COUNTER_BITS == 1
+
+
+async def test_after_a_clean_stop_members_and_leases_go_on() -> None:
+    previous = clean_record(
+        LeaseRecord(1, 30_000, is_clean=False),
+        [member("a", 8.0), member("b", 3.0, broadcasting=True)],
+        [lease("a")],
+    )
+    assert (previous.is_clean, previous.session_timeout_max_ms) == (True, 8_000)
+    state = state_after(previous, [])
+    assert state.leases.holder(lease("a").key) == lease("a")
+    (taken_over,) = state.groups.members("g")
+    assert taken_over.deadline_s == 58.0
+    assert state.leases.grace_end_s is None
+
+
+async def test_after_a_crash_the_longest_promised_session_is_waited_out() -> None:
+    state = state_after(LeaseRecord(4, 20_000, is_clean=False), [])
+    assert state.leases.grace_end_s == 70.0
+    assert state.views_held_back_s == 3.0
+    assert state.leases.acquire(QueueKey("g", "t", 0), "a") is None
+
+
+async def test_a_longer_session_is_on_disk_before_it_is_granted() -> None:
+    written: list[LeaseRecord] = []
+    state = state_after(FIRST_RECORD, written)
+    await asyncio.gather(*(state.promise_session(ms) for ms in (500, 9_000, 2_000, 9_000)))
+    assert [record.session_timeout_max_ms for record in written] == [500, 9_000]
+    assert {(record.run_number, record.is_clean) for record in written} == {(1, False)}
+
+
+async def test_a_crash_after_a_clean_restart_still_remembers_the_members_taken_over() -> None:
+    previous = clean_record(LeaseRecord(1, 30_000, is_clean=False), [member("a", 8.0)], [])
+    assert next_run(previous).session_timeout_max_ms == 8_000
+
+
+async def test_a_stop_within_the_grace_does_not_count_as_clean() -> None:
+    written: list[LeaseRecord] = []
+    state = state_after(LeaseRecord(4, 20_000, is_clean=False), written)
+    await state.record_clean_stop()
+    assert (written[0].is_clean, written[0].session_timeout_max_ms) == (False, 20_000)
