@@ -1,0 +1,33 @@
+"""What producers, consumers and administration share: connection, routes, messages, errors."""
+
+from __future__ import annotations
+
+from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
+from aerobee.client_core.offsets import Offsets, QueueBounds
+from aerobee.client_core.route import Endpoint, TopicRoute
+from aerobee.client_core.routes import RouteChanges, Routes
+from aerobee.client_core.topics import Topics
+from aerobee.runtime import errors
+from aerobee.runtime.errors import MqError
+
+__all__ = [
+    "Admin",
+    "ClusterConnection",
+    "Endpoint",
+    "GroupQueueState",
+    "GroupState",
+    "Message",
+    "MessageId",
+    "MessageQueue",
+    "MqError",
+    "Offsets",
+    "QueueBounds",
+    "ReceivedMessage",
+    "RouteChanges",
+    "Routes",
+    "TopicRoute",
+    "Topics",
+    "errors",
+]

@@ -1,0 +1,161 @@
+"""The cluster and its consumer groups as an operator sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.methods import DESCRIBE_CLUSTER, DESCRIBE_GROUP, GET_STATS, LIST_GROUPS
+from aerobee.client_core.offsets import all_of
+from aerobee.client_core.route import Endpoint
+from aerobee.runtime import errors
+from aerobee.runtime.names import check_group_name
+from aerobee.v1 import broker_pb2, nameserver_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueueState:
+    """One queue of a consumer group, as its broker sees it."""
+
+    queue: MessageQueue
+    lease_holder: str | None
+    """Client id of the member that holds the queue."""
+    lease_epoch: int
+    committed_offset: int | None
+    """None: the group never committed here."""
+    min_offset: int
+    max_offset_end: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that can be read and are not committed."""
+        start = self.min_offset if self.committed_offset is None else self.committed_offset
+        return max(0, self.max_offset_end - max(start, self.min_offset))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A consumer group over all brokers."""
+
+    group: str
+    members: tuple[broker_pb2.GroupMember, ...]
+    """By client id; a member that several brokers know stands here once."""
+    queues: tuple[GroupQueueState, ...]
+    """In ascending order."""
+
+    @property
+    def lag(self) -> int:
+        return sum(queue.lag for queue in self.queues)
+
+
+class Admin:
+    """Describes brokers and groups. Brokers that are down are left out, not an error.
+
+    Example::
+
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            state = await Admin(connection).describe_group("billing")
+            print(state.lag)
+    """
+
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._channels = connection.channels
+        self._nameservers = connection.nameservers
+        self._cluster = connection.cluster
+        self._timeout_ms = timeout_ms
+
+    async def describe_cluster(self) -> nameserver_pb2.ClusterDescription:
+        """All registered brokers with their last heartbeats.
+
+        Raises:
+            Unreachable, DeadlineExceeded: no nameserver answers.
+        """
+        return await self._nameservers.call(
+            DESCRIBE_CLUSTER,
+            nameserver_pb2.DescribeClusterRequest(cluster=self._cluster),
+            timeout_ms=self._timeout_ms,
+        )
+
+    async def masters(self) -> list[Endpoint]:
+        """The live masters, by broker name."""
+        description = await self.describe_cluster()
+        endpoints = [Endpoint.from_proto(broker) for broker in description.brokers]
+        return sorted(
+            (endpoint for endpoint in endpoints if endpoint.is_master),
+            key=lambda endpoint: endpoint.broker_name,
+        )
+
+    async def broker_stats(self, address: str) -> broker_pb2.BrokerStats:
+        """Counters and watermarks of one broker.
+
+        Raises:
+            Unreachable, DeadlineExceeded.
+        """
+        return await self._channels.call(
+            address, GET_STATS, broker_pb2.GetStatsRequest(), timeout_ms=self._timeout_ms
+        )
+
+    async def list_groups(self) -> list[str]:
+        """Names of all groups that have members or offsets on some broker, sorted."""
+
+        async def ask(endpoint: Endpoint) -> list[str]:
+            try:
+                response = await self._channels.call(
+                    endpoint.address,
+                    LIST_GROUPS,
+                    broker_pb2.ListGroupsRequest(),
+                    timeout_ms=self._timeout_ms,
+                )
+            except (errors.Unreachable, errors.DeadlineExceeded):
+                return []
+            return list(response.groups)
+
+        answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
+        return sorted({group for answer in answers for group in answer})
+
+    async def describe_group(self, group: str) -> GroupState:
+        """Members, leases, offsets and lag of a group.
+
+        Raises:
+            IllegalName; GroupNotFound: no reachable broker knows it; Unreachable,
+            DeadlineExceeded: no nameserver answers.
+        """
+        check_group_name(group)
+
+        async def ask(endpoint: Endpoint) -> tuple[str, broker_pb2.GroupDescription] | None:
+            try:
+                description = await self._channels.call(
+                    endpoint.address,
+                    DESCRIBE_GROUP,
+                    broker_pb2.DescribeGroupRequest(group=group),
+                    timeout_ms=self._timeout_ms,
+                )
+            except (errors.GroupNotFound, errors.Unreachable, errors.DeadlineExceeded):
+                return None
+            return endpoint.broker_name, description
+
+        answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
+        found = [answer for answer in answers if answer is not None]
+        if not found:
+            raise errors.GroupNotFound(
+                f"no broker knows group {group!r}: check the name with `aerobee group list`"
+            )
+        members = {member.client_id: member for _, each in found for member in each.members}
+        queues = [_queue_state(broker, queue) for broker, each in found for queue in each.queues]
+        return GroupState(
+            group=group,
+            members=tuple(members[client_id] for client_id in sorted(members)),
+            queues=tuple(sorted(queues, key=lambda state: state.queue)),
+        )
+
+
+def _queue_state(broker_name: str, queue: broker_pb2.GroupQueue) -> GroupQueueState:
+    return GroupQueueState(
+        queue=MessageQueue(queue.topic, broker_name, queue.queue_id),
+        lease_holder=queue.lease_holder or None,
+        lease_epoch=queue.lease_epoch,
+        committed_offset=None if queue.committed_offset < 0 else queue.committed_offset,
+        min_offset=queue.min_offset,
+        max_offset_end=queue.max_offset,
+    )

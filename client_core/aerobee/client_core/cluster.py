@@ -1,0 +1,96 @@
+"""One client's connection to a cluster: what producer, consumer and administration share.
+
+Owns: the channels, the routes with their watch, the clock and the source of chance. Everything
+that is opened through it ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.nameservers import Nameservers, parse_addresses
+from aerobee.client_core.routes import Routes
+from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.store_format.record import HostAddress
+
+CLUSTER_DEFAULT = "aerobee"
+
+
+class ClusterConnection:
+    """Channels and routes of one cluster. Connects on first use, so opening it cannot fail.
+
+    Args:
+        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
+        cluster: the cluster's name.
+
+    Raises:
+        InvalidArgument: an address that is not host:port.
+
+    Example::
+
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            route = await connection.routes.route("orders")
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str],
+        cluster: str = CLUSTER_DEFAULT,
+        *,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        addresses = parse_addresses(nameservers)
+        self.cluster = cluster
+        self.clock: Clock = clock or SystemClock()
+        self.random = chance or system_random()
+        self.channels = Channels()
+        self.nameservers = Nameservers(
+            self.channels, addresses, clock=self.clock, chance=self.random
+        )
+        self.routes = Routes(self.channels, self.nameservers, cluster, chance=self.random)
+        self.local_host = local_host()
+        self._tasks = asyncio.TaskGroup()
+        self._watch: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._watch = self._tasks.create_task(self.routes.run(), name="routes:watch")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        try:
+            # The caller's own error is not the group's: it leaves as it is, not inside a group.
+            if isinstance(error, asyncio.CancelledError):
+                await self._tasks.__aexit__(kind, error, traceback)
+            else:
+                await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self.channels.close()
+
+
+def local_host() -> HostAddress:
+    """This machine's address as records name it: the one that would reach other networks.
+
+    Connecting a datagram socket sends nothing; without any route it is 127.0.0.1.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            address = probe.getsockname()[0]
+        except OSError:
+            address = "127.0.0.1"
+    return HostAddress(ip=socket.inet_aton(address), port=0)

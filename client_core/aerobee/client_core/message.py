@@ -1,0 +1,331 @@
+"""Messages as users hold them: what is sent, what was received, and the name of a queue.
+
+A Message is immutable and checked when it is made, so that a mistake shows where it was written
+and not at the broker. A ReceivedMessage is a view of a stored record: nothing is decoded or
+decompressed before it is asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLarge
+from aerobee.store_format.compression import BodyCorrupt, decompress
+from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
+from aerobee.store_format.properties import (
+    RESERVED_NAMES,
+    TRANSIENT_PREFIX,
+    PropertyIllegal,
+    PropertyName,
+    encode_properties,
+)
+from aerobee.store_format.record import HostAddress, Record
+from aerobee.store_format.record_layout import BODY_AT, SYSFLAG_COMPRESSED, SYSFLAG_HOSTS_MASK
+
+PROPERTIES_BYTES_MAX = 32_767
+UNIQUE_KEY_PROPERTY_BYTES_MAX = len(PropertyName.UNIQ_KEY) + 2 + 56
+"""What the producer adds to every message: name, value of an IPv6 host, two separators."""
+
+
+_SYS_FLAG_AND_BODY_LENGTH = struct.Struct(">36xi44xi")
+_UNUSUAL_MASK = SYSFLAG_HOSTS_MASK | SYSFLAG_COMPRESSED
+
+
+class MessageQueue(NamedTuple):
+    """A queue's name in the whole cluster; sorts by topic, broker name, queue id.
+
+    >>> sorted([MessageQueue("t", "b", 1), MessageQueue("t", "a", 2)])[0].broker_name
+    'a'
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+
+
+class MessageId(NamedTuple):
+    """Where a message lies: the broker that stored it and the offset in its commit log.
+
+    >>> MessageId.parse("0A00000500002A9F0000000040000400")
+    MessageId(store_host='10.0.0.5:10911', physical_offset=1073742848)
+    """
+
+    store_host: str
+    physical_offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> MessageId:
+        """Reads an offset message id: 32 hex digits (IPv4) or 56 (IPv6).
+
+        Raises:
+            MessageIllegal: the text is no such id.
+        """
+        try:
+            host, physical_offset = parse_offset_message_id(text)
+        except ValueError as error:
+            raise MessageIllegal(
+                f"{text[:60]!r} is not an offset message id: 32 or 56 hexadecimal digits"
+            ) from error
+        return cls(str(host), physical_offset)
+
+    def __str__(self) -> str:
+        return offset_message_id(HostAddress.parse(self.store_host), self.physical_offset)
+
+
+class Message:
+    """A message to be sent. Immutable; may be sent again, to get another message id.
+
+    Args:
+        topic: where to; created on first use if the cluster's policy allows it.
+        body: at least 1 byte, by default at most 4 MiB.
+        tag: one word by which consumers filter; no white space, no "|".
+        keys: words by which the message is found later, for example an order number.
+        properties: any other text by name; names of store-format section 2.7 are reserved.
+        sharding_key: messages with equal keys go to the same queue, in the order of sending.
+        flag: a number of the application's, 32 bit, stored as it is.
+
+    Raises:
+        MessageIllegal: body empty or not bytes; a name, tag, key or value that cannot be stored.
+        PropertiesTooLarge: tag, keys and properties together exceed 32,767 bytes.
+
+    >>> Message("orders", b"{}", tag="new", keys=["order-7"]).keys
+    ('order-7',)
+    >>> Message("orders", b"")
+    Traceback (most recent call last):
+    ...
+    aerobee.runtime.errors.MessageIllegal: the body is empty: a message carries at least one byte
+    """
+
+    __slots__ = (
+        "body",
+        "encoded_properties",
+        "flag",
+        "keys",
+        "properties",
+        "sharding_key",
+        "tag",
+        "topic",
+    )
+
+    topic: str
+    body: bytes
+    tag: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str]
+    sharding_key: str | None
+    flag: int
+    encoded_properties: bytes
+    """Tag, keys, sharding key and properties as they are stored, without the unique key."""
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | bytearray | memoryview,
+        *,
+        tag: str | None = None,
+        keys: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        flag: int = 0,
+    ) -> None:
+        if type(body) is not bytes:
+            body = _body_bytes(body)
+        if not body:
+            raise MessageIllegal("the body is empty: a message carries at least one byte")
+        self.topic = topic
+        self.body = body
+        self.tag = tag
+        self.sharding_key = sharding_key
+        self.flag = flag
+        if flag and not -(1 << 31) <= flag < 1 << 31:
+            raise MessageIllegal(f"flag {flag} does not fit into 32 bits")
+        if tag is None and not keys and not properties and sharding_key is None:
+            self.keys = ()
+            self.properties = {}
+            self.encoded_properties = b""
+        else:
+            self.keys = _checked_keys(keys)
+            self.properties = dict(properties) if properties else {}
+            self.encoded_properties = self._encode_properties()
+
+    def _encode_properties(self) -> bytes:
+        stored: dict[str, str] = {}
+        if self.tag is not None:
+            stored[PropertyName.TAGS] = _checked_tag(self.tag)
+        if self.keys:
+            stored[PropertyName.KEYS] = " ".join(self.keys)
+        if self.sharding_key is not None:
+            if not self.sharding_key:
+                raise MessageIllegal("the sharding key is empty: leave it out, or give it a value")
+            stored[PropertyName.SHARDING_KEY] = self.sharding_key
+        for name, value in self.properties.items():
+            _check_property(name, value)
+            stored[name] = value
+        try:
+            encoded = encode_properties(stored)
+        except PropertyIllegal as error:
+            raise MessageIllegal(str(error)) from error
+        if len(encoded) > PROPERTIES_BYTES_MAX - UNIQUE_KEY_PROPERTY_BYTES_MAX:
+            raise PropertiesTooLarge(
+                f"tag, keys and properties take {len(encoded)} bytes; at most "
+                f"{PROPERTIES_BYTES_MAX - UNIQUE_KEY_PROPERTY_BYTES_MAX} fit: move data to the body"
+            )
+        return encoded
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(topic={self.topic!r}, body={len(self.body)} bytes, tag={self.tag!r}, "
+            f"keys={self.keys!r}, properties={dict(self.properties)!r})"
+        )
+
+
+class ReceivedMessage:
+    """A message as a consumer gets it: a lazy view of the stored record."""
+
+    __slots__ = ("_body", "_record", "_records", "_start", "queue")
+
+    queue: MessageQueue
+
+    def __init__(self, record: Record, queue: MessageQueue) -> None:
+        self._records = record.buffer
+        self._start = record.start
+        self._record: Record | None = record
+        self.queue = queue
+        self._body: bytes | None = None
+
+    @classmethod
+    def at(
+        cls, records: bytes | bytearray | memoryview, start: int, queue: MessageQueue
+    ) -> ReceivedMessage:
+        """The message whose record begins at `start`; the record is looked at when it is used.
+
+        For consumers that receive many records at once: bytes that are no record show only then,
+        as RecordCorrupt.
+        """
+        message = cls.__new__(cls)
+        message._records = records
+        message._start = start
+        message._record = None
+        message.queue = queue
+        message._body = None
+        return message
+
+    @property
+    def record(self) -> Record:
+        """The stored bytes, for those who need fields that are not shown here."""
+        record = self._record
+        if record is None:
+            record = self._record = Record(self._records, self._start)
+        return record
+
+    @property
+    def topic(self) -> str:
+        return self.queue.topic
+
+    @property
+    def body(self) -> bytes:
+        """The body as the producer gave it, decompressed if it was compressed.
+
+        Raises:
+            CorruptBody: it says that it is compressed and is not.
+        """
+        body = self._body
+        if body is None:
+            records, start = self._records, self._start
+            if self._record is None and type(records) is bytes:
+                # The usual body, not compressed, hosts IPv4: taken without a view of the record.
+                sys_flag, length = _SYS_FLAG_AND_BODY_LENGTH.unpack_from(records, start)
+                if not sys_flag & _UNUSUAL_MASK:
+                    body = records[start + BODY_AT : start + BODY_AT + length]
+                    if len(body) == length:
+                        self._body = body
+                        return body
+            record = self.record
+            try:
+                body = self._body = decompress(record.body, record.sys_flag)
+            except BodyCorrupt as error:
+                raise CorruptBody(f"{self!r} cannot be decompressed: {error}") from error
+        return body
+
+    @property
+    def tag(self) -> str | None:
+        return self.record.tag or None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.record.keys
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All stored properties, reserved names included."""
+        return self.record.properties
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def message_id(self) -> str:
+        """The producer's id of this message; the offset message id if there is none."""
+        return self.record.unique_key or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where the message lies; see MessageId."""
+        return offset_message_id(self.record.store_host, self.record.physical_offset)
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self.record.born_timestamp_ms
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self.record.store_timestamp_ms
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often this message was given back by a consumer before."""
+        return self.record.reconsume_times
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    def __repr__(self) -> str:
+        return f"ReceivedMessage({self.queue}, offset={self.queue_offset}, id={self.message_id})"
+
+
+def _body_bytes(body: object) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise MessageIllegal(f"the body is {type(body).__name__}, not bytes: encode it first")
+
+
+def _checked_tag(tag: str) -> str:
+    if not tag or "|" in tag or any(character.isspace() for character in tag):
+        raise MessageIllegal(f"tag {tag[:40]!r} must be one word without '|' and white space")
+    return tag
+
+
+def _checked_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    words = (keys,) if isinstance(keys, str) else tuple(keys)
+    for word in words:
+        if not word or any(character.isspace() for character in word):
+            raise MessageIllegal(f"key {word[:40]!r} must be one word without white space")
+    return words
+
+
+def _check_property(name: str, value: str) -> None:
+    if name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX):
+        raise MessageIllegal(f"property name {name!r} is reserved: choose another")
+    if not name.strip():
+        raise MessageIllegal(f"property name {name[:40]!r} is blank: give it a name")
+    if not isinstance(value, str) or not value:
+        raise MessageIllegal(
+            f"property {name[:40]!r} needs a non-empty text: readers drop empty values"
+        )

@@ -1,0 +1,96 @@
+"""The RPC methods of aerobee.v1 as typed values: path, request and answer.
+
+Generated stubs carry no types; these do, so that a wrong request is found by the type checker. A
+test compares every entry with the descriptors of the .proto files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Q, R]):
+    """One RPC: its path on the wire and the messages it takes and gives."""
+
+    path: str
+    request: type[Q]
+    answer: type[R]
+
+
+_NAMESERVER = "/aerobee.v1.NameserverService/"
+QUERY_ROUTE = Method(
+    _NAMESERVER + "QueryRoute", nameserver_pb2.QueryRouteRequest, nameserver_pb2.QueryRouteResponse
+)
+WATCH_ROUTES = Method(
+    _NAMESERVER + "WatchRoutes",
+    nameserver_pb2.WatchRoutesRequest,
+    nameserver_pb2.QueryRouteResponse,
+)
+CREATE_TOPIC = Method(
+    _NAMESERVER + "CreateTopic", nameserver_pb2.CreateTopicRequest, common_pb2.TopicConfig
+)
+UPDATE_TOPIC = Method(
+    _NAMESERVER + "UpdateTopic", nameserver_pb2.UpdateTopicRequest, common_pb2.TopicConfig
+)
+DELETE_TOPIC = Method(
+    _NAMESERVER + "DeleteTopic",
+    nameserver_pb2.DeleteTopicRequest,
+    nameserver_pb2.DeleteTopicResponse,
+)
+LIST_TOPICS = Method(
+    _NAMESERVER + "ListTopics", nameserver_pb2.ListTopicsRequest, nameserver_pb2.ListTopicsResponse
+)
+DESCRIBE_CLUSTER = Method(
+    _NAMESERVER + "DescribeCluster",
+    nameserver_pb2.DescribeClusterRequest,
+    nameserver_pb2.ClusterDescription,
+)
+
+_SEND = "/aerobee.v1.SendService/"
+SEND_STREAM = Method(_SEND + "SendStream", broker_pb2.SendFrame, broker_pb2.SendAckFrame)
+SEND = Method(_SEND + "Send", broker_pb2.SendRequest, broker_pb2.SendResponse)
+
+_PULL = "/aerobee.v1.PullService/"
+PULL_STREAM = Method(_PULL + "PullStream", broker_pb2.PullCommand, broker_pb2.PullFrame)
+PULL = Method(_PULL + "Pull", broker_pb2.PullRequest, broker_pb2.PullResult)
+
+_OFFSET = "/aerobee.v1.OffsetService/"
+COMMIT_OFFSETS = Method(
+    _OFFSET + "CommitOffsets", broker_pb2.CommitOffsetsRequest, broker_pb2.CommitOffsetsResponse
+)
+QUERY_OFFSETS = Method(
+    _OFFSET + "QueryOffsets", broker_pb2.QueryOffsetsRequest, broker_pb2.QueryOffsetsResponse
+)
+QUERY_BOUNDS = Method(
+    _OFFSET + "QueryBounds", broker_pb2.QueryBoundsRequest, broker_pb2.QueryBoundsResponse
+)
+SEARCH_BY_TIMESTAMP = Method(
+    _OFFSET + "SearchByTimestamp",
+    broker_pb2.SearchByTimestampRequest,
+    broker_pb2.SearchByTimestampResponse,
+)
+RESET_OFFSETS = Method(
+    _OFFSET + "ResetOffsets", broker_pb2.ResetOffsetsRequest, broker_pb2.ResetOffsetsResponse
+)
+
+_GROUP = "/aerobee.v1.GroupService/"
+MEMBERSHIP = Method(_GROUP + "Membership", broker_pb2.MemberEvent, broker_pb2.GroupEvent)
+LIST_GROUPS = Method(
+    _GROUP + "ListGroups", broker_pb2.ListGroupsRequest, broker_pb2.ListGroupsResponse
+)
+DESCRIBE_GROUP = Method(
+    _GROUP + "DescribeGroup", broker_pb2.DescribeGroupRequest, broker_pb2.GroupDescription
+)
+
+GET_STATS = Method(
+    "/aerobee.v1.AdminService/GetStats", broker_pb2.GetStatsRequest, broker_pb2.BrokerStats
+)

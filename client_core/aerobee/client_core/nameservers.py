@@ -1,0 +1,103 @@
+"""The access point: several nameservers of which any one is enough.
+
+A call goes to the one that answered last and moves on to the next while they fail. Reading is
+always safe to repeat; a change that a failed nameserver may have carried out is repeated too, so
+its answer can be TopicExists or TopicNotFound for what this very call did.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.methods import Method
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock
+
+Q = TypeVar("Q", bound=Message)
+R = TypeVar("R", bound=Message)
+
+ATTEMPT_TIMEOUT_MIN_MS = 500
+
+
+def parse_addresses(addresses: str | Sequence[str]) -> tuple[str, ...]:
+    """host:port names from a list, or from text separated by comma or semicolon.
+
+    Raises:
+        InvalidArgument: none is given, or one has no port.
+
+    >>> parse_addresses("10.0.0.1:8081;10.0.0.2:8081")
+    ('10.0.0.1:8081', '10.0.0.2:8081')
+    """
+    given = addresses.replace(";", ",").split(",") if isinstance(addresses, str) else addresses
+    parsed = tuple(dict.fromkeys(address.strip() for address in given if address.strip()))
+    if not parsed:
+        raise errors.InvalidArgument("no nameserver address is given: name at least one host:port")
+    for address in parsed:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+            raise errors.InvalidArgument(
+                f"nameserver address {address!r} is not host:port, for example 127.0.0.1:8081"
+            )
+    return parsed
+
+
+class Nameservers:
+    """The nameservers of one client."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        addresses: Sequence[str],
+        *,
+        clock: Clock,
+        chance: random.Random,
+    ) -> None:
+        self.addresses = tuple(addresses)
+        self._channels = channels
+        self._clock = clock
+        # Clients of one configuration start at different nameservers.
+        self._turn = chance.randrange(len(self.addresses))
+
+    def address(self) -> str:
+        """The one to be asked next."""
+        return self.addresses[self._turn % len(self.addresses)]
+
+    def pass_over(self, address: str) -> None:
+        """`address` failed: others are asked first."""
+        if self.address() == address:
+            self._turn += 1
+
+    async def call(self, method: Method[Q, R], request: Q, *, timeout_ms: int = 3_000) -> R:
+        """Asks one after the other until one answers; each gets its share of the time.
+
+        Raises:
+            MqError: the answer of a nameserver that could decide.
+            Unreachable, RegistryUnavailable, DeadlineExceeded: none could, the last reason.
+        """
+        end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        attempt_ms = max(ATTEMPT_TIMEOUT_MIN_MS, timeout_ms // len(self.addresses))
+        failure: errors.MqError | None = None
+        for _ in self.addresses:
+            remaining_ms = int((end_s - self._clock.monotonic_s()) * 1_000)
+            if failure is not None and remaining_ms <= 0:
+                break
+            address = self.address()
+            try:
+                return await self._channels.call(
+                    address, method, request, timeout_ms=max(1, min(attempt_ms, remaining_ms))
+                )
+            except (
+                errors.Unreachable,
+                errors.RegistryUnavailable,
+                errors.DeadlineExceeded,
+                errors.ShuttingDown,
+            ) as error:
+                failure = error
+                self.pass_over(address)
+        assert failure is not None
+        raise failure

@@ -1,0 +1,130 @@
+"""What a route says: a topic's queues and where their brokers are. Pure values.
+
+A TopicRoute is an immutable snapshot; a change gives a new one, so `is` tells whether what was
+derived from it still holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.runtime import errors
+from aerobee.v1 import common_pb2, nameserver_pb2
+
+PERM_READ = 4
+PERM_WRITE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One broker process as clients reach it."""
+
+    broker_name: str
+    broker_id: int
+    address: str
+    is_master: bool
+    epoch: int = 0
+    store_host_ipv6: bool = False
+    writable: bool = True
+
+    @classmethod
+    def from_proto(cls, endpoint: nameserver_pb2.BrokerEndpoint) -> Endpoint:
+        return cls(
+            broker_name=endpoint.identity.broker_name,
+            broker_id=endpoint.identity.broker_id,
+            address=endpoint.address,
+            is_master=endpoint.role == common_pb2.MASTER,
+            epoch=endpoint.epoch,
+            store_host_ipv6=endpoint.store_host_ipv6,
+            writable=endpoint.writable,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRoute:
+    """A topic's configuration and its live brokers, as one nameserver saw them."""
+
+    topic: str
+    perm: int
+    is_ordered: bool
+    attributes: Mapping[str, str]
+    queues_by_broker: Mapping[str, int]
+    """Queues on each broker group, by broker name in ascending order."""
+    endpoints: tuple[Endpoint, ...]
+    """Masters and slaves, by broker name and broker id."""
+    masters: Mapping[str, Endpoint] = field(init=False, compare=False)
+    """The live master of each broker name; absent while there is none."""
+
+    def __post_init__(self) -> None:
+        masters: dict[str, Endpoint] = {}
+        for endpoint in self.endpoints:
+            known = masters.get(endpoint.broker_name)
+            if endpoint.is_master and (known is None or known.epoch < endpoint.epoch):
+                masters[endpoint.broker_name] = endpoint
+        object.__setattr__(self, "masters", masters)
+
+    @classmethod
+    def from_proto(cls, route: nameserver_pb2.TopicRoute) -> TopicRoute:
+        topic = route.topic
+        endpoints = [Endpoint.from_proto(endpoint) for endpoint in route.brokers]
+        return cls(
+            topic=topic.name,
+            perm=topic.perm,
+            is_ordered=topic.order,
+            attributes=dict(topic.attributes),
+            queues_by_broker=dict(sorted(topic.queues_by_broker.items())),
+            endpoints=tuple(sorted(endpoints, key=lambda end: (end.broker_name, end.broker_id))),
+        )
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """All queues in ascending order, whether their brokers are alive or not."""
+        return tuple(
+            MessageQueue(self.topic, broker_name, queue_id)
+            for broker_name, count in self.queues_by_broker.items()
+            for queue_id in range(count)
+        )
+
+    @property
+    def readable_queues(self) -> tuple[MessageQueue, ...]:
+        """`queues`, or none when the topic's permission forbids reading."""
+        return self.queues if self.perm & PERM_READ else ()
+
+    @property
+    def writable_queues(self) -> tuple[MessageQueue, ...]:
+        """Queues whose master is alive and takes writes now, if the permission allows sending."""
+        if not self.perm & PERM_WRITE:
+            return ()
+        return tuple(queue for queue in self.queues if self._takes_writes(queue.broker_name))
+
+    def master(self, broker_name: str) -> Endpoint | None:
+        """The live master of a broker group."""
+        return self.masters.get(broker_name)
+
+    def slaves(self, broker_name: str) -> tuple[Endpoint, ...]:
+        """The live slaves of a broker group, by broker id."""
+        return tuple(
+            endpoint
+            for endpoint in self.endpoints
+            if endpoint.broker_name == broker_name and not endpoint.is_master
+        )
+
+    def master_address(self, broker_name: str) -> str:
+        """host:port of a broker group's master.
+
+        Raises:
+            NoBrokerAvailable: the group has no live master now.
+        """
+        endpoint = self.masters.get(broker_name)
+        if endpoint is None:
+            raise errors.NoBrokerAvailable(
+                f"broker {broker_name!r} of topic {self.topic!r} has no live master now: "
+                "retry, or look at `aerobee cluster show`"
+            )
+        return endpoint.address
+
+    def _takes_writes(self, broker_name: str) -> bool:
+        endpoint = self.masters.get(broker_name)
+        return endpoint is not None and endpoint.writable

@@ -1,0 +1,263 @@
+"""Where topics are: asked from a nameserver once, then kept fresh by a watch.
+
+Owns: the known routes and one watch stream over all topics that were ever asked for. What was
+learned stays valid while no nameserver answers; with several nameservers any one is enough. A
+route never goes back to an older version, except when a new watch says so (a restored etcd).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+from typing import Self
+
+from aerobee.client_core.channels import Channels, ServerStream
+from aerobee.client_core.methods import QUERY_ROUTE, WATCH_ROUTES
+from aerobee.client_core.nameservers import Nameservers
+from aerobee.client_core.route import TopicRoute
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+from aerobee.runtime.names import check_topic_name
+from aerobee.runtime.retry import Backoff
+from aerobee.v1 import common_pb2, nameserver_pb2
+
+log = logging.getLogger(__name__)
+
+WATCH_BACKOFF = Backoff(base_ms=100, max_ms=2_000)
+WATCH_RESTART_DELAY_S = 0.02
+"""Topics that are asked for within this time join the watch together."""
+
+WATCHED_TOPICS_MAX = 1_000
+"""What a nameserver takes in one request; of more topics the newest are watched, and the others
+asked for again when a broker contradicts their routes."""
+
+
+class RouteChanges:
+    """Names of topics whose routes changed, collected until they are read.
+
+    Use as a context manager and an endless asynchronous iterator of sets.
+    """
+
+    def __init__(self, listeners: set[RouteChanges]) -> None:
+        self._listeners = listeners
+        self._topics: set[str] = set()
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._listeners.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listeners.discard(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> frozenset[str]:
+        await self._event.wait()
+        self._event.clear()
+        topics = frozenset(self._topics)
+        self._topics.clear()
+        return topics
+
+    def _notify(self, topic: str) -> None:
+        self._topics.add(topic)
+        self._event.set()
+
+
+class Routes:
+    """The routes that one client knows."""
+
+    def __init__(
+        self,
+        channels: Channels,
+        nameservers: Nameservers,
+        cluster: str,
+        *,
+        chance: random.Random,
+    ) -> None:
+        self._channels = channels
+        self._nameservers = nameservers
+        self._cluster = cluster
+        self._chance = chance
+        self._known: dict[str, TopicRoute] = {}
+        self._versions: dict[str, int] = {}
+        self._suspect: set[str] = set()
+        self._answers: dict[str, int] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._watched: dict[str, None] = {}
+        self._watch_wanted = asyncio.Event()
+        self._watch_stream: ServerStream[nameserver_pb2.QueryRouteResponse] | None = None
+        self._watch_is_old = False
+        self._listeners: set[RouteChanges] = set()
+
+    def cached(self, topic: str) -> TopicRoute | None:
+        """The last known route; never waits. The same object until the route changes."""
+        return self._known.get(topic)
+
+    def changes(self) -> RouteChanges:
+        """Subscribes to changes of any topic that this client asked for, deletion included.
+
+        Inside `with routes.changes() as changes`, `async for topics in changes` gives sets of
+        names, endlessly.
+        """
+        return RouteChanges(self._listeners)
+
+    def invalidate(self, topic: str) -> None:
+        """A broker contradicted the route: the next `route` asks a nameserver again."""
+        self._suspect.add(topic)
+
+    async def route(
+        self, topic: str, *, create_missing: bool = False, timeout_ms: int = 3_000
+    ) -> TopicRoute:
+        """The route of a topic, from memory if known and not invalidated.
+
+        With `create_missing` the nameserver creates an unknown topic if its policy allows it.
+
+        Raises:
+            TopicNotFound: no such topic, and it was not to be created.
+            IllegalName: no topic can have this name.
+            Unreachable, RegistryUnavailable, DeadlineExceeded: no nameserver could answer and
+                nothing is known.
+        """
+        known = self._known.get(topic)
+        if known is not None and topic not in self._suspect:
+            return known
+        try:
+            return await self.refresh(topic, create_missing=create_missing, timeout_ms=timeout_ms)
+        except (errors.Unreachable, errors.RegistryUnavailable, errors.DeadlineExceeded):
+            known = self._known.get(topic)
+            if known is None:
+                raise
+            return known
+
+    async def refresh(
+        self, topic: str, *, create_missing: bool = False, timeout_ms: int = 3_000
+    ) -> TopicRoute:
+        """Asks the nameservers in turn, whatever is known. Calls at the same time share answers.
+
+        Raises: as `route`, also when an older route is known.
+        """
+        check_topic_name(topic)
+        answers_before = self._answers.get(topic, 0)
+        async with self._locks.setdefault(topic, asyncio.Lock()):
+            known = self._known.get(topic)
+            if known is not None and self._answers.get(topic, 0) != answers_before:
+                return known
+            response = await self._nameservers.call(
+                QUERY_ROUTE,
+                nameserver_pb2.QueryRouteRequest(
+                    cluster=self._cluster, topics=[topic], create_missing=create_missing
+                ),
+                timeout_ms=timeout_ms,
+            )
+        self._answers[topic] = self._answers.get(topic, 0) + 1
+        self._suspect.discard(topic)
+        self._watch(topic)
+        answer = response.routes[0]
+        self._learn(topic, answer, response, is_watch_start=False)
+        known = self._known.get(topic)
+        if known is None:
+            # An OK that is older than the deletion we know of counts as not found.
+            code = answer.status.code
+            raise errors.error_from_code(
+                errors.TopicNotFound.code if code == common_pb2.OK else code,
+                answer.status.message or f"topic {topic!r} does not exist in {self._cluster!r}",
+            )
+        return known
+
+    async def run(self) -> None:
+        """Keeps the watch; endless. The owner of this object runs it as a task."""
+        failures = 0
+        while True:
+            await self._watch_wanted.wait()
+            address = self._nameservers.address()
+            try:
+                if await self._follow(address):
+                    failures = 0
+            except errors.MqError as error:
+                log_event(
+                    log,
+                    "route watch ended",
+                    level=logging.DEBUG,
+                    nameserver=address,
+                    reason=str(error),
+                )
+            if self._watch_is_old:
+                continue
+            self._nameservers.pass_over(address)
+            failures += 1
+            await asyncio.sleep(WATCH_BACKOFF.delay_s(failures, self._chance))
+
+    async def _follow(self, address: str) -> bool:
+        """One watch stream from its start to its end; whether it said anything."""
+        self._watch_is_old = False
+        topics = sorted(list(self._watched)[-WATCHED_TOPICS_MAX:])
+        stream = self._channels.open_server_stream(
+            address,
+            WATCH_ROUTES,
+            nameserver_pb2.WatchRoutesRequest(cluster=self._cluster, topics=topics),
+        )
+        self._watch_stream = stream
+        first = True
+        try:
+            while (response := await stream.read()) is not None:
+                for topic, route in _named(topics, response):
+                    self._learn(topic, route, response, is_watch_start=first)
+                first = False
+        except errors.MqError:
+            if first:
+                raise
+        finally:
+            self._watch_stream = None
+            stream.cancel()
+        return not first
+
+    def _learn(
+        self,
+        topic: str,
+        answer: nameserver_pb2.TopicRoute,
+        response: nameserver_pb2.QueryRouteResponse,
+        *,
+        is_watch_start: bool,
+    ) -> None:
+        is_older = response.version < self._versions.get(topic, 0)
+        if is_older and (response.stale or not is_watch_start):
+            return
+        self._versions[topic] = response.version
+        known = self._known.get(topic)
+        if answer.status.code == common_pb2.OK:
+            route = TopicRoute.from_proto(answer)
+            if known == route:
+                return
+            self._known[topic] = route
+        elif known is None or response.stale:
+            return
+        else:
+            del self._known[topic]
+        for listener in self._listeners:
+            listener._notify(topic)
+
+    def _watch(self, topic: str) -> None:
+        if topic in self._watched:
+            return
+        self._watched[topic] = None
+        self._watch_wanted.set()
+        stream = self._watch_stream
+        if stream is not None and not self._watch_is_old:
+            self._watch_is_old = True
+            asyncio.get_running_loop().call_later(WATCH_RESTART_DELAY_S, stream.cancel)
+
+
+def _named(
+    topics: Sequence[str], response: nameserver_pb2.QueryRouteResponse
+) -> list[tuple[str, nameserver_pb2.TopicRoute]]:
+    """Routes with their topics' names; what is not found may come without, in the asked order."""
+    in_order = len(response.routes) == len(topics)
+    return [
+        (route.topic.name or topics[index], route)
+        for index, route in enumerate(response.routes)
+        if route.topic.name or in_order
+    ]

@@ -1,0 +1,30 @@
+"""Sending messages to an Aerobee cluster; see `Producer`."""
+
+from __future__ import annotations
+
+from aerobee.client_core.message import Message, MessageQueue
+from aerobee.producer_client.blocking import BlockingProducer
+from aerobee.producer_client.config import Compression, ProducerConfig
+from aerobee.producer_client.producer import Producer, ProducerStats
+from aerobee.producer_client.receipt import (
+    Durability,
+    PartlySent,
+    Receipt,
+    Receipts,
+    SendStatus,
+)
+
+__all__ = [
+    "BlockingProducer",
+    "Compression",
+    "Durability",
+    "Message",
+    "MessageQueue",
+    "PartlySent",
+    "Producer",
+    "ProducerConfig",
+    "ProducerStats",
+    "Receipt",
+    "Receipts",
+    "SendStatus",
+]

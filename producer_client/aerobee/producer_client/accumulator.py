@@ -1,0 +1,222 @@
+"""Messages of one broker, gathered into batches and handed out in the order they came. Pure.
+
+Owns: the batches that are not yet written to the broker. A batch is open while messages may join
+it, and sealed when it is full, when it is taken, or when a later batch of the same queue begins:
+so the messages of a queue leave in the order in which they were added.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.runtime.errors import MqError
+
+RECORD_OVERHEAD_BYTES = 160
+"""A generous size of a record without body and properties; only limits depend on it."""
+
+
+class EncodedBatch(NamedTuple):
+    """A batch as records."""
+
+    parts: Sequence[bytes]
+    """The records once they are joined."""
+    sizes: Sequence[int]
+    """Bytes of each record."""
+    store_host_ipv6: bool
+
+
+class Batch:
+    """Messages of one queue that are stored together or not at all."""
+
+    __slots__ = (
+        "attempts",
+        "block",
+        "bodies",
+        "born_timestamp_ms",
+        "deadline_s",
+        "encoded",
+        "failures",
+        "failures_counted",
+        "flags",
+        "is_outcome_unknown",
+        "is_pinned",
+        "is_sealed",
+        "last_error",
+        "opened_s",
+        "properties",
+        "queue",
+        "sent_s",
+        "size",
+        "skip_wait",
+        "timeout_ms",
+        "waiters",
+    )
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        *,
+        opened_s: float,
+        born_timestamp_ms: int,
+        timeout_ms: int,
+        is_pinned: bool = False,
+        skip_wait: bool = False,
+    ) -> None:
+        self.queue = queue
+        self.opened_s = opened_s
+        self.born_timestamp_ms = born_timestamp_ms
+        self.timeout_ms = timeout_ms
+        self.deadline_s = opened_s + timeout_ms / 1_000
+        self.is_pinned = is_pinned
+        """The queue was chosen by the caller or by a sharding key: no retry elsewhere."""
+        self.skip_wait = skip_wait
+        self.is_sealed = False
+        self.size = 0
+        """Bytes that the batch counts for: bodies, properties and an allowance per record."""
+        self.bodies: Sequence[bytes] = []
+        self.properties: Sequence[bytes] = []
+        self.flags: dict[int, int] = {}
+        """Application flags by index, where they are not 0."""
+        self.waiters: list[Any] = []
+        """One per message: who is told; None for nobody."""
+        self.block: Any = None
+        """Who is told about the batch as a whole, instead of `waiters`."""
+        self.encoded: EncodedBatch | None = None
+        self.attempts = 0
+        """How often the batch was written to a broker."""
+        self.failures = 0
+        """How often it came back."""
+        self.failures_counted = 0
+        """Those that use up the bound of retries; see retry.py."""
+        self.last_error: MqError | None = None
+        """Why it came back last."""
+        self.is_outcome_unknown = False
+        """A broker may have stored it without being able to say so."""
+        self.sent_s = 0.0
+
+    def may_join(self, *, size: int, size_max: int, timeout_ms: int, skip_wait: bool) -> bool:
+        """Whether a message of `size` may join: there is room, and it wants the same."""
+        return (
+            not self.is_sealed
+            and self.size + size <= size_max
+            and self.timeout_ms == timeout_ms
+            and self.skip_wait == skip_wait
+        )
+
+    def add(self, body: bytes, properties: bytes, flag: int, size: int, waiter: Any) -> None:
+        """One more message, of `size` bytes as the budget counts it."""
+        if flag:
+            self.flags[len(self.bodies)] = flag
+        self.bodies.append(body)  # type: ignore[attr-defined]
+        self.properties.append(properties)  # type: ignore[attr-defined]
+        self.waiters.append(waiter)
+        self.size += size
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def __repr__(self) -> str:
+        return f"Batch({self.queue}, {len(self.bodies)} messages, {self.size} bytes)"
+
+
+class Accumulator:
+    """The batches of one broker that wait to be written."""
+
+    def __init__(self, *, linger_ms: int, batch_bytes_max: int) -> None:
+        self._linger_s = linger_ms / 1_000
+        self._batch_bytes_max = batch_bytes_max
+        self._pending: deque[Batch] = deque()
+        self._open: dict[MessageQueue, Batch] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self._pending)
+
+    def open_batch(self, queue: MessageQueue) -> Batch | None:
+        """The batch of a queue that messages may still join."""
+        return self._open.get(queue)
+
+    def open(self, batch: Batch) -> None:
+        """A new batch that messages may join; seals the queue's earlier one."""
+        self.seal(batch.queue)
+        self._open[batch.queue] = batch
+        self._pending.append(batch)
+
+    def append(self, batch: Batch) -> None:
+        """A complete batch."""
+        self.seal(batch.queue)
+        batch.is_sealed = True
+        self._pending.append(batch)
+
+    def put_back(self, batches: Sequence[Batch]) -> None:
+        """Batches that were taken and must go again, before all that wait."""
+        self._pending.extendleft(reversed(batches))
+
+    def seal(self, queue: MessageQueue) -> None:
+        """Nothing more joins the queue's open batch."""
+        batch = self._open.pop(queue, None)
+        if batch is not None:
+            batch.is_sealed = True
+
+    def flush(self) -> None:
+        """What waits now is due now."""
+        for queue in list(self._open):
+            self.seal(queue)
+
+    def is_due(self, batch: Batch, now_s: float) -> bool:
+        """Whether the batch is to be written: complete, full, or old enough."""
+        return (
+            batch.is_sealed
+            or batch.size >= self._batch_bytes_max
+            or now_s - batch.opened_s >= self._linger_s
+        )
+
+    def next_due_s(self, now_s: float) -> float | None:
+        """When the next batch is due, not before `now_s`; None if nothing waits."""
+        if not self._pending:
+            return None
+        if any(batch.is_sealed for batch in self._pending):
+            return now_s
+        return max(now_s, self._pending[0].opened_s + self._linger_s)
+
+    def take(self, now_s: float, *, bytes_max: int) -> list[Batch]:
+        """Due batches in order, up to `bytes_max` together, but at least one if any is due."""
+        taken: list[Batch] = []
+        kept: list[Batch] = []
+        size = 0
+        while self._pending:
+            batch = self._pending[0]
+            if not self.is_due(batch, now_s):
+                kept.append(self._pending.popleft())
+                continue
+            if taken and size + batch.size > bytes_max:
+                break
+            self._pending.popleft()
+            if not batch.is_sealed:
+                self.seal(batch.queue)
+            taken.append(batch)
+            size += batch.size
+        self._pending.extendleft(reversed(kept))
+        return taken
+
+    def remove(self, batch: Batch) -> bool:
+        """Takes one batch out, for example because its time is over."""
+        try:
+            self._pending.remove(batch)
+        except ValueError:
+            return False
+        if not batch.is_sealed:
+            self.seal(batch.queue)
+        return True
+
+    def drain(self) -> list[Batch]:
+        """All batches in order; nothing is left."""
+        self.flush()
+        drained = list(self._pending)
+        self._pending.clear()
+        return drained

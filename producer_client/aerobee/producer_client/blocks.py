@@ -1,0 +1,240 @@
+"""One `send_batch` on its way: which batches it becomes, and what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import attrgetter
+
+from aerobee.client_core.message import Message, MessageQueue
+from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
+from aerobee.producer_client.config import ProducerConfig
+from aerobee.producer_client.delivery import Delivery
+from aerobee.producer_client.receipt import PartlySent, Receipt, Receipts, StoredBatch
+from aerobee.producer_client.selector import by_sharding_key
+from aerobee.producer_client.targets import Targets
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.message_id import UniqueIdGenerator
+
+# Fields of many messages, without a Python frame for each.
+_TOPIC = attrgetter("topic")
+_BODY = attrgetter("body")
+_SHARDING_KEY = attrgetter("sharding_key")
+_PROPERTIES = attrgetter("encoded_properties")
+_FLAG = attrgetter("flag")
+
+SLICE_MESSAGES_MAX = 4_096
+"""As many messages are prepared at once before others may run."""
+
+
+def split_sizes(sizes: Sequence[int], *, bytes_max: int) -> list[int]:
+    """Ends of the pieces that `sizes` is cut into: each as long as fits, and at least one.
+
+    >>> split_sizes([40, 40, 40, 200, 10], bytes_max=100)
+    [2, 3, 4, 5]
+    """
+    sums = list(accumulate(sizes))
+    ends: list[int] = []
+    start = 0
+    used = 0
+    while start < len(sizes):
+        end = max(bisect_right(sums, used + bytes_max, lo=start), start + 1)
+        ends.append(end)
+        used = sums[end - 1]
+        start = end
+    return ends
+
+
+class SendBlock:
+    """Collects the outcomes of the batches that one `send_batch` was cut into."""
+
+    def __init__(self, done: asyncio.Future[None]) -> None:
+        self._done = done
+        self._parts: dict[Batch, StoredBatch | None] = {}
+        self._positions: dict[Batch, Sequence[int]] = {}
+        self._waiting = 1
+        self._failure: errors.MqError | None = None
+
+    def add(self, batch: Batch, positions: Sequence[int]) -> None:
+        """A batch that holds the messages at `positions` of the call."""
+        batch.block = self
+        self._parts[batch] = None
+        self._positions[batch] = positions
+        self._waiting += 1
+
+    def complete(self) -> None:
+        """All batches are added."""
+        self._count_down()
+
+    def fail(self, error: errors.MqError) -> None:
+        """Messages that became no batch."""
+        self._failure = self._failure or error
+
+    def on_stored(self, batch: Batch, stored: StoredBatch) -> None:
+        self._parts[batch] = stored
+        self._count_down()
+
+    def on_failed(self, batch: Batch, error: errors.MqError) -> None:
+        self.fail(error)
+        self._count_down()
+
+    def result(self, count: int) -> Receipts:
+        """The receipts of all `count` messages.
+
+        Raises:
+            PartlySent: some were stored. Else the first failure.
+        """
+        stored = [(batch, part) for batch, part in self._parts.items() if part is not None]
+        failure = self._failure
+        if failure is None:
+            return self._receipts(stored, count)
+        if not stored:
+            raise copy.copy(failure)
+        receipts: list[Receipt | None] = [None] * count
+        for batch, part in stored:
+            for index, position in enumerate(self._positions[batch]):
+                receipts[position] = Receipt(part, index)
+        stored_count = count - receipts.count(None)
+        raise PartlySent(
+            f"{stored_count} of {count} messages are stored, the others are not or it is unknown: "
+            f"{failure}",
+            receipts=receipts,
+        ) from failure
+
+    def _receipts(self, stored: Sequence[tuple[Batch, StoredBatch]], count: int) -> Receipts:
+        parts = [part for _, part in stored]
+        if all(isinstance(self._positions[batch], range) for batch, _ in stored):
+            return Receipts(parts)
+        places = [0] * count
+        place = 0
+        for batch, _ in stored:
+            for position in self._positions[batch]:
+                places[position] = place
+                place += 1
+        return Receipts(parts, places)
+
+    def _count_down(self) -> None:
+        self._waiting -= 1
+        if self._waiting == 0 and not self._done.done():
+            self._done.set_result(None)
+
+
+class BlockSender:
+    """Turns the messages of a `send_batch` into batches."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        targets: Targets,
+        ids: UniqueIdGenerator,
+        clock: Clock,
+        config: ProducerConfig,
+    ) -> None:
+        self._delivery = delivery
+        self._targets = targets
+        self._ids = ids
+        self._clock = clock
+        self._config = config
+
+    async def send(
+        self, messages: Sequence[Message], queue: MessageQueue | None, timeout_ms: int
+    ) -> Receipts:
+        """All of it; see `Producer.send_batch`. Bodies are within their limit."""
+        for topic in set(map(_TOPIC, messages)):
+            target = await self._targets.find(topic, timeout_ms=timeout_ms)
+            if queue is not None:
+                target.check_queue(queue)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        block = SendBlock(done)
+        try:
+            for start in range(0, len(messages), SLICE_MESSAGES_MAX):
+                if start:
+                    await asyncio.sleep(0)
+                await self._send_slice(messages, start, queue, timeout_ms, block)
+        except errors.MqError as error:
+            block.fail(error)
+        block.complete()
+        await done
+        return block.result(len(messages))
+
+    async def _send_slice(
+        self,
+        messages: Sequence[Message],
+        start: int,
+        queue: MessageQueue | None,
+        timeout_ms: int,
+        block: SendBlock,
+    ) -> None:
+        """Messages from `start` on, grouped by topic and, with a sharding key, by queue."""
+        part = messages[start : start + SLICE_MESSAGES_MAX]
+        positions = range(start, start + len(part))
+        is_one_topic = len(set(map(_TOPIC, part))) == 1
+        if is_one_topic and (queue is not None or not any(map(_SHARDING_KEY, part))):
+            await self._send_group(part, positions, queue, timeout_ms, block)
+            return
+        groups: dict[tuple[str, MessageQueue | None], list[int]] = {}
+        for index, message in enumerate(part):
+            chosen = queue
+            if chosen is None and message.sharding_key is not None:
+                target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+                chosen = by_sharding_key(target.keyed_queues, message.sharding_key)
+            groups.setdefault((message.topic, chosen), []).append(index)
+        for (_, chosen), indexes in groups.items():
+            await self._send_group(
+                [part[index] for index in indexes],
+                [positions[index] for index in indexes],
+                chosen,
+                timeout_ms,
+                block,
+            )
+
+    async def _send_group(
+        self,
+        messages: Sequence[Message],
+        positions: Sequence[int],
+        queue: MessageQueue | None,
+        timeout_ms: int,
+        block: SendBlock,
+    ) -> None:
+        """Messages of one topic, in batches; without a queue each batch takes the next one."""
+        target = await self._targets.find(messages[0].topic, timeout_ms=timeout_ms)
+        now_ms = self._clock.now_ms()
+        bodies = list(map(_BODY, messages))
+        ids = self._ids.next_ids(now_ms, len(messages))
+        properties = [
+            f"UNIQ_KEY\x01{unique_key}\x02".encode() + encoded
+            for unique_key, encoded in zip(ids, map(_PROPERTIES, messages), strict=True)
+        ]
+        sizes = [
+            body_size + properties_size + RECORD_OVERHEAD_BYTES
+            for body_size, properties_size in zip(
+                map(len, bodies), map(len, properties), strict=True
+            )
+        ]
+        flags = list(map(_FLAG, messages))
+        has_flags = any(flags)
+        begin = 0
+        for end in split_sizes(sizes, bytes_max=self._config.batch_bytes_max):
+            size = sum(sizes[begin:end])
+            if not self._delivery.budget.take_nowait(size):
+                await self._delivery.wait_for_room(size, timeout_ms=timeout_ms)
+            now_s = self._clock.monotonic_s()
+            batch = Batch(
+                queue or self._delivery.selector.choose(target.queues, now_s=now_s),
+                opened_s=now_s,
+                born_timestamp_ms=now_ms,
+                timeout_ms=timeout_ms,
+                is_pinned=queue is not None,
+            )
+            batch.bodies = bodies[begin:end]
+            batch.properties = properties[begin:end]
+            batch.size = size
+            if has_flags:
+                batch.flags = {index: flag for index, flag in enumerate(flags[begin:end]) if flag}
+            block.add(batch, positions[begin:end])
+            self._delivery.submit(batch)
+            begin = end

@@ -1,0 +1,341 @@
+"""The stream to one broker group: batches out, acknowledgements in.
+
+Owns: what waits for this broker (the accumulator), what it was sent and has not acknowledged, and
+the stream itself, which is opened when there is work and opened again when it broke. One task
+writes, one reads; nothing else runs per message or per batch.
+
+Every batch that enters leaves exactly once through the owner: stored, refused, lost or expired.
+Batches whose queue was chosen by the caller wait here, in order, until the broker is back or their
+time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from aerobee.client_core.channels import Stream
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.methods import SEND_STREAM
+from aerobee.client_core.route import Endpoint
+from aerobee.producer_client.accumulator import Accumulator, Batch
+from aerobee.producer_client.config import ProducerConfig
+from aerobee.producer_client.encoder import Encoder
+from aerobee.producer_client.frame import encode_frame
+from aerobee.producer_client.receipt import Durability, SendStatus, StoredBatch
+from aerobee.runtime import errors
+from aerobee.runtime.retry import Backoff
+from aerobee.store_format.record import HostAddress
+from aerobee.v1 import broker_pb2, common_pb2
+
+RECONNECT_BACKOFF = Backoff(base_ms=20, max_ms=500)
+FAILURES_PER_QUERY = 4
+"""After as many failed attempts in a row a nameserver is asked whether the master is another."""
+QUERY_TIMEOUT_MS = 500
+
+_STORED = {
+    common_pb2.OK: SendStatus.OK,
+    common_pb2.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    common_pb2.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    common_pb2.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_DURABILITIES = {
+    broker_pb2.DURABILITY_UNSPECIFIED: Durability.UNSPECIFIED,
+    broker_pb2.PAGE_CACHE: Durability.PAGE_CACHE,
+    broker_pb2.FSYNCED: Durability.FSYNCED,
+    broker_pb2.REPLICATED: Durability.REPLICATED,
+    broker_pb2.REPLICATED_FSYNCED: Durability.REPLICATED_FSYNCED,
+}
+
+
+class BatchOwner(Protocol):
+    """Who is told what became of the batches."""
+
+    def on_stored(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None: ...
+
+    def on_refused(self, broker_name: str, batch: Batch, error: errors.MqError) -> None:
+        """The broker answered that nothing was stored."""
+
+    def on_lost(self, broker_name: str, batches: Sequence[Batch], error: errors.MqError) -> None:
+        """The broker is away; these batches may go elsewhere."""
+
+    def on_expired(self, broker_name: str, batch: Batch) -> None:
+        """The batch's deadline has passed."""
+
+
+class BrokerStream:
+    """Sends batches to the master of one broker group."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        *,
+        connection: ClusterConnection,
+        config: ProducerConfig,
+        encoder: Encoder,
+        owner: BatchOwner,
+    ) -> None:
+        self.broker_name = broker_name
+        self.accumulator = Accumulator(
+            linger_ms=config.linger_ms, batch_bytes_max=config.batch_bytes_max
+        )
+        self._connection = connection
+        self._clock = connection.clock
+        self._encoder = encoder
+        self._owner = owner
+        self._frame_bytes_max = config.batch_bytes_max
+        self._inflight_bytes_max = config.inflight_bytes_max
+        self._loop = asyncio.get_running_loop()
+        self._in_flight: dict[int, Batch] = {}
+        self._in_flight_bytes = 0
+        self._sequence = 0
+        self._idle: asyncio.Future[None] | None = None
+        self._linger: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._expiry_s = 0.0
+        self._stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame] | None = None
+        self._endpoint: Endpoint | None = None
+        self._has_moved = False
+        self._store_host = HostAddress(ip=bytes(4), port=0)
+        self._failures = 0
+        self._last_error: errors.MqError | None = None
+
+    def wake(self) -> None:
+        """There is something to write, or room to write it."""
+        idle = self._idle
+        if idle is not None and not idle.done():
+            idle.set_result(None)
+
+    def watch_deadline(self, batch: Batch) -> None:
+        """To be called for each batch that enters the accumulator."""
+        if self._expiry is None:
+            self._expiry_s = batch.deadline_s
+        elif batch.deadline_s < self._expiry_s:
+            self._expiry.cancel()
+            self._expiry_s = batch.deadline_s
+        else:
+            return
+        delay_s = self._expiry_s - self._clock.monotonic_s()
+        self._expiry = self._loop.call_later(max(0.0, delay_s), self._expire)
+
+    def on_route(self, endpoint: Endpoint | None) -> None:
+        """The group's master as a newer route shows it; another one ends the old stream."""
+        old = self._endpoint
+        if endpoint is None or old is None or endpoint.address == old.address:
+            return
+        if self._stream is not None:
+            self._has_moved = True
+            self._stream.cancel()
+
+    def abandon(self) -> list[Batch]:
+        """Gives up all batches, without telling the owner; for closing."""
+        batches = [*self._in_flight.values(), *self.accumulator.drain()]
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        for timer in (self._expiry, self._linger):
+            if timer is not None:
+                timer.cancel()
+        return batches
+
+    async def run(self) -> None:
+        """Serves until cancelled."""
+        while True:
+            # A timer of something that is over may wake it, too.
+            while not self.accumulator:
+                await self._wait_idle()
+            try:
+                await self._serve()
+            except errors.MqError as error:
+                if self._has_moved:
+                    self._has_moved = False
+                    self._on_broken(errors.NotMaster(f"{self.broker_name!r} has a new master"))
+                    continue
+                self._on_broken(error)
+            self._failures += 1
+            await asyncio.sleep(RECONNECT_BACKOFF.delay_s(self._failures, self._connection.random))
+
+    async def _serve(self) -> None:
+        """One stream from its start to its end; always ends with an error."""
+        endpoint = self._endpoint = await self._find_endpoint()
+        self._store_host = await store_host_of(endpoint)
+        stream = self._connection.channels.open_stream(endpoint.address, SEND_STREAM)
+        self._stream = stream
+        try:
+            await stream.wait_connected()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(stream), name=f"send:{self.broker_name}:read")
+                await self._write(stream, endpoint.store_host_ipv6)
+        except ExceptionGroup as failures:
+            expected = failures.subgroup(errors.MqError)
+            if expected is None or len(expected.exceptions) != len(failures.exceptions):
+                raise
+            error = expected.exceptions[0]
+            raise error from None
+        finally:
+            self._stream = None
+            stream.cancel()
+
+    async def _find_endpoint(self) -> Endpoint:
+        """The master as known; nameservers are asked only if there is none, or it stays away.
+
+        The watch keeps routes fresh, so a nameserver that hangs does not hold up a reconnection.
+        """
+        routes = self._connection.routes
+        topic = next(iter(self.accumulator)).queue.topic
+        route = routes.cached(topic)
+        endpoint = route.master(self.broker_name) if route is not None else None
+        if endpoint is None or self._failures % FAILURES_PER_QUERY == FAILURES_PER_QUERY - 1:
+            routes.invalidate(topic)
+            route = await routes.route(topic, timeout_ms=QUERY_TIMEOUT_MS)
+            endpoint = route.master(self.broker_name)
+        if endpoint is None:
+            raise errors.NoBrokerAvailable(
+                f"broker {self.broker_name!r} of topic {topic!r} has no live master now"
+            )
+        return endpoint
+
+    async def _write(
+        self, stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame], store_host_ipv6: bool
+    ) -> None:
+        while True:
+            now_s = self._clock.monotonic_s()
+            batches: list[Batch] = []
+            if self._in_flight_bytes < self._inflight_bytes_max:
+                batches = self.accumulator.take(now_s, bytes_max=self._frame_bytes_max)
+            if not batches:
+                self._wake_at_linger(now_s)
+                await self._wait_idle()
+                continue
+            first_sequence = self._sequence
+            self._sequence += len(batches)
+            for index, batch in enumerate(batches):
+                self._in_flight[first_sequence + index] = batch
+                self._in_flight_bytes += batch.size
+                batch.attempts += 1
+                batch.sent_s = now_s
+            await self._encode(batches, store_host_ipv6)
+            frame = encode_frame(batches, first_sequence=first_sequence, now_s=now_s)
+            await stream.write(frame)
+
+    async def _encode(self, batches: Sequence[Batch], store_host_ipv6: bool) -> None:
+        """Fills `encoded`; long work is done by a thread, in order, while nothing is written."""
+        if self._encoder.is_long_work(batches):
+            encoded = await asyncio.to_thread(
+                self._encoder.encode_all, batches, store_host_ipv6=store_host_ipv6
+            )
+        else:
+            encoded = self._encoder.encode_all(batches, store_host_ipv6=store_host_ipv6)
+        for batch, each in zip(batches, encoded, strict=True):
+            batch.encoded = each
+
+    async def _read(self, stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame]) -> None:
+        while (frame := await stream.read()) is not None:
+            self._failures = 0
+            self._last_error = None
+            for ack in frame.acks:
+                batch = self._in_flight.pop(ack.sequence, None)
+                if batch is None:
+                    continue  # its deadline has passed before
+                self._in_flight_bytes -= batch.size
+                status = _STORED.get(ack.code)
+                if status is None:
+                    self._owner.on_refused(self.broker_name, batch, _error_of(ack))
+                else:
+                    self._owner.on_stored(self.broker_name, batch, self._stored(batch, ack, status))
+            if self.accumulator:
+                self.wake()
+        raise errors.Unreachable(f"{stream.address} ended the send stream")
+
+    def _stored(self, batch: Batch, ack: broker_pb2.SendAck, status: SendStatus) -> StoredBatch:
+        encoded = batch.encoded
+        assert encoded is not None
+        return StoredBatch(
+            queue=batch.queue,
+            status=status,
+            durability=_DURABILITIES.get(ack.durability, Durability.UNSPECIFIED),
+            base_queue_offset=ack.base_queue_offset,
+            base_physical_offset=ack.base_physical_offset,
+            store_timestamp_ms=ack.store_timestamp_ms,
+            store_host=self._store_host,
+            properties=batch.properties,
+            sizes=encoded.sizes,
+        )
+
+    def _on_broken(self, error: errors.MqError) -> None:
+        """Takes back all batches; those of a chosen queue stay, the others may go elsewhere."""
+        self._last_error = error
+        for batch in self._in_flight.values():
+            batch.is_outcome_unknown = True
+        batches = self.abandon()
+        self._expiry = None
+        staying = [batch for batch in batches if batch.is_pinned]
+        self.accumulator.put_back(staying)
+        for batch in staying:
+            batch.last_error = error
+            self.watch_deadline(batch)
+        leaving = [batch for batch in batches if not batch.is_pinned]
+        self._owner.on_lost(self.broker_name, leaving, error)
+
+    def _expire(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._expiry = None
+        for sequence, batch in list(self._in_flight.items()):
+            if batch.deadline_s <= now_s:
+                del self._in_flight[sequence]
+                self._in_flight_bytes -= batch.size
+                batch.is_outcome_unknown = True
+                self._owner.on_expired(self.broker_name, batch)
+            else:
+                self.watch_deadline(batch)
+        for batch in list(self.accumulator):
+            if batch.deadline_s <= now_s:
+                self.accumulator.remove(batch)
+                batch.last_error = batch.last_error or self._last_error
+                self._owner.on_expired(self.broker_name, batch)
+            else:
+                self.watch_deadline(batch)
+        # What has expired made room for what waits.
+        self.wake()
+
+    async def _wait_idle(self) -> None:
+        self._idle = self._loop.create_future()
+        try:
+            await self._idle
+        finally:
+            self._idle = None
+
+    def _wake_at_linger(self, now_s: float) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        due_s = self.accumulator.next_due_s(now_s)
+        if due_s is not None and due_s > now_s:
+            self._linger = self._loop.call_later(due_s - now_s, self.wake)
+
+
+async def store_host_of(endpoint: Endpoint) -> HostAddress:
+    """The address that the broker stamps into records; a DNS name is resolved.
+
+    Raises:
+        Unreachable: the name does not resolve.
+    """
+    host, _, port = endpoint.address.rpartition(":")
+    try:
+        return HostAddress(ip=ipaddress.ip_address(host.strip("[]")).packed, port=int(port))
+    except ValueError:
+        family = socket.AF_INET6 if endpoint.store_host_ipv6 else socket.AF_INET
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, int(port), family=family)
+        except OSError as error:
+            raise errors.Unreachable(f"cannot resolve {endpoint.address}: {error}") from error
+        return HostAddress(ip=ipaddress.ip_address(found[0][4][0]).packed, port=int(port))
+
+
+def _error_of(ack: broker_pb2.SendAck) -> errors.MqError:
+    if ack.code == errors.Busy.code:
+        return errors.Busy(ack.message, retry_after_ms=ack.retry_after_ms)
+    return errors.error_from_code(ack.code, ack.message)

@@ -1,0 +1,78 @@
+"""How a producer behaves; one frozen value, checked when it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from aerobee.runtime.errors import InvalidArgument
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class Compression(StrEnum):
+    """How large bodies are compressed."""
+
+    NONE = "none"
+    ZLIB = "zlib"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """Limits and times of a producer.
+
+    >>> ProducerConfig(linger_ms=-1)
+    Traceback (most recent call last):
+    ...
+    aerobee.runtime.errors.InvalidArgument: linger_ms must be at least 0, not -1
+    """
+
+    send_timeout_ms: int = 3_000
+    """From `send` to its receipt, waiting for room and all retries included."""
+    retries_max: int = 2
+    """Further attempts after a broker failed; attempts to reach any broker at all do not count."""
+    linger_ms: int = 0
+    """How long a batch waits for more; 0: for the sends of the same moment only."""
+    batch_bytes_max: int = 512 * KIB
+    """A batch is sent when it is as large; a single larger message is a batch of its own."""
+    buffered_bytes_max: int = 64 * MIB
+    """Messages without a receipt; beyond it `send` waits."""
+    inflight_bytes_max: int = 8 * MIB
+    """Sent to one broker and not acknowledged; the rest waits in the client."""
+    message_body_bytes_max: int = 4 * MIB
+    """Larger bodies are refused; brokers have the same limit by default."""
+    compression: Compression = Compression.ZLIB
+    compress_bytes_min: int = 4_096
+    """Bodies from this size on are compressed, and stay so if it made them smaller."""
+    close_timeout_ms: int = 3_000
+    """How long `close` waits for receipts that are still out."""
+    create_missing_topics: bool = True
+    """Ask the nameserver to create unknown topics, if its policy allows it."""
+
+    def __post_init__(self) -> None:
+        for name, minimum in (
+            ("send_timeout_ms", 1),
+            ("retries_max", 0),
+            ("linger_ms", 0),
+            ("batch_bytes_max", 1),
+            ("buffered_bytes_max", 1),
+            ("inflight_bytes_max", 1),
+            ("message_body_bytes_max", 1),
+            ("compress_bytes_min", 1),
+            ("close_timeout_ms", 0),
+        ):
+            value = getattr(self, name)
+            if value < minimum:
+                raise InvalidArgument(f"{name} must be at least {minimum}, not {value}")
+        if self.batch_bytes_max > 4 * MIB:
+            raise InvalidArgument(
+                f"batch_bytes_max must be at most 4 MiB, the brokers' limit, "
+                f"not {self.batch_bytes_max}"
+            )
+        if self.compression not in list(Compression):
+            raise InvalidArgument(
+                f"compression must be one of {', '.join(Compression)}, not {self.compression!r}"
+            )

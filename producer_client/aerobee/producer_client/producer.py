@@ -1,0 +1,371 @@
+"""The producer as users meet it: send one, send many, send and forget.
+
+Here a message gets its id and its queue and joins a batch; `delivery.py` does the rest. Nothing is
+awaited between choosing the queue and joining the batch, so messages that one task sends to one
+queue are stored in the order of sending as long as no attempt fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
+from aerobee.client_core.message import Message, MessageQueue
+from aerobee.client_core.route import TopicRoute
+from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
+from aerobee.producer_client.blocks import BlockSender
+from aerobee.producer_client.config import ProducerConfig
+from aerobee.producer_client.delivery import Delivery
+from aerobee.producer_client.receipt import Receipt, Receipts
+from aerobee.producer_client.selector import by_sharding_key
+from aerobee.producer_client.targets import Target, Targets
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.message_id import UniqueIdGenerator
+
+NAMESERVER_DEFAULT = "127.0.0.1:8081"
+JOIN_AGE_MAX_MS = 500
+"""A batch that waited longer takes no more messages: its deadline would be too near for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStats:
+    """What a producer did since it was opened."""
+
+    messages_stored: int
+    messages_failed: int
+    batches_stored: int
+    batches_retried: int
+    buffered_bytes: int
+
+
+class Producer:
+    """Sends messages. Open it with `async with`; safe for any number of tasks of one loop.
+
+    Args:
+        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
+        cluster: the cluster's name.
+        config: limits and times.
+        connection: an open connection to be shared; its owner closes it.
+
+    A message is stored at least once: when a connection breaks before the acknowledgement, the
+    batch is sent again and may be stored twice. With equal sharding keys, or an explicit queue,
+    the order of sending is kept unless an attempt fails.
+
+    Example::
+
+        async with Producer(nameservers="127.0.0.1:8081") as producer:
+            receipt = await producer.send(Message("orders", b"{}", tag="new", keys=["order-7"]))
+            print(receipt.message_id, receipt.queue, receipt.queue_offset, receipt.durability)
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str] = NAMESERVER_DEFAULT,
+        cluster: str = CLUSTER_DEFAULT,
+        *,
+        config: ProducerConfig | None = None,
+        connection: ClusterConnection | None = None,
+        clock: Clock | None = None,
+        chance: random.Random | None = None,
+    ) -> None:
+        self._config = config or ProducerConfig()
+        self._owns_connection = connection is None
+        self._connection = connection or ClusterConnection(
+            nameservers, cluster, clock=clock, chance=chance
+        )
+        self._clock = self._connection.clock
+        self._ids = UniqueIdGenerator(
+            self._connection.random, ip=self._connection.local_host.ip, process_id=os.getpid()
+        )
+        self._targets = Targets(
+            self._connection.routes,
+            create_missing=self._config.create_missing_topics,
+            on_route=self._on_route,
+        )
+        self._tasks = asyncio.TaskGroup()
+        self._delivery: Delivery | None = None
+        self._is_closing = False
+        self._one_way: set[asyncio.Task[None]] = set()
+        """One-way messages whose topic is being looked for."""
+        self._entries: set[asyncio.Future[None]] = set()
+        """Sends that wait before they can join a batch; see `_entering`."""
+
+    async def __aenter__(self) -> Self:
+        if self._owns_connection:
+            await self._connection.__aenter__()
+        await self._tasks.__aenter__()
+        self._delivery = Delivery(self._connection, self._config, self._tasks)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        finally:
+            try:
+                # The caller's own error is not the group's: it leaves as it is.
+                if isinstance(error, asyncio.CancelledError):
+                    await self._tasks.__aexit__(kind, error, traceback)
+                else:
+                    await self._tasks.__aexit__(None, None, None)
+            finally:
+                if self._owns_connection:
+                    await self._connection.__aexit__(None, None, None)
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        skip_wait: bool = False,
+    ) -> Receipt:
+        """Sends one message and waits until it is stored as the broker promises.
+
+        Sends of the same moment share batches, so many concurrent `send`s are cheap.
+
+        Args:
+            message: what to send.
+            queue: where to; by default by sharding key, or else in turn.
+            timeout_ms: instead of the configured one; counts once there is room in the buffer.
+            skip_wait: be content with the broker's page cache, whatever its flush mode.
+
+        Raises:
+            MessageTooLarge: the body is above the configured limit; nothing was sent.
+            TopicNotFound, NotWritableTopic, QueueNotFound: there is nowhere to send to.
+            Unreachable, NoBrokerAvailable, NotWritable, Busy: not stored within the time.
+            DeadlineExceeded: not acknowledged in time; whether it is stored is unknown.
+            ShuttingDown: the producer is closed.
+        """
+        if timeout_ms is None:
+            timeout_ms = self._config.send_timeout_ms
+        size = self._checked_size(message)
+        delivery = self._opened()
+        target = self._targets.known(message.topic)
+        if target is None:
+            with self._entering():
+                target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+        if queue is not None:
+            target.check_queue(queue)
+        if not delivery.budget.take_nowait(size):
+            with self._entering():
+                await delivery.wait_for_room(size, timeout_ms=timeout_ms)
+        receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._enqueue(delivery, target, message, queue, size, timeout_ms, skip_wait, receipt)
+        return await receipt
+
+    def send_one_way(self, message: Message, *, queue: MessageQueue | None = None) -> None:
+        """Sends without a receipt and without waiting; a loss is logged and counted.
+
+        Raises:
+            MessageTooLarge: the body is above the configured limit.
+            Busy: the buffer is full.
+            ShuttingDown: the producer is closed.
+        """
+        size = self._checked_size(message)
+        delivery = self._opened()
+        if not delivery.budget.take_nowait(size):
+            raise delivery.no_room()
+        try:
+            target = self._targets.known(message.topic)
+            if target is not None:
+                if queue is not None:
+                    target.check_queue(queue)
+                timeout_ms = self._config.send_timeout_ms
+                self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
+                return
+        except errors.MqError:
+            delivery.budget.release(size)
+            raise
+        task = self._tasks.create_task(
+            self._send_when_known(delivery, message, queue, size), name="send:one-way"
+        )
+        self._one_way.add(task)
+        task.add_done_callback(self._one_way.discard)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> Receipts:
+        """Sends many messages, of any topics, as large batches; the fastest way.
+
+        Messages are stored in their order within each queue. Up to `batch_bytes_max` the messages
+        of one topic without sharding keys go to one queue, all or none; larger calls are cut.
+
+        Returns:
+            The receipts in the order of the messages; each is made when it is looked at.
+
+        Raises:
+            PartlySent: some messages are stored and others not; it says which.
+            MqError: as `send`; none is known to be stored.
+        """
+        if timeout_ms is None:
+            timeout_ms = self._config.send_timeout_ms
+        if not messages:
+            return Receipts([])
+        self._check_bodies(messages)
+        sender = BlockSender(self._opened(), self._targets, self._ids, self._clock, self._config)
+        with self._entering():
+            return await sender.send(messages, queue, timeout_ms)
+
+    async def flush(self) -> None:
+        """Waits until every message sent so far has its receipt or its error."""
+        entries = {*self._one_way, *self._entries}
+        if entries:
+            await asyncio.wait(entries)
+        if self._delivery is not None:
+            await self._delivery.flush()
+
+    async def close(self) -> None:
+        """Waits up to `close_timeout_ms` for open receipts, then fails the rest. Idempotent."""
+        delivery = self._delivery
+        if delivery is None:
+            return
+        self._is_closing = True
+        try:
+            async with asyncio.timeout(self._config.close_timeout_ms / 1_000):
+                await self.flush()
+        except TimeoutError:
+            pass
+        finally:
+            self._delivery = None
+            for task in self._one_way:
+                task.cancel()
+            delivery.stop()
+
+    def stats(self) -> ProducerStats:
+        """Counts since opening.
+
+        Raises:
+            ShuttingDown: the producer is not open.
+        """
+        delivery = self._opened()
+        counts = delivery.counts
+        return ProducerStats(
+            messages_stored=counts.messages_stored,
+            messages_failed=counts.messages_failed,
+            batches_stored=counts.batches_stored,
+            batches_retried=counts.batches_retried,
+            buffered_bytes=delivery.budget.bytes_used,
+        )
+
+    # Joining a batch.
+
+    def _enqueue(
+        self,
+        delivery: Delivery,
+        target: Target,
+        message: Message,
+        queue: MessageQueue | None,
+        size: int,
+        timeout_ms: int,
+        skip_wait: bool,
+        waiter: asyncio.Future[Receipt] | None,
+    ) -> None:
+        """From here on the message's bytes belong to its batch."""
+        now_ms = self._clock.now_ms()
+        properties = self._properties(message, now_ms)
+        size_max = self._config.batch_bytes_max
+        is_pinned = queue is not None or message.sharding_key is not None
+        batch = target.current
+        if is_pinned:
+            queue = queue or by_sharding_key(target.keyed_queues, message.sharding_key or "")
+            batch = delivery.stream(queue.broker_name).accumulator.open_batch(queue)
+        if (
+            batch is None
+            or not batch.may_join(
+                size=size, size_max=size_max, timeout_ms=timeout_ms, skip_wait=skip_wait
+            )
+            or batch.is_pinned != is_pinned
+            or now_ms - batch.born_timestamp_ms > JOIN_AGE_MAX_MS
+        ):
+            now_s = self._clock.monotonic_s()
+            batch = Batch(
+                queue or delivery.selector.choose(target.queues, now_s=now_s),
+                opened_s=now_s,
+                born_timestamp_ms=now_ms,
+                timeout_ms=timeout_ms,
+                is_pinned=is_pinned,
+                skip_wait=skip_wait,
+            )
+            delivery.open(batch)
+            if not is_pinned:
+                target.current = batch
+        batch.add(message.body, properties, message.flag, size, waiter)
+        if batch.size >= size_max:
+            delivery.stream(batch.queue.broker_name).wake()
+
+    def _properties(self, message: Message, now_ms: int) -> bytes:
+        unique_key = self._ids.next_id(now_ms)
+        return f"UNIQ_KEY\x01{unique_key}\x02".encode() + message.encoded_properties
+
+    async def _send_when_known(
+        self, delivery: Delivery, message: Message, queue: MessageQueue | None, size: int
+    ) -> None:
+        timeout_ms = self._config.send_timeout_ms
+        try:
+            target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
+            if queue is not None:
+                target.check_queue(queue)
+        except errors.MqError as error:
+            delivery.drop(message.topic, size, error)
+        except asyncio.CancelledError:
+            delivery.drop(message.topic, size, errors.ShuttingDown("the producer was closed"))
+            raise
+        else:
+            self._enqueue(delivery, target, message, queue, size, timeout_ms, True, None)
+
+    @contextmanager
+    def _entering(self) -> Iterator[None]:
+        """For the time in which a send is known to nobody else, so that `flush` waits for it."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._entries.add(entered)
+        try:
+            yield
+        finally:
+            self._entries.discard(entered)
+            entered.set_result(None)
+
+    def _on_route(self, route: TopicRoute) -> None:
+        if self._delivery is not None:
+            self._delivery.on_route(route)
+
+    def _opened(self) -> Delivery:
+        delivery = self._delivery
+        if delivery is None or self._is_closing:
+            raise errors.ShuttingDown("the producer is not open: use it inside `async with`")
+        return delivery
+
+    def _checked_size(self, message: Message) -> int:
+        """The message's bytes as the budget counts them."""
+        body_size = len(message.body)
+        if body_size > self._config.message_body_bytes_max:
+            raise self._too_large(message)
+        return body_size + len(message.encoded_properties) + RECORD_OVERHEAD_BYTES
+
+    def _check_bodies(self, messages: Sequence[Message]) -> None:
+        limit = self._config.message_body_bytes_max
+        if max(len(message.body) for message in messages) > limit:
+            raise self._too_large(next(each for each in messages if len(each.body) > limit))
+
+    def _too_large(self, message: Message) -> errors.MessageTooLarge:
+        return errors.MessageTooLarge(
+            f"the body has {len(message.body)} bytes; at most "
+            f"{self._config.message_body_bytes_max} are allowed: split it, or store it elsewhere "
+            "and send its place"
+        )

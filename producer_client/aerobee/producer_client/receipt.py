@@ -1,0 +1,188 @@
+"""What a producer gets for a stored message: where it lies and what was promised.
+
+Receipts are views of one acknowledgement. A batch of a thousand messages has one StoredBatch and
+makes a Receipt only for the message that is asked about.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from enum import StrEnum
+from itertools import accumulate
+from typing import overload
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.runtime.errors import MqError
+from aerobee.store_format.message_id import offset_message_id
+from aerobee.store_format.properties import VALUE_END, PropertyName
+from aerobee.store_format.record import HostAddress
+
+UNIQUE_KEY_AT = len(PropertyName.UNIQ_KEY) + 1
+
+
+class SendStatus(StrEnum):
+    """How far the store got. In every case the message is stored and must not be sent again."""
+
+    OK = "ok"
+    FLUSH_DISK_TIMEOUT = "flush_disk_timeout"
+    FLUSH_SLAVE_TIMEOUT = "flush_slave_timeout"
+    SLAVE_NOT_AVAILABLE = "slave_not_available"
+
+
+class Durability(StrEnum):
+    """What a stored message survives."""
+
+    UNSPECIFIED = "unspecified"
+    PAGE_CACHE = "page_cache"
+    """The end of the broker process, not a power failure."""
+    FSYNCED = "fsynced"
+    """A power failure of the broker's machine."""
+    REPLICATED = "replicated"
+    """The loss of the broker's machine: in the page cache of the in-sync set."""
+    REPLICATED_FSYNCED = "replicated_fsynced"
+
+
+class StoredBatch:
+    """One acknowledged batch: what all its receipts share."""
+
+    __slots__ = (
+        "base_physical_offset",
+        "base_queue_offset",
+        "durability",
+        "properties",
+        "queue",
+        "sizes",
+        "status",
+        "store_host",
+        "store_timestamp_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        queue: MessageQueue,
+        status: SendStatus,
+        durability: Durability,
+        base_queue_offset: int,
+        base_physical_offset: int,
+        store_timestamp_ms: int,
+        store_host: HostAddress,
+        properties: Sequence[bytes],
+        sizes: Sequence[int],
+    ) -> None:
+        self.queue = queue
+        self.status = status
+        self.durability = durability
+        self.base_queue_offset = base_queue_offset
+        self.base_physical_offset = base_physical_offset
+        self.store_timestamp_ms = store_timestamp_ms
+        self.store_host = store_host
+        self.properties = properties
+        self.sizes = sizes
+
+
+class Receipt:
+    """The proof that a message is stored."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: StoredBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    @property
+    def message_id(self) -> str:
+        """The id that the producer gave the message: its UNIQ_KEY property."""
+        properties = self._batch.properties[self._index]
+        return properties[UNIQUE_KEY_AT : properties.index(VALUE_END)].decode()
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where the message lies in the broker's log; see MessageId."""
+        offset = self._batch.base_physical_offset + sum(self._batch.sizes[: self._index])
+        return offset_message_id(self._batch.store_host, offset)
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self._batch.queue
+
+    @property
+    def queue_offset(self) -> int:
+        return self._batch.base_queue_offset + self._index
+
+    @property
+    def status(self) -> SendStatus:
+        return self._batch.status
+
+    @property
+    def durability(self) -> Durability:
+        return self._batch.durability
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self._batch.store_timestamp_ms
+
+    def __repr__(self) -> str:
+        return (
+            f"Receipt({self.queue}, offset={self.queue_offset}, id={self.message_id}, "
+            f"{self.status.value}, {self.durability.value})"
+        )
+
+
+class Receipts(Sequence[Receipt]):
+    """The receipts of one `send_batch`, in the order of its messages; each is made on access."""
+
+    __slots__ = ("_part_ends", "_parts", "_positions")
+
+    def __init__(
+        self, parts: Sequence[StoredBatch], positions: Sequence[int] | None = None
+    ) -> None:
+        """`parts` end to end hold all messages; `positions` says where each message went among
+        them, None: in order."""
+        self._parts = parts
+        self._part_ends = list(accumulate(len(part.sizes) for part in parts))
+        self._positions = positions
+
+    def __len__(self) -> int:
+        return self._part_ends[-1] if self._part_ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Receipt: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Receipt]: ...
+
+    def __getitem__(self, index: int | slice) -> Receipt | Sequence[Receipt]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        if index < 0:
+            index += len(self)
+        if not 0 <= index < len(self):
+            raise IndexError(f"receipt {index} of {len(self)}")
+        position = index if self._positions is None else self._positions[index]
+        part = bisect_right(self._part_ends, position)
+        start = self._part_ends[part - 1] if part else 0
+        return Receipt(self._parts[part], position - start)
+
+    @property
+    def batches(self) -> Sequence[StoredBatch]:
+        """The stored batches behind the receipts."""
+        return self._parts
+
+    def __repr__(self) -> str:
+        return f"Receipts({len(self)} messages in {len(self._parts)} batches)"
+
+
+class PartlySent(MqError):
+    """Some messages of a `send_batch` are stored, others are not; set by clients only.
+
+    `__cause__` is the first failure. `receipts` has None for each message that was not stored, or
+    whose outcome is unknown.
+    """
+
+    code = 397
+
+    def __init__(self, message: str, *, receipts: Sequence[Receipt | None] = ()) -> None:
+        super().__init__(message)
+        self.receipts = receipts

@@ -1,0 +1,71 @@
+"""What a producer does when a batch was refused or its outcome is unknown. Pure.
+
+A refusal is final when sending again cannot help. All else is tried again until the deadline; a
+broker that failed by itself (disk full, store failed, an internal error) is given `retries_max`
+further attempts, elsewhere if possible.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from aerobee.runtime import errors
+from aerobee.runtime.retry import Backoff
+
+RETRY_BACKOFF = Backoff(base_ms=20, max_ms=500)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How to try again."""
+
+    is_counted: bool
+    """Uses up one of `retries_max`."""
+    refreshes_route: bool
+    """The route may be old: ask a nameserver."""
+    avoids_broker: bool
+    """Other batches should prefer other brokers for a while."""
+
+
+_UNREACHABLE = Retry(is_counted=False, refreshes_route=True, avoids_broker=True)
+# The route says that the topic is there: its broker will learn of it in a moment.
+_ROUTE_IS_OLD = Retry(is_counted=False, refreshes_route=True, avoids_broker=False)
+_BUSY = Retry(is_counted=False, refreshes_route=False, avoids_broker=True)
+_BROKEN = Retry(is_counted=True, refreshes_route=True, avoids_broker=True)
+
+_RETRIES: dict[int, Retry] = {
+    errors.Unreachable.code: _UNREACHABLE,
+    errors.ShuttingDown.code: _UNREACHABLE,
+    errors.NoBrokerAvailable.code: _ROUTE_IS_OLD,
+    errors.NotMaster.code: _ROUTE_IS_OLD,
+    errors.StaleEpoch.code: _ROUTE_IS_OLD,
+    errors.TopicNotFound.code: _ROUTE_IS_OLD,
+    errors.QueueNotFound.code: _ROUTE_IS_OLD,
+    errors.Busy.code: _BUSY,
+    errors.NotWritable.code: _BROKEN,
+    errors.StoreFailed.code: _BROKEN,
+    errors.DeadlineExceeded.code: _BROKEN,
+    errors.RegistryUnavailable.code: _BROKEN,
+    errors.MqError.code: _BROKEN,
+}
+
+
+def retry_of(error: errors.MqError) -> Retry | None:
+    """How to try again after `error`; None: it is final.
+
+    >>> retry_of(errors.MessageTooLarge("9 MiB")) is None
+    True
+    """
+    return _RETRIES.get(error.code)
+
+
+def delay_s(error: errors.MqError, attempt: int, chance: random.Random) -> float:
+    """Seconds to wait before the same broker is tried again, after `attempt` failures in a row.
+
+    >>> delay_s(errors.Busy("disk behind", retry_after_ms=70), 1, random.Random(1))
+    0.07
+    """
+    if isinstance(error, errors.Busy):
+        return max(error.retry_after_ms, 1) / 1_000
+    return RETRY_BACKOFF.delay_s(attempt, chance)

@@ -1,0 +1,90 @@
+"""Topics as destinations: the queues that a producer may choose from, kept in step with routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.route import PERM_WRITE, TopicRoute
+from aerobee.client_core.routes import Routes
+from aerobee.producer_client.accumulator import Batch
+from aerobee.producer_client.selector import interleaved
+from aerobee.runtime import errors
+
+
+class Target:
+    """One route's queues, and the batch that messages without a key fill now."""
+
+    __slots__ = ("current", "keyed_queues", "queues", "route")
+
+    def __init__(self, route: TopicRoute) -> None:
+        self.route = route
+        self.keyed_queues = route.queues
+        # Without any live master the brokers of the topic are tried until the deadline.
+        self.queues = interleaved(route.writable_queues or route.queues)
+        self.current: Batch | None = None
+
+    def check_queue(self, queue: MessageQueue) -> None:
+        """Raises QueueNotFound unless the topic has this queue."""
+        count = self.route.queues_by_broker.get(queue.broker_name, 0)
+        if queue.topic != self.route.topic or not 0 <= queue.queue_id < count:
+            raise errors.QueueNotFound(
+                f"topic {self.route.topic!r} has no queue {queue}: look at `aerobee topic show`"
+            )
+
+
+class Targets:
+    """The topics that one producer sends to."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        create_missing: bool,
+        on_route: Callable[[TopicRoute], None],
+    ) -> None:
+        """`on_route` is told of each new route before it is used."""
+        self._routes = routes
+        self._create_missing = create_missing
+        self._on_route = on_route
+        self._targets: dict[str, Target] = {}
+
+    def known(self, topic: str) -> Target | None:
+        """The topic by its newest route, without waiting; None: ask `find`.
+
+        Raises:
+            NotWritableTopic, NoBrokerAvailable: as `find`.
+        """
+        route = self._routes.cached(topic)
+        if route is None:
+            return None
+        target = self._targets.get(topic)
+        return target if target is not None and target.route is route else self._renew(route)
+
+    async def find(self, topic: str, *, timeout_ms: int) -> Target:
+        """The topic by its newest route, asked from a nameserver if need be.
+
+        Raises:
+            TopicNotFound, IllegalName: there is no such topic, and none is to be created.
+            NotWritableTopic: its permission forbids sending.
+            NoBrokerAvailable: no broker group holds any of its queues.
+            Unreachable, RegistryUnavailable, DeadlineExceeded: no nameserver answers.
+        """
+        known = self.known(topic)
+        if known is not None:
+            return known
+        route = await self._routes.route(
+            topic, create_missing=self._create_missing, timeout_ms=timeout_ms
+        )
+        return self.known(topic) or self._renew(route)
+
+    def _renew(self, route: TopicRoute) -> Target:
+        if not route.perm & PERM_WRITE:
+            raise errors.NotWritableTopic(f"topic {route.topic!r} does not permit sending")
+        if not route.queues:
+            raise errors.NoBrokerAvailable(
+                f"topic {route.topic!r} has no queues: no broker group holds any of it"
+            )
+        self._on_route(route)
+        target = self._targets[route.topic] = Target(route)
+        return target

@@ -1,0 +1,43 @@
+"""The examples of the shared client documentation run as they stand, but for the address."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import aerobee.client_core as client_core
+from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
+from tests.support.examples import check_doctests, example_blocks, modules_of, run_async
+
+if TYPE_CHECKING:
+    from tests.support.fake_cluster import FakeNameserver
+
+BLOCKS = dict(example_blocks("aerobee.client_core"))
+
+
+def test_small_examples_hold() -> None:
+    assert sum(check_doctests(module) for module in modules_of("aerobee.client_core")) >= 5
+
+
+@pytest.mark.parametrize("where", BLOCKS)
+async def test_an_example_runs(
+    where: str, nameserver: FakeNameserver, served: ClusterConnection
+) -> None:
+    await Offsets(served).reset("billing", {MessageQueue("orders", "broker-a", 0): 0})
+    if where.endswith("Topics"):
+        del nameserver.topics["orders"]
+    code = BLOCKS[where].replace("127.0.0.1:8081", nameserver.address)
+    await run_async(code, vars(client_core))
+
+
+def test_the_main_classes_have_examples() -> None:
+    assert {where.rpartition(".")[2] for where in BLOCKS} >= {
+        "ClusterConnection",
+        "Topics",
+        "Admin",
+    }

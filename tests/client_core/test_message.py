@@ -1,0 +1,145 @@
+"""What can be sent, and how a stored record looks to a consumer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
+from aerobee.runtime import errors
+from aerobee.store_format.compression import CompressionKind, compress
+from aerobee.store_format.properties import RESERVED_NAMES, decode_properties
+from aerobee.store_format.record import HostAddress, Record, encode_record
+
+HOST = HostAddress.parse("10.0.0.5:10911")
+QUEUE = MessageQueue("orders", "broker-a", 3)
+VALUES = st.text(st.characters(blacklist_characters="\x01\x02", blacklist_categories=["Cs"]))
+WORDS = st.text(
+    st.characters(
+        blacklist_characters="\x01\x02|", blacklist_categories=["Cs", "Zs", "Zl", "Zp", "Cc"]
+    ),
+    min_size=1,
+).filter(lambda word: not any(character.isspace() for character in word))
+
+
+@given(
+    st.none() | WORDS,
+    st.lists(WORDS),
+    st.dictionaries(VALUES.filter(str.strip), VALUES.filter(bool)),
+)
+def test_stored_properties_read_back_as_given(
+    tag: str | None, keys: list[str], properties: dict[str, str]
+) -> None:
+    properties = {name: value for name, value in properties.items() if name not in RESERVED_NAMES}
+    message = Message("orders", b"1", tag=tag, keys=keys, properties=properties)
+    stored = decode_properties(message.encoded_properties)
+    assert stored.pop("TAGS", None) == tag
+    assert stored.pop("KEYS", "").split() == keys
+    assert stored == properties
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"body": b""}, "empty"),
+        ({"body": "text"}, "str, not bytes"),
+        ({"body": None}, "NoneType"),
+        ({"tag": ""}, "one word"),
+        ({"tag": "a|b"}, "one word"),
+        ({"tag": "a b"}, "one word"),
+        ({"keys": ["a b"]}, "one word"),
+        ({"keys": [""]}, "one word"),
+        ({"sharding_key": ""}, "empty"),
+        ({"sharding_key": "a\x01"}, "0x01"),
+        ({"properties": {"TAGS": "x"}}, "reserved"),
+        ({"properties": {"UNIQ_KEY": "x"}}, "reserved"),
+        ({"properties": {"__RMQ.TRANSIENT.x": "x"}}, "reserved"),
+        ({"properties": {" ": "x"}}, "blank"),
+        ({"properties": {"a\x02": "x"}}, "0x02"),
+        ({"properties": {"a": "x\x02y"}}, "0x02"),
+        ({"properties": {"a": ""}}, "non-empty"),
+        ({"properties": {"a": 7}}, "non-empty"),
+        ({"flag": 1 << 31}, "32 bits"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_where_it_is_written(
+    arguments: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(errors.MessageIllegal, match=reason):
+        Message("orders", **({"body": b"1"} | arguments))
+
+
+def test_properties_leave_room_for_the_unique_key() -> None:
+    Message("orders", b"1", properties={"a": "x" * 32_600})
+    with pytest.raises(errors.PropertiesTooLarge, match="32768"):
+        Message("orders", b"1", properties={"a": "x" * 32_765})
+
+
+def test_any_bytes_like_body_is_taken_as_bytes() -> None:
+    body = bytearray(b"abc")
+    message = Message("orders", memoryview(body)[1:])
+    body[1] = 0
+    assert message.body == b"bc"
+
+
+@pytest.mark.parametrize("kind", list(CompressionKind))
+def test_a_received_body_is_decompressed_when_asked_for(kind: CompressionKind) -> None:
+    body = b"aerobee" * 1_000
+    record = encode_record(
+        topic=b"orders",
+        body=compress(body, kind),
+        properties=b"UNIQ_KEY\x01id-7\x02TAGS\x01new\x02KEYS\x01a b\x02",
+        sys_flag=kind.sys_flag,
+        born_timestamp_ms=1_700_000_000_000,
+        born_host=HOST,
+        reconsume_times=2,
+    )
+    message = ReceivedMessage(Record(record), QUEUE)
+    assert message.body == body
+    assert message.body is message.body
+    assert (message.topic, message.queue, message.tag) == ("orders", QUEUE, "new")
+    assert message.keys == ("a", "b")
+    assert message.message_id == "id-7"
+    assert message.properties["TAGS"] == "new"
+    assert message.reconsume_times == 2
+    assert message.born_timestamp_ms == 1_700_000_000_000
+
+
+def test_a_body_that_only_claims_to_be_compressed_is_a_typed_error() -> None:
+    record = encode_record(
+        topic=b"orders",
+        body=b"not zlib",
+        properties=b"",
+        sys_flag=CompressionKind.ZLIB.sys_flag,
+        born_timestamp_ms=0,
+        born_host=HOST,
+    )
+    message = ReceivedMessage(Record(record), QUEUE)
+    with pytest.raises(errors.CorruptBody, match="orders@broker-a:3"):
+        _ = message.body
+    assert message.message_id == message.offset_message_id
+
+
+def test_queues_sort_by_topic_broker_and_number() -> None:
+    queues = [
+        MessageQueue("t", "b", 10),
+        MessageQueue("t", "b", 9),
+        MessageQueue("t", "a", 11),
+        MessageQueue("s", "z", 99),
+    ]
+    assert [str(queue) for queue in sorted(queues)] == ["s@z:99", "t@a:11", "t@b:9", "t@b:10"]
+
+
+@given(st.integers(0, (1 << 63) - 1), st.ip_addresses(), st.integers(0, 65_535))
+def test_message_ids_read_back(offset: int, ip: Any, port: int) -> None:
+    place = MessageId(str(HostAddress(ip=ip.packed, port=port)), offset)
+    assert MessageId.parse(str(place)) == place
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "00" * 15, "00" * 17, "0g" * 16])
+def test_other_text_is_no_message_id(text: str) -> None:
+    with pytest.raises(errors.MessageIllegal, match="not an offset message id"):
+        MessageId.parse(text)

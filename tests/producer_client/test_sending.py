@@ -1,0 +1,484 @@
+"""Sending against real gRPC servers: receipts, batches, keys, refusals, lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aerobee.client_core.message import MessageId, ReceivedMessage
+from aerobee.producer_client import (
+    Compression,
+    Durability,
+    Message,
+    MessageQueue,
+    PartlySent,
+    Producer,
+    ProducerConfig,
+    SendStatus,
+)
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, common_pb2
+from tests.support.fake_cluster import BrokerAt, FakeBroker, FakeNameserver
+
+
+async def test_a_receipt_says_where_the_message_lies_and_what_was_promised(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        message = Message("orders", b"{}", tag="new", keys=["a", "b"], properties={"colour": "red"})
+        receipt = await producer.send(message)
+    (stored,) = broker_a.stored
+    assert stored.record.body == b"{}"
+    assert stored.record.tag == "new"
+    assert stored.record.keys == ("a", "b")
+    assert stored.record.properties["colour"] == "red"
+    assert receipt.message_id == stored.record.unique_key
+    assert len(receipt.message_id) == 32
+    assert receipt.queue == MessageQueue("orders", "broker-a", stored.queue_id)
+    assert receipt.queue_offset == 0
+    assert receipt.status is SendStatus.OK
+    assert receipt.durability is Durability.PAGE_CACHE
+    assert MessageId.parse(receipt.offset_message_id) == (broker_a.address, 0)
+
+
+async def test_concurrent_sends_share_a_batch(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"first"))
+        batches_before = len(broker_a.batches)
+        receipts = await asyncio.gather(
+            *(producer.send(Message("orders", b"%d" % n)) for n in range(100))
+        )
+    assert len(broker_a.batches) == batches_before + 1
+    assert broker_a.bodies("orders")[1:] == [b"%d" % n for n in range(100)]
+    assert len({receipt.message_id for receipt in receipts}) == 100
+
+
+async def test_a_send_batch_gives_receipts_in_the_order_of_its_messages(
+    two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker
+) -> None:
+    config = ProducerConfig(batch_bytes_max=4_096)
+    messages = [
+        Message("orders", b"body-%d" % n, sharding_key=str(n % 7) if n % 3 else None)
+        for n in range(200)
+    ]
+    async with Producer(two_brokers.address, config=config) as producer:
+        receipts = await producer.send_batch(messages)
+    stored = {
+        (broker.name, each.queue_id, each.queue_offset): each.record
+        for broker in (broker_a, broker_b)
+        for each in broker.stored
+    }
+    assert len(stored) == 200
+    assert broker_a.stored
+    assert broker_b.stored
+    assert len(receipts) == 200
+    for message, receipt in zip(messages, receipts, strict=True):
+        queue = receipt.queue
+        record = stored[queue.broker_name, queue.queue_id, receipt.queue_offset]
+        assert record.body == message.body
+        assert record.unique_key == receipt.message_id
+    keys: dict[str, MessageQueue] = {}
+    for message, receipt in zip(messages, receipts, strict=True):
+        if message.sharding_key is not None:
+            assert keys.setdefault(message.sharding_key, receipt.queue) == receipt.queue
+
+
+async def test_refused_messages_never_leave_the_client(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    config = ProducerConfig(message_body_bytes_max=100)
+    async with Producer(nameserver.address, config=config) as producer:
+        with pytest.raises(errors.MessageTooLarge, match="101 bytes"):
+            await producer.send(Message("orders", bytes(101)))
+        with pytest.raises(errors.MessageTooLarge):
+            await producer.send_batch([Message("orders", b"1"), Message("orders", bytes(101))])
+        with pytest.raises(errors.IllegalName):
+            await producer.send(Message("no spaces", b"1"))
+        with pytest.raises(errors.QueueNotFound):
+            await producer.send(
+                Message("orders", b"1"), queue=MessageQueue("orders", "broker-a", 4)
+            )
+        with pytest.raises(errors.QueueNotFound):
+            producer.send_one_way(
+                Message("orders", b"1"), queue=MessageQueue("orders", "broker-x", 0)
+            )
+        assert producer.stats().buffered_bytes == 0
+    assert broker_a.batches == []
+
+
+async def test_an_unknown_topic_is_created_or_named(nameserver: FakeNameserver) -> None:
+    async with Producer(nameserver.address) as producer:
+        receipt = await producer.send(Message("fresh", b"1"))
+        assert receipt.queue.topic == "fresh"
+        nameserver.auto_create = False
+        with pytest.raises(errors.TopicNotFound, match="other"):
+            await producer.send(Message("other", b"1"))
+        nameserver.topics["frozen"] = type(nameserver.topics["orders"])({"broker-a": 1}, perm=4)
+        with pytest.raises(errors.NotWritableTopic):
+            await producer.send(Message("frozen", b"1"))
+
+
+def refusal(
+    code: int, *, times: int, retry_after_ms: int = 0
+) -> tuple[list[broker_pb2.RecordBatch], object]:
+    refused: list[broker_pb2.RecordBatch] = []
+
+    def refuse(batch: broker_pb2.RecordBatch) -> broker_pb2.SendAck | None:
+        if len(refused) >= times:
+            return None
+        refused.append(batch)
+        return broker_pb2.SendAck(
+            code=code,  # type: ignore[arg-type]
+            message="refused by the test",
+            retry_after_ms=retry_after_ms,
+        )
+
+    return refused, refuse
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        common_pb2.NOT_MASTER,
+        common_pb2.SHUTTING_DOWN,
+        common_pb2.NOT_WRITABLE,
+        common_pb2.TOPIC_NOT_FOUND,
+        common_pb2.INTERNAL,
+    ],
+)
+async def test_a_refused_batch_is_sent_to_another_broker(
+    two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker, code: int
+) -> None:
+    refused, broker_a.refuse = refusal(code, times=1_000)  # type: ignore[assignment]
+    async with Producer(two_brokers.address) as producer:
+        receipts = [await producer.send(Message("orders", b"%d" % n)) for n in range(4)]
+    assert refused
+    assert {receipt.queue.broker_name for receipt in receipts} == {"broker-b"}
+    assert sorted(broker_b.bodies("orders")) == [b"0", b"1", b"2", b"3"]
+
+
+async def test_a_broker_that_keeps_failing_is_given_up_after_two_more_attempts(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    refused, broker_a.refuse = refusal(common_pb2.NOT_WRITABLE, times=99)  # type: ignore[assignment]
+    async with Producer(nameserver.address) as producer:
+        with pytest.raises(errors.NotWritable, match="refused by the test"):
+            await producer.send(Message("orders", b"1"))
+    assert len(refused) == 3
+
+
+async def test_a_final_refusal_is_not_repeated(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    refused, broker_a.refuse = refusal(common_pb2.MESSAGE_TOO_LARGE, times=99)  # type: ignore[assignment]
+    async with Producer(nameserver.address) as producer:
+        with pytest.raises(errors.MessageTooLarge):
+            await producer.send(Message("orders", b"1"))
+    assert len(refused) == 1
+
+
+async def test_a_busy_broker_is_asked_again_after_the_time_it_named(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    refused, broker_a.refuse = refusal(common_pb2.BUSY, times=5, retry_after_ms=30)  # type: ignore[assignment]
+    loop = asyncio.get_running_loop()
+    async with Producer(nameserver.address) as producer:
+        start_s = loop.time()
+        await producer.send(Message("orders", b"1"))
+        assert loop.time() - start_s >= 5 * 0.030
+    assert len(refused) == 5
+
+
+async def test_a_busy_broker_runs_into_the_deadline(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    _, broker_a.refuse = refusal(common_pb2.BUSY, times=10_000, retry_after_ms=20)  # type: ignore[assignment]
+    async with Producer(nameserver.address) as producer:
+        with pytest.raises(errors.Busy, match=r"not sent within 0\.2 s"):
+            await producer.send(Message("orders", b"1"), timeout_ms=200)
+
+
+async def test_no_answer_in_time_leaves_the_outcome_open(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        broker_a.hold_acks.clear()
+        with pytest.raises(errors.DeadlineExceeded, match="unknown"):
+            await producer.send(Message("orders", b"1"), timeout_ms=200)
+        broker_a.hold_acks.set()
+        receipt = await producer.send(Message("orders", b"2"))
+        assert receipt.status is SendStatus.OK
+    assert broker_a.batches[0].timeout_ms <= 180
+
+
+async def test_what_was_in_flight_when_the_stream_broke_is_sent_again(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    broker_a.cut_after_store = 2
+    async with Producer(nameserver.address) as producer:
+        receipt = await producer.send(Message("orders", b"1"))
+        keyed = await producer.send(Message("orders", b"2", sharding_key="k"))
+    assert broker_a.bodies("orders").count(b"1") == 3
+    assert receipt.queue_offset >= 0
+    assert keyed.status is SendStatus.OK
+
+
+async def test_a_restarted_broker_gets_what_waited_for_it_in_order(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"first", sharding_key="k"))
+        await broker_a.stop()
+        sends = [
+            asyncio.ensure_future(producer.send(Message("orders", b"%d" % n, sharding_key="k")))
+            for n in range(10)
+        ]
+        await asyncio.sleep(0.1)
+        await broker_a.start()
+        receipts = await asyncio.gather(*sends)
+    offsets = [receipt.queue_offset for receipt in receipts]
+    assert offsets == sorted(offsets)
+    assert len(set(offsets)) == 10
+
+
+async def test_an_unreachable_broker_is_named(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    await broker_a.stop()
+    async with Producer(nameserver.address) as producer:
+        with pytest.raises(errors.Unreachable, match=f"not sent within.*{broker_a.port}"):
+            await producer.send(Message("orders", b"1"), timeout_ms=300)
+
+
+async def test_a_new_master_is_found_through_the_route(
+    nameserver: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"1", sharding_key="k"))
+        _, broker_a.refuse = refusal(common_pb2.NOT_MASTER, times=10_000)  # type: ignore[assignment]
+        nameserver.brokers["broker-a"] = broker_b
+        await producer.send(Message("orders", b"2", sharding_key="k"))
+    assert broker_b.bodies("orders") == [b"2"]
+
+
+async def test_records_are_encoded_again_for_a_broker_of_another_address_family(
+    two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker
+) -> None:
+    broker_b.store_host_ipv6 = True
+    _, broker_a.refuse = refusal(common_pb2.NOT_WRITABLE, times=100)  # type: ignore[assignment]
+    async with Producer(two_brokers.address) as producer:
+        receipts = await producer.send_batch([Message("orders", b"%d" % n) for n in range(20)])
+    assert broker_b.bodies("orders") == [b"%d" % n for n in range(20)]
+    assert receipts[19].queue_offset == 19
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+async def test_large_bodies_are_compressed_if_that_helps(
+    nameserver: FakeNameserver, broker_a: FakeBroker, compression: Compression
+) -> None:
+    config = ProducerConfig(compression=compression)
+    bodies = [b"x" * 10_000, b"small", bytes(range(256)) * 16]
+    async with Producer(nameserver.address, config=config) as producer:
+        await producer.send_batch([Message("orders", body) for body in bodies])
+        await producer.send(Message("orders", b"y" * 1_000_000))
+    records = [stored.record for stored in broker_a.stored]
+    queue = MessageQueue("orders", "broker-a", 0)
+    received = [ReceivedMessage(record, queue).body for record in records]
+    assert received == [*bodies, b"y" * 1_000_000]
+    assert (records[0].body_size < 1_000) == (compression is not Compression.NONE)
+    assert records[1].body_size == 5
+
+
+async def test_a_batch_that_fails_in_part_says_which_messages_are_stored(
+    two_brokers: FakeNameserver, broker_a: FakeBroker, broker_b: FakeBroker
+) -> None:
+    _, broker_b.refuse = refusal(common_pb2.MESSAGE_ILLEGAL, times=10_000)  # type: ignore[assignment]
+    config = ProducerConfig(batch_bytes_max=2_000)
+    messages = [Message("orders", b"%d" % n) for n in range(100)]
+    async with Producer(two_brokers.address, config=config) as producer:
+        with pytest.raises(PartlySent, match="of 100 messages are stored") as caught:
+            await producer.send_batch(messages)
+        assert isinstance(caught.value.__cause__, errors.MessageIllegal)
+        stored = [
+            message.body
+            for message, receipt in zip(messages, caught.value.receipts, strict=True)
+            if receipt is not None
+        ]
+        assert sorted(stored) == sorted(broker_a.bodies("orders"))
+        assert 0 < len(stored) < 100
+
+
+async def test_full_buffers_make_senders_wait(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    config = ProducerConfig(buffered_bytes_max=10_000, send_timeout_ms=5_000)
+    async with Producer(nameserver.address, config=config) as producer:
+        broker_a.hold_acks.clear()
+        sends = [
+            asyncio.ensure_future(producer.send(Message("orders", bytes(1_000)))) for n in range(50)
+        ]
+        await asyncio.sleep(0.1)
+        assert producer.stats().buffered_bytes < 12_000
+        with pytest.raises(errors.Busy):
+            producer.send_one_way(Message("orders", b"1"))
+        with pytest.raises(errors.Busy):
+            await producer.send(Message("orders", b"1"), timeout_ms=50)
+        sends[40].cancel()
+        broker_a.hold_acks.set()
+        results = await asyncio.gather(*sends, return_exceptions=True)
+        assert sum(isinstance(result, BaseException) for result in results) == 1
+        assert producer.stats().buffered_bytes == 0
+
+
+async def test_one_way_messages_arrive_and_losses_are_counted(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        for n in range(10):
+            producer.send_one_way(Message("orders", b"%d" % n))
+        await producer.flush()
+        assert sorted(broker_a.bodies("orders")) == [b"%d" % n for n in range(10)]
+        nameserver.auto_create = False
+        producer.send_one_way(Message("missing", b"1"))
+        await producer.flush()
+        stats = producer.stats()
+        assert (stats.messages_stored, stats.messages_failed) == (10, 1)
+        assert stats.buffered_bytes == 0
+    assert all(batch.skip_wait for batch in broker_a.batches)
+
+
+async def test_linger_gathers_sends_of_different_moments(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    config = ProducerConfig(linger_ms=50)
+    async with Producer(nameserver.address, config=config) as producer:
+        sends = []
+        for n in range(5):
+            sends.append(asyncio.ensure_future(producer.send(Message("orders", b"%d" % n))))
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*sends)
+        assert len(broker_a.batches) == 1
+        producer.send_one_way(Message("orders", b"5"))
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        await producer.flush()
+        assert loop.time() - start_s < 0.045
+
+
+async def test_closing_waits_for_receipts_and_then_fails_the_rest(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        sent = asyncio.ensure_future(producer.send(Message("orders", b"1")))
+        await asyncio.sleep(0)
+    assert (await sent).status is SendStatus.OK
+    config = ProducerConfig(close_timeout_ms=100)
+    async with Producer(nameserver.address, config=config) as producer:
+        await producer.send(Message("orders", b"2"))
+        broker_a.hold_acks.clear()
+        hanging = asyncio.ensure_future(producer.send(Message("orders", b"3")))
+        await asyncio.sleep(0.05)
+    with pytest.raises(errors.DeadlineExceeded, match="closed"):
+        await hanging
+    with pytest.raises(errors.ShuttingDown):
+        await producer.send(Message("orders", b"4"))
+    broker_a.hold_acks.set()
+
+
+async def test_the_callers_own_error_leaves_the_producer_as_it_is(
+    nameserver: FakeNameserver,
+) -> None:
+    async def fail() -> None:
+        async with Producer(nameserver.address) as producer:
+            await producer.send(Message("orders", b"1"))
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        await fail()
+
+
+async def test_a_cancelled_send_leaves_the_producer_usable(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        broker_a.hold_acks.clear()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await producer.send(Message("orders", b"1"))
+        broker_a.hold_acks.set()
+        await producer.send(Message("orders", b"2"))
+    assert broker_a.bodies("orders") == [b"1", b"2"]
+
+
+async def test_known_routes_outlive_the_nameserver(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"1"))
+        await nameserver.stop()
+        broker_a.cut_after_store = 1
+        await producer.send(Message("orders", b"2"))
+        with pytest.raises(errors.Unreachable):
+            await producer.send(Message("never-asked", b"1"), timeout_ms=200)
+    assert broker_a.bodies("orders").count(b"2") == 2
+
+
+async def test_a_hanging_nameserver_does_not_hold_up_retries(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"1"))
+        nameserver.hangs = True
+        broker_a.cut_after_store = 1
+        _, broker_a.refuse = refusal(common_pb2.NOT_MASTER, times=1)  # type: ignore[assignment]
+        async with asyncio.timeout(2):
+            await producer.send(Message("orders", b"2"))
+            await producer.send(Message("orders", b"3", sharding_key="k"))
+        nameserver.hangs = False
+
+
+async def test_batches_behind_expired_ones_are_still_sent(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    config = ProducerConfig(inflight_bytes_max=1_000, batch_bytes_max=1_000)
+    async with Producer(nameserver.address, config=config) as producer:
+        await producer.send(Message("orders", b"1"))
+        broker_a.hold_acks.clear()
+        sends = [
+            asyncio.ensure_future(
+                producer.send(Message("orders", bytes(800)), timeout_ms=100 if n < 2 else 2_000)
+            )
+            for n in range(4)
+        ]
+        results = await asyncio.gather(*sends[:2], return_exceptions=True)
+        assert all(isinstance(result, errors.DeadlineExceeded) for result in results)
+        broker_a.hold_acks.set()
+        await asyncio.gather(*sends[2:])
+
+
+async def test_a_name_is_resolved_for_offset_message_ids(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    nameserver.brokers["broker-a"] = BrokerAt(f"localhost:{broker_a.port}")
+    async with Producer(nameserver.address) as producer:
+        receipt = await producer.send(Message("orders", b"1"))
+    assert MessageId.parse(receipt.offset_message_id).store_host == broker_a.address
+    nameserver.brokers["broker-a"] = BrokerAt("no-such-host.invalid:1")
+    async with Producer(nameserver.address) as producer:
+        with pytest.raises(errors.Unreachable, match="no-such-host"):
+            await producer.send(Message("orders", b"1"), timeout_ms=500)
+
+
+async def test_a_broker_that_restarts_while_nothing_is_sent_is_found_again(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    async with Producer(nameserver.address) as producer:
+        await producer.send(Message("orders", b"1"), timeout_ms=200)
+        await broker_a.stop()
+        await asyncio.sleep(0.3)
+        await broker_a.start()
+        await producer.send(Message("orders", b"2"))
+    assert broker_a.bodies("orders") == [b"1", b"2"]
