@@ -1,0 +1,57 @@
+"""Consuming messages: PushConsumer calls a listener, PullConsumer is polled.
+
+Both share the queues of a topic among the members of a group under leases, keep the group's
+offsets, and deliver every message at least once.
+"""
+
+from __future__ import annotations
+
+from aerobee.client_core.message import MessageQueue, ReceivedMessage
+from aerobee.consumer_client.flow_control import FlowLimits
+from aerobee.consumer_client.listener import (
+    ConsumeResult,
+    Exhausted,
+    Listener,
+    OnExhausted,
+    Ordering,
+)
+from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.pull_consumer import PullConsumer
+from aerobee.consumer_client.push_consumer import PushConsumer
+from aerobee.consumer_client.rebalance.averagely import Averagely
+from aerobee.consumer_client.rebalance.circle import AveragelyByCircle
+from aerobee.consumer_client.rebalance.configuration import ByConfiguration
+from aerobee.consumer_client.rebalance.consistent_hash import ConsistentHash
+from aerobee.consumer_client.rebalance.machine_room import MachineRoom, MachineRoomNearby
+from aerobee.consumer_client.rebalance.sticky import Sticky
+from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
+from aerobee.consumer_client.received_batch import ReceivedBatch
+from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
+
+__all__ = [
+    "Averagely",
+    "AveragelyByCircle",
+    "ByConfiguration",
+    "ConsistentHash",
+    "ConsumeResult",
+    "ConsumerOptions",
+    "ConsumerStatistics",
+    "Exhausted",
+    "FlowLimits",
+    "Listener",
+    "MachineRoom",
+    "MachineRoomNearby",
+    "MessageQueue",
+    "OnExhausted",
+    "Ordering",
+    "PullConsumer",
+    "PushConsumer",
+    "QueueStatistics",
+    "RebalanceStrategy",
+    "ReceivedBatch",
+    "ReceivedMessage",
+    "RetryPolicy",
+    "StartFrom",
+    "Sticky",
+]

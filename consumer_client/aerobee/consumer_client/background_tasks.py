@@ -1,0 +1,43 @@
+"""The tasks of one consumer: born in one group, and ended together.
+
+A task group waits for its tasks; endless ones must be cancelled first, whoever started them and
+however late. Owns: the list that makes this possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+
+class BackgroundTasks:
+    """A task group whose tasks can all be cancelled. Use as an asynchronous context manager."""
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._alive: set[asyncio.Task[Any]] = set()
+
+    def create_task(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        """Start a task; its failure ends the whole group."""
+        task = self._group.create_task(work, name=name)
+        self._alive.add(task)
+        task.add_done_callback(self._alive.discard)
+        return task
+
+    def cancel_all(self) -> None:
+        for task in self._alive:
+            task.cancel()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._group.__aexit__(kind, error, traceback)

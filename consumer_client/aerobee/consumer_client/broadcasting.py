@@ -1,0 +1,112 @@
+"""Every member reads every queue and keeps its own offsets (broadcasting).
+
+Owns: following the routes. No leases and no sharing; the member still joins the group at each
+broker, so that operators see it and a second live process with the same client id, which would
+write the same offset file, is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.route import TopicRoute
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.consumption import Consumption, Terms
+from aerobee.consumer_client.lease_table import HeldQueue
+from aerobee.consumer_client.membership import Grant, Identity, Member
+from aerobee.consumer_client.offsets.store import OffsetStore
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.owned_queue import Unleased
+from aerobee.consumer_client.sessions import Sessions
+from aerobee.runtime import errors
+
+
+class Broadcasting:
+    """Keeps all queues of the subscribed topics owned."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        consumption: Consumption,
+        identity: Identity,
+        store: OffsetStore,
+        *,
+        options: ConsumerOptions,
+        tasks: BackgroundTasks,
+    ) -> None:
+        self._routes = connection.routes
+        self._consumption = consumption
+        self._subscriptions = dict(identity.subscriptions)
+        self._store = store
+        self._options = options
+        self._sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Take queues as routes show them; endless.
+
+        Raises:
+            InvalidArgument: the local offsets cannot be read.
+        """
+        interval_s = self._options.rebalance_interval_ms / 1_000
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_routes(), name="broadcast:routes")
+            while True:
+                self._changed.clear()
+                for topic in sorted(self._subscriptions):
+                    await self._follow(topic)
+                try:
+                    async with asyncio.timeout(interval_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def close(self) -> None:
+        """Stop all queues, their offsets committed, and leave the group."""
+        self._consumption.begin_close()
+        async with asyncio.TaskGroup() as tasks:
+            for queue in self._consumption.queues:
+                tasks.create_task(self._consumption.stop(queue), name=f"stop:{queue}")
+        await self._sessions.close_all()
+
+    async def _watch_routes(self) -> None:
+        with self._routes.changes() as changes:
+            async for topics in changes:
+                if topics & self._subscriptions.keys():
+                    self._changed.set()
+
+    async def _follow(self, topic: str) -> None:
+        try:
+            route: TopicRoute | None = await self._routes.route(
+                topic, timeout_ms=self._options.request_timeout_ms
+            )
+        except errors.TopicNotFound:
+            route = None
+        except errors.MqError:
+            return
+        queues: Sequence[MessageQueue] = ()
+        if route is not None:
+            queues = route.readable_queues
+            self._sessions.open(dict.fromkeys(route.queues_by_broker, topic))
+        for queue in self._consumption.queues:
+            if queue.topic == topic and queue not in queues:
+                await self._consumption.stop(queue)
+        fresh = [queue for queue in queues if not self._consumption.has(queue)]
+        committed = await self._store.read(fresh) if fresh else {}
+        for queue in fresh:
+            expression = self._subscriptions[topic]
+            self._consumption.take(Terms(queue, expression, 0, Unleased(), committed.get(queue)))
+
+    # -------------------------------------------------------------------------- sessions' news
+
+    def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
+        """Nobody shares queues here."""
+
+    def on_granted(self, broker_name: str, grant: Grant) -> None:
+        raise AssertionError("a broadcasting member asks for no lease")
+
+    def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None:
+        raise AssertionError("a broadcasting member holds no lease")

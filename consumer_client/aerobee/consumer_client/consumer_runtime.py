@@ -1,0 +1,241 @@
+"""What runs between the start and the close of a consumer, push or pull: the composition root.
+
+Owns: the connection and every background task. A failure that waiting cannot heal (a client id in
+use, an illegal subscription) ends the `async with` block with that error. Closing is graceful and
+bounded: no more messages, running listeners end, safe offsets are committed, leases are given back,
+the group is left; then the tasks end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.broadcasting import Broadcasting
+from aerobee.consumer_client.consumption import Consumption
+from aerobee.consumer_client.membership import Identity
+from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
+from aerobee.consumer_client.offsets.file_store import FileOffsetStore
+from aerobee.consumer_client.offsets.store import OffsetStore
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
+from aerobee.consumer_client.rebalance.averagely import Averagely
+from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
+from aerobee.consumer_client.rebalancer import Rebalancer
+from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.log import log_event
+from aerobee.runtime.names import check_client_id, check_group_name, check_topic_name
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """Everything a consumer is told, checked."""
+
+    nameservers: tuple[str, ...] | str
+    group: str
+    client_id: str
+    cluster: str = CLUSTER_DEFAULT
+    broadcasting: bool = False
+    strategy: RebalanceStrategy = field(default_factory=Averagely)
+    start_policy: StartPolicy = field(default_factory=StartPolicy)
+    offsets_folder: Path | None = None
+    options: ConsumerOptions = field(default_factory=ConsumerOptions)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        check_group_name(self.group)
+        check_client_id(self.client_id)
+
+
+def default_client_id(*, broadcasting: bool) -> str:
+    """`host@pid#random` for a member that shares queues; `host@DEFAULT` for one whose local
+    offsets must be found again after a restart."""
+    host = socket.gethostname() or "localhost"
+    if broadcasting:
+        return f"{host}@DEFAULT"
+    return f"{host}@{os.getpid()}#{system_random().getrandbits(32):08x}"
+
+
+class ConsumerRuntime:
+    """A started consumer. Use as an asynchronous context manager, once."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        subscriptions: Mapping[str, str],
+        make_queue: Callable[[ConsumerRuntime, Assignment], OwnedQueue],
+        *,
+        work: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
+        """`subscriptions`: topic -> tag expression. `work`: a task to run beside the others."""
+        for topic in subscriptions:
+            check_topic_name(topic)
+        self.settings = settings
+        self.subscriptions = dict(subscriptions)
+        self.connection = ClusterConnection(
+            settings.nameservers, settings.cluster, clock=settings.clock
+        )
+        self.tasks = BackgroundTasks()
+        self.store = self._make_store()
+        self.consumption = Consumption(
+            self.connection,
+            group=settings.group,
+            client_id=settings.client_id,
+            store=self.store,
+            start_policy=settings.start_policy,
+            options=settings.options,
+            make_queue=lambda assignment: make_queue(self, assignment),
+            tasks=self.tasks,
+        )
+        self.rebalancer: Rebalancer | None = None
+        self._broadcasting: Broadcasting | None = None
+        self._make_queue = make_queue
+        self._work = work
+        self._stack = AsyncExitStack()
+
+    def _make_store(self) -> OffsetStore:
+        settings = self.settings
+        if settings.broadcasting:
+            return FileOffsetStore(
+                settings.client_id, settings.group, folder=settings.offsets_folder
+            )
+        return BrokerOffsetStore(
+            self.connection,
+            group=settings.group,
+            client_id=settings.client_id,
+            timeout_ms=settings.options.request_timeout_ms,
+        )
+
+    async def open(self) -> None:
+        """Connect and start.
+
+        Raises:
+            TopicNotFound: a subscribed topic does not exist (unless `await_topics`).
+            Unreachable, DeadlineExceeded: no nameserver answers.
+        """
+        try:
+            await self._stack.enter_async_context(self.connection)
+            await self._check_topics()
+            await self._stack.enter_async_context(self.tasks)
+            self._stack.push_async_exit(self._close_gracefully)
+            self._start_tasks()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def close(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> bool:
+        """Close gracefully; an error of the `async with` block itself goes on as it is.
+
+        Raises:
+            MqError: what ended the consumer before, if something did.
+        """
+        try:
+            return bool(await self._stack.__aexit__(kind, error, traceback))
+        except BaseExceptionGroup as group:
+            reasons = [leaf for leaf in _leaves(group) if leaf is not error]
+            if not reasons:
+                return False
+            if all(isinstance(reason, errors.MqError) for reason in reasons):
+                raise reasons[0] from None
+            raise
+
+    async def _check_topics(self) -> None:
+        options = self.settings.options
+        for topic in self.subscriptions:
+            try:
+                await self.connection.routes.route(topic, timeout_ms=options.request_timeout_ms)
+            except errors.TopicNotFound:
+                if not options.await_topics:
+                    raise
+
+    def _start_tasks(self) -> None:
+        settings = self.settings
+        jobs = [("commit", self.consumption.run())]
+        if self._work is not None:
+            jobs.append(("work", self._work()))
+        if self.subscriptions:
+            identity = Identity(
+                group=settings.group,
+                client_id=settings.client_id,
+                instance=f"{self.connection.random.getrandbits(64):016x}",
+                subscriptions=tuple(sorted(self.subscriptions.items())),
+                session_timeout_ms=settings.options.session_timeout_ms,
+                heartbeat_interval_ms=settings.options.heartbeat_interval_ms,
+                broadcasting=settings.broadcasting,
+            )
+            if settings.broadcasting:
+                self._broadcasting = Broadcasting(
+                    self.connection,
+                    self.consumption,
+                    identity,
+                    self.store,
+                    options=settings.options,
+                    tasks=self.tasks,
+                )
+                jobs.append(("broadcasting", self._broadcasting.run()))
+            else:
+                self.rebalancer = Rebalancer(
+                    self.connection,
+                    self.consumption,
+                    identity,
+                    settings.strategy,
+                    options=settings.options,
+                    tasks=self.tasks,
+                )
+                jobs.append(("rebalance", self.rebalancer.run()))
+        for name, job in jobs:
+            self.tasks.create_task(job, name=f"consumer:{settings.group}:{name}")
+
+    async def _close_gracefully(self, *_: object) -> None:
+        """Runs before the task group ends, so that its parts can still be used."""
+        timeout_s = self.settings.options.close_timeout_ms / 1_000
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._give_everything_back()
+        except TimeoutError:
+            log_event(
+                log,
+                "close took too long, leases end by themselves",
+                level=logging.WARNING,
+                group=self.settings.group,
+                close_timeout_ms=self.settings.options.close_timeout_ms,
+            )
+        finally:
+            self.consumption.end()
+            self.tasks.cancel_all()
+
+    async def _give_everything_back(self) -> None:
+        if self.rebalancer is not None:
+            await self.rebalancer.close()
+        elif self._broadcasting is not None:
+            await self._broadcasting.close()
+        else:
+            self.consumption.begin_close()
+            async with asyncio.TaskGroup() as tasks:
+                for queue in self.consumption.queues:
+                    tasks.create_task(self.consumption.stop(queue), name=f"stop:{queue}")
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]

@@ -1,0 +1,372 @@
+"""The queues that one consumer reads: started, fetched, committed, stopped.
+
+Owns: the owned queues with their fetchers, and the commits. Who gives queues (leases, broadcasting,
+the user) is somebody else's care; what is done with messages too.
+Invariants: a queue is owned once; its fetching ends before its last commit; commits go out one
+after the other, so that an older one never overtakes a newer; a queue that was lost is never
+committed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.offsets import Offsets
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.broker_address import BrokerAddress
+from aerobee.consumer_client.fetcher import Fetcher
+from aerobee.consumer_client.offsets.store import Commit, OffsetStore
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue, Trust
+from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+from aerobee.v1 import broker_pb2, common_pb2
+
+log = logging.getLogger(__name__)
+
+LEASE_ERRORS = (errors.LeaseExpired, errors.LeaseHeld, errors.UnknownMember)
+ROUTE_ERRORS = (errors.TopicNotFound, errors.QueueNotFound, errors.NotMaster)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Under which conditions a queue is given to this consumer."""
+
+    queue: MessageQueue
+    expression: str
+    lease_epoch: int
+    trust: Trust
+    committed_offset: int | None
+
+
+@dataclass(slots=True, eq=False)
+class _Holding:
+    owned: OwnedQueue
+    fetcher: Fetcher
+    committed_offset: int | None
+    max_offset: int = 0
+    fetch_failures: int = 0
+
+
+class Consumption:
+    """All owned queues of one consumer."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        *,
+        group: str,
+        client_id: str,
+        store: OffsetStore,
+        start_policy: StartPolicy,
+        options: ConsumerOptions,
+        make_queue: Callable[[Assignment], OwnedQueue],
+        tasks: BackgroundTasks,
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._client_id = client_id
+        self._store = store
+        self._start_policy = start_policy
+        self._options = options
+        self._make_queue = make_queue
+        self._tasks = tasks
+        self._offsets = Offsets(connection, timeout_ms=options.request_timeout_ms)
+        self._holdings: dict[MessageQueue, _Holding] = {}
+        self._starting: dict[MessageQueue, Terms] = {}
+        self._fetchers: dict[str, Fetcher] = {}
+        self._committing = asyncio.Lock()
+        self._commit_now = asyncio.Event()
+        self._failure: errors.MqError | None = None
+        self._is_closing = False
+
+    def __repr__(self) -> str:
+        return f"Consumption(owned={len(self._holdings)}, starting={len(self._starting)})"
+
+    # ------------------------------------------------------------------------------ queues
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """Owned now, ascending."""
+        return sorted(self._holdings)
+
+    def owned(self, queue: MessageQueue) -> OwnedQueue | None:
+        holding = self._holdings.get(queue)
+        return None if holding is None else holding.owned
+
+    def has(self, queue: MessageQueue) -> bool:
+        """Owned, or about to be."""
+        return queue in self._holdings or queue in self._starting
+
+    def lag(self, queue: MessageQueue) -> int:
+        """Messages of an owned queue that are not finished, as of the last news from its broker."""
+        holding = self._holdings.get(queue)
+        if holding is None:
+            return 0
+        return max(0, holding.max_offset - holding.owned.safe_offset)
+
+    def take(self, terms: Terms) -> None:
+        """Own a queue from now on, at its committed offset or where the start policy says."""
+        self.drop(terms.queue)
+        if self._is_closing:
+            return
+        if terms.committed_offset is not None:
+            self._own(terms, terms.committed_offset)
+            return
+        self._starting[terms.queue] = terms
+        self._tasks.create_task(self._find_start(terms), name=f"start:{terms.queue}")
+
+    async def _find_start(self, terms: Terms) -> None:
+        failures = 0
+        offset: int | None = None
+        while self._starting.get(terms.queue) is terms and offset is None:
+            try:
+                offset = await self._start_policy.start_offset(self._offsets, terms.queue)
+            except errors.MqError as error:
+                self._on_start_failed(terms.queue, error)
+                await asyncio.sleep(
+                    self._options.backoff.delay_s(failures, self._connection.random)
+                )
+                failures += 1
+        if self._starting.get(terms.queue) is not terms or offset is None:
+            return
+        del self._starting[terms.queue]
+        self._own(terms, offset)
+        # The starting point is kept at once: after a crash "last" would be somewhere else.
+        self._commit_now.set()
+
+    async def stop(self, queue: MessageQueue) -> None:
+        """Give a queue up in order: no more messages, running listeners end, commit."""
+        self._starting.pop(queue, None)
+        holding = self._holdings.get(queue)
+        if holding is None:
+            return
+        holding.fetcher.remove(holding.owned)
+        await holding.owned.drain(self._options.release_timeout_ms / 1_000)
+        if self._holdings.get(queue) is holding:
+            await self._commit([holding])
+        if self._holdings.get(queue) is holding:
+            self.drop(queue)
+
+    def drop(self, queue: MessageQueue) -> None:
+        """Stop a queue at once, without a commit: it is somebody else's by now."""
+        self._starting.pop(queue, None)
+        holding = self._holdings.pop(queue, None)
+        if holding is not None:
+            holding.fetcher.remove(holding.owned)
+            holding.owned.drop()
+
+    def restart(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at another offset; what was fetched is forgotten, running listeners cancelled."""
+        terms = self._starting.pop(queue, None)
+        if terms is not None:
+            self._own(terms, offset)
+            return
+        holding = self._holdings.get(queue)
+        if holding is None:
+            return
+        assignment = replace(holding.owned.assignment, start_offset=offset)
+        committed_offset = holding.committed_offset
+        self.drop(queue)
+        self._begin(assignment, committed_offset)
+
+    def refresh_credit(self, owned: OwnedQueue) -> None:
+        """The queue may have room for more messages."""
+        holding = self._holdings.get(owned.assignment.queue)
+        if holding is not None and holding.owned is owned:
+            holding.fetcher.refresh_credit(owned)
+
+    def _own(self, terms: Terms, offset: int) -> None:
+        self._begin(
+            Assignment(terms.queue, terms.expression, terms.lease_epoch, terms.trust, offset),
+            terms.committed_offset,
+        )
+
+    def _begin(self, assignment: Assignment, committed_offset: int | None) -> None:
+        owned = self._make_queue(assignment)
+        fetcher = self._fetcher(assignment.queue)
+        self._holdings[assignment.queue] = _Holding(owned, fetcher, committed_offset)
+        fetcher.add(owned)
+        log_event(
+            log,
+            "queue started",
+            level=logging.DEBUG,
+            queue=assignment.queue,
+            offset=assignment.start_offset,
+            lease_epoch=assignment.lease_epoch,
+        )
+
+    def _on_start_failed(self, queue: MessageQueue, error: errors.MqError) -> None:
+        self._connection.routes.invalidate(queue.topic)
+        log_event(
+            log,
+            "start offset unknown, trying again",
+            level=logging.WARNING,
+            queue=queue,
+            reason=str(error),
+        )
+
+    def _fetcher(self, queue: MessageQueue) -> Fetcher:
+        known = self._fetchers.get(queue.broker_name)
+        if known is not None:
+            return known
+        fetcher = Fetcher(
+            queue.broker_name,
+            self,
+            group=self._group,
+            client_id=self._client_id,
+            options=self._options,
+            channels=self._connection.channels,
+            find_address=BrokerAddress(self._connection.routes, queue.topic, queue.broker_name),
+            chance=self._connection.random,
+        )
+        self._tasks.create_task(fetcher.run(), name=f"fetcher:{queue.broker_name}")
+        self._fetchers[queue.broker_name] = fetcher
+        return fetcher
+
+    # ------------------------------------------------------------------------------ fetching
+
+    def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+        """Messages, or an offset that the broker corrected."""
+        queue = owned.assignment.queue
+        holding = self._holdings.get(queue)
+        if holding is None or holding.owned is not owned:
+            return
+        holding.fetch_failures = 0
+        holding.max_offset = result.max_offset
+        owned.on_bounds(result.max_offset)
+        if result.code == common_pb2.OK:
+            owned.on_records(result.records, result.record_count, result.next_offset)
+            return
+        log_event(
+            log,
+            "offset corrected by the broker",
+            level=logging.WARNING,
+            queue=queue,
+            code=common_pb2.Code.Name(result.code),
+            asked=owned.fetch_offset,
+            next_offset=result.next_offset,
+        )
+        if result.next_offset < owned.fetch_offset:
+            self.restart(queue, result.next_offset)
+        else:
+            owned.on_records(b"", 0, result.next_offset)
+
+    def on_fetch_ended(self, owned: OwnedQueue, error: errors.MqError) -> None:
+        """The broker ended a queue's subscription: lost, illegal, or to be tried again."""
+        queue = owned.assignment.queue
+        holding = self._holdings.get(queue)
+        if holding is None or holding.owned is not owned:
+            return
+        if isinstance(error, LEASE_ERRORS) and owned.assignment.lease_epoch:
+            owned.assignment.trust.on_refused(queue, owned.assignment.lease_epoch, str(error))
+        elif isinstance(error, errors.InvalidArgument):
+            self._fail(error)
+            return
+        elif isinstance(error, ROUTE_ERRORS):
+            self._connection.routes.invalidate(queue.topic)
+        delay_s = self._options.backoff.delay_s(holding.fetch_failures, self._connection.random)
+        holding.fetch_failures += 1
+        log_event(
+            log,
+            "fetching interrupted",
+            level=logging.DEBUG,
+            queue=queue,
+            reason=str(error),
+            retry_s=round(delay_s, 3),
+        )
+        asyncio.get_running_loop().call_later(delay_s, self._fetch_again, holding)
+
+    def _fetch_again(self, holding: _Holding) -> None:
+        if self._holdings.get(holding.owned.assignment.queue) is holding:
+            holding.fetcher.add(holding.owned)
+
+    def _fail(self, error: errors.MqError) -> None:
+        self._failure = error
+        self._commit_now.set()
+
+    # ------------------------------------------------------------------------------ committing
+
+    async def run(self) -> None:
+        """Commit at intervals; endless.
+
+        Raises:
+            InvalidArgument: a broker will never serve a subscription as it is.
+        """
+        interval_s = self._options.commit_interval_ms / 1_000
+        while True:
+            try:
+                async with asyncio.timeout(interval_s):
+                    await self._commit_now.wait()
+            except TimeoutError:
+                pass
+            self._commit_now.clear()
+            if self._failure is not None:
+                raise self._failure
+            await self.commit()
+
+    async def commit(
+        self, queues: Iterable[MessageQueue] | None = None
+    ) -> Mapping[MessageQueue, errors.MqError]:
+        """Commit the safe offsets of some or all owned queues; returns what was not committed.
+
+        A queue whose lease is found to be lost is dropped.
+        """
+        wanted = list(self._holdings) if queues is None else list(queues)
+        return await self._commit(
+            [self._holdings[queue] for queue in wanted if queue in self._holdings]
+        )
+
+    async def _commit(self, holdings: Iterable[_Holding]) -> Mapping[MessageQueue, errors.MqError]:
+        async with self._committing:
+            due: dict[MessageQueue, tuple[_Holding, Commit]] = {}
+            for holding in holdings:
+                owned, assignment = holding.owned, holding.owned.assignment
+                safe_offset = owned.safe_offset
+                if safe_offset == holding.committed_offset or owned.is_dropped:
+                    continue
+                if not assignment.trust.check_deadline() or owned.is_dropped:
+                    continue
+                commit = Commit(assignment.queue, safe_offset, assignment.lease_epoch)
+                due[assignment.queue] = holding, commit
+            if not due:
+                return {}
+            refused = await self._store.commit([commit for _, commit in due.values()])
+            for queue, (holding, commit) in due.items():
+                error = refused.get(queue)
+                if error is None:
+                    holding.committed_offset = commit.offset
+                else:
+                    self._on_commit_refused(holding, commit, error)
+            return refused
+
+    def _on_commit_refused(self, holding: _Holding, commit: Commit, error: errors.MqError) -> None:
+        log_event(
+            log,
+            "commit refused",
+            level=logging.WARNING,
+            queue=commit.queue,
+            offset=commit.offset,
+            reason=str(error),
+        )
+        if isinstance(error, LEASE_ERRORS) and commit.lease_epoch:
+            holding.owned.assignment.trust.on_refused(commit.queue, commit.lease_epoch, str(error))
+        elif isinstance(error, (*ROUTE_ERRORS, errors.Unreachable)):
+            self._connection.routes.invalidate(commit.queue.topic)
+
+    def begin_close(self) -> None:
+        """Take no more queues."""
+        self._is_closing = True
+        self._starting.clear()
+
+    def end(self) -> None:
+        """Drop what is left: the last step of closing a consumer."""
+        self.begin_close()
+        for queue in self.queues:
+            self.drop(queue)

@@ -1,0 +1,250 @@
+"""The messages of all owned queues of one broker, over one pull stream.
+
+Owns: the stream, its handles and the credit commands. A queue is subscribed under a handle at its
+own fetch offset, again after every break; what frames mean is decided by the owner of the queues.
+Invariants: a handle belongs to one queue and is never used twice; one task writes, one reads, and
+neither is per queue or per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aerobee.client_core.backoff import Backoff
+from aerobee.client_core.channels import Channels, Stream
+from aerobee.client_core.methods import PULL_STREAM
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.owned_queue import OwnedQueue
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+from aerobee.v1 import broker_pb2, common_pb2
+
+log = logging.getLogger(__name__)
+
+PullStream = Stream[broker_pb2.PullCommand, broker_pb2.PullFrame]
+
+GOES_ON = frozenset(
+    {
+        common_pb2.OK,
+        common_pb2.OFFSET_TOO_SMALL,
+        common_pb2.OFFSET_TOO_LARGE,
+        common_pb2.MESSAGE_REMOVED,
+    }
+)
+"""After any other code the broker has forgotten the handle."""
+
+
+class FetchEvents(Protocol):
+    """Whoever decides what frames mean. None of this may wait."""
+
+    def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+        """The queue's subscription goes on after this result."""
+        ...
+
+    def on_fetch_ended(self, owned: OwnedQueue, error: errors.MqError) -> None:
+        """The broker ended the queue's subscription."""
+        ...
+
+
+class Fetcher:
+    """The pull stream to one broker."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        events: FetchEvents,
+        *,
+        group: str,
+        client_id: str,
+        options: ConsumerOptions,
+        channels: Channels,
+        find_address: Callable[[], Awaitable[str]],
+        chance: random.Random,
+    ) -> None:
+        """`find_address` gives host:port of the broker's present master, or raises MqError."""
+        self.broker_name = broker_name
+        self._events = events
+        self._group = group
+        self._client_id = client_id
+        self._options = options
+        self._channels = channels
+        self._find_address = find_address
+        self._chance = chance
+        self._queues: dict[int, OwnedQueue] = {}
+        self._handles: dict[OwnedQueue, int] = {}
+        self._next_handle = 1
+        self._has_heard = False
+        # What the writer has to tell the broker, each handle once, in order of coming.
+        self._to_subscribe: dict[int, None] = {}
+        self._to_unsubscribe: dict[int, None] = {}
+        self._to_credit: dict[int, None] = {}
+        self._wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"Fetcher({self.broker_name}, queues={len(self._queues)})"
+
+    @property
+    def queue_count(self) -> int:
+        return len(self._queues)
+
+    def add(self, owned: OwnedQueue) -> None:
+        """Fetch a queue from its fetch offset on. Adding it again changes nothing."""
+        if owned in self._handles:
+            return
+        handle = self._new_handle(owned)
+        self._to_subscribe[handle] = None
+        self._wake.set()
+
+    def remove(self, owned: OwnedQueue) -> None:
+        """Fetch a queue no more; frames on their way are ignored."""
+        handle = self._handles.pop(owned, None)
+        if handle is None:
+            return
+        del self._queues[handle]
+        self._to_credit.pop(handle, None)
+        if handle in self._to_subscribe:
+            del self._to_subscribe[handle]
+        else:
+            self._to_unsubscribe[handle] = None
+            self._wake.set()
+
+    def refresh_credit(self, owned: OwnedQueue) -> None:
+        """The queue may have room again."""
+        handle = self._handles.get(owned)
+        if handle is not None and handle not in self._to_subscribe:
+            self._to_credit[handle] = None
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Keep the stream while there are queues; endless, until cancelled."""
+        failures = 0
+        backoff: Backoff = self._options.backoff
+        while True:
+            while not self._queues:
+                self._wake.clear()
+                await self._wake.wait()
+            self._has_heard = False
+            try:
+                await self._one_stream()
+                failures = 0
+            except errors.MqError as error:
+                log_event(
+                    log,
+                    "pull stream broke",
+                    level=logging.DEBUG,
+                    broker=self.broker_name,
+                    reason=str(error),
+                )
+            if self._has_heard:
+                failures = 0
+            await asyncio.sleep(backoff.delay_s(failures, self._chance))
+            failures += 1
+
+    async def _one_stream(self) -> None:
+        address = await self._find_address()
+        stream = self._channels.open_stream(address, PULL_STREAM)
+        self._subscribe_all_again()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writer = tasks.create_task(
+                    self._write(stream), name=f"fetcher:{self.broker_name}:write"
+                )
+                try:
+                    while (frame := await stream.read()) is not None:
+                        self._on_frame(frame)
+                finally:
+                    writer.cancel()
+        except BaseExceptionGroup as group:
+            # Reader and writer fail together when a stream breaks; one reason is enough.
+            known = group.subgroup(errors.MqError)
+            if known is None or len(known.exceptions) != len(group.exceptions):
+                raise
+            raise known.exceptions[0] from None
+        finally:
+            stream.cancel()
+
+    def _subscribe_all_again(self) -> None:
+        """A new stream knows nothing; new handles keep late frames of the old one out."""
+        queues = list(self._queues.values())
+        self._queues.clear()
+        self._handles.clear()
+        self._to_subscribe.clear()
+        self._to_unsubscribe.clear()
+        self._to_credit.clear()
+        for owned in queues:
+            self._to_subscribe[self._new_handle(owned)] = None
+
+    def _new_handle(self, owned: OwnedQueue) -> int:
+        handle = self._next_handle
+        self._next_handle = handle % 0xFFFF_FFFF + 1
+        self._queues[handle] = owned
+        self._handles[owned] = handle
+        return handle
+
+    async def _write(self, stream: PullStream) -> None:
+        while True:
+            self._wake.clear()
+            while (command := self._next_command()) is not None:
+                await stream.write(command)
+            await self._wake.wait()
+
+    def _next_command(self) -> broker_pb2.PullCommand | None:
+        if self._to_unsubscribe:
+            handle = _pop_first(self._to_unsubscribe)
+            return broker_pb2.PullCommand(unsubscribe=broker_pb2.UnsubscribeQueue(handle=handle))
+        if self._to_subscribe:
+            handle = _pop_first(self._to_subscribe)
+            return broker_pb2.PullCommand(subscribe=self._subscription(handle))
+        while self._to_credit:
+            handle = _pop_first(self._to_credit)
+            credit = self._queues[handle].take_credit()
+            if credit:
+                return broker_pb2.PullCommand(
+                    credit=broker_pb2.GrantCredit(handle=handle, bytes=credit)
+                )
+        return None
+
+    def _subscription(self, handle: int) -> broker_pb2.SubscribeQueue:
+        owned = self._queues[handle]
+        assignment = owned.assignment
+        owned.on_subscribed()
+        return broker_pb2.SubscribeQueue(
+            handle=handle,
+            request=broker_pb2.PullRequest(
+                topic=assignment.queue.topic,
+                queue_id=assignment.queue.queue_id,
+                offset=owned.fetch_offset,
+                group=self._group,
+                filter=broker_pb2.Filter(expression=assignment.expression),
+                max_bytes=self._options.fetch_bytes_max,
+                max_messages=self._options.fetch_messages_max,
+                lease_epoch=assignment.lease_epoch,
+                client_id=self._client_id,
+            ),
+            credit_bytes=owned.take_credit(),
+        )
+
+    def _on_frame(self, frame: broker_pb2.PullFrame) -> None:
+        self._has_heard = True
+        owned = self._queues.get(frame.handle)
+        if owned is None:
+            return
+        result = frame.result
+        if result.code in GOES_ON:
+            self._events.on_result(owned, result)
+            self.refresh_credit(owned)
+            return
+        del self._queues[frame.handle]
+        self._handles.pop(owned, None)
+        self._to_credit.pop(frame.handle, None)
+        self._events.on_fetch_ended(owned, errors.error_from_code(result.code, result.message))
+
+
+def _pop_first(handles: dict[int, None]) -> int:
+    handle = next(iter(handles))
+    del handles[handle]
+    return handle

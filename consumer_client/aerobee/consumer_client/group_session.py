@@ -1,0 +1,384 @@
+"""One member's session with one broker: join, heartbeats, leases, and the way back after a break.
+
+Owns: the Membership stream and the lease table behind it. The stream may break and come back as
+often as it likes; what counts is the deadline of the table, which only acknowledged heartbeats
+move. When it passes, everything held here is reported lost at once, before any network is asked,
+and the next stream starts without it.
+Invariants: `on_lost` follows each `on_granted` at most once, and none follows after a release;
+events are reported in the order in which they happened, from the loop, synchronously.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from aerobee.client_core.backoff import Backoff
+from aerobee.client_core.channels import Channels, Stream
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.methods import MEMBERSHIP
+from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable, QueueKey
+from aerobee.consumer_client.membership import (
+    Grant,
+    Identity,
+    SessionEvents,
+    clustering_members,
+)
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.log import log_event
+from aerobee.v1 import broker_pb2
+
+log = logging.getLogger(__name__)
+
+MembershipStream = Stream[broker_pb2.MemberEvent, broker_pb2.GroupEvent]
+
+JOIN_TIMEOUT_S = 5.0
+
+T = TypeVar("T")
+
+
+class GroupSession:
+    """The session; `run` keeps it until `leave` or a failure that waiting cannot heal."""
+
+    def __init__(
+        self,
+        broker_name: str,
+        identity: Identity,
+        events: SessionEvents,
+        *,
+        channels: Channels,
+        find_address: Callable[[], Awaitable[str]],
+        clock: Clock,
+        chance: random.Random,
+        backoff: Backoff,
+    ) -> None:
+        """`find_address` gives host:port of the broker's present master, or raises MqError."""
+        self.broker_name = broker_name
+        self.table = LeaseTable()
+        self._identity = identity
+        self._events = events
+        self._channels = channels
+        self._find_address = find_address
+        self._clock = clock
+        self._chance = chance
+        self._backoff = backoff
+        self._outbox: deque[broker_pb2.MemberEvent] = deque()
+        self._wake = asyncio.Event()
+        self._stream: MembershipStream | None = None
+        self._is_joined = False
+        self._is_leaving = False
+        self._interval_s = self._heartbeat_interval_s(identity.session_timeout_ms)
+
+    def __repr__(self) -> str:
+        return f"GroupSession({self.broker_name}, joined={self._is_joined}, {self.table!r})"
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the broker counts us in and its view of the group can be used."""
+        return self._is_joined and self.table.is_trusted(self._clock.monotonic_s())
+
+    @property
+    def deadline_s(self) -> float:
+        """Until when the leases of this session may be trusted."""
+        return self.table.deadline_s
+
+    # ------------------------------------------------------------------------------ queues
+
+    def acquire(self, key: QueueKey) -> None:
+        """Wish for a queue; `on_granted` follows once it is free."""
+        if self.table.want(key) and self._is_joined:
+            self._send(acquire=broker_pb2.AcquireLease(topic=key.topic, queue_id=key.queue_id))
+
+    def release(self, key: QueueKey) -> None:
+        """Give a queue back, or withdraw the wish for it. Commit before."""
+        epoch = self.table.unwant(key)
+        if epoch is not None and self._is_joined:
+            self._send_release(key, epoch)
+
+    def check_deadline(self) -> bool:
+        """True while leases may be trusted; else everything held is given up."""
+        if self.table.is_trusted(self._clock.monotonic_s()):
+            return True
+        if self._is_joined and self._stream is not None:
+            # The next stream starts without the leases of this one.
+            self._stream.cancel()
+        self._is_joined = False
+        self._report_lost(
+            self.table.lose_all(), "no heartbeat was acknowledged in time: stopped by itself"
+        )
+        return False
+
+    def on_refused(self, queue: MessageQueue, lease_epoch: int, reason: str) -> None:
+        """The broker refused a pull or a commit under this lease.
+
+        Usually its revocation has come over this stream before. If not, a broker that restarted
+        has not been shown our leases yet, and would confirm them: join again and see. Until then
+        the deadline alone decides; no broker gives the queue away before it.
+        """
+        key = QueueKey(queue.topic, queue.queue_id)
+        if self.table.epoch_of(key) != lease_epoch or not self._is_joined:
+            return
+        log_event(
+            log, "lease refused, joining again", queue=queue, epoch=lease_epoch, reason=reason
+        )
+        self._is_joined = False
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def leave(self) -> None:
+        """End the session at once, for the broker too if it can be reached."""
+        self._is_leaving = True
+        self.table.lose_all()
+        if self._is_joined:
+            self._send(leave=broker_pb2.Leave())
+        elif self._stream is not None:
+            self._stream.cancel()
+        self._wake.set()
+
+    # ------------------------------------------------------------------------------ streams
+
+    async def run(self) -> None:
+        """Keep the session; returns after `leave`.
+
+        Raises:
+            DuplicateClient: another live process has the same client id, for longer than its
+                death would explain.
+            IllegalName, InvalidArgument: the broker will never take this member.
+        """
+        failures = 0
+        duplicate_end_s: float | None = None
+        while not self._is_leaving:
+            try:
+                await self._one_stream()
+                failures, duplicate_end_s = 0, None
+            except errors.InvalidArgument:
+                raise
+            except errors.DuplicateClient as error:
+                # A process that died without a goodbye keeps its name for one session.
+                now_s = self._clock.monotonic_s()
+                patience_s = self._identity.session_timeout_ms * 1.5 / 1_000
+                duplicate_end_s = duplicate_end_s or now_s + patience_s
+                if now_s > duplicate_end_s:
+                    raise
+                self._note_break(error)
+            except errors.MqError as error:
+                if self._is_joined:
+                    failures = 0
+                self._note_break(error)
+            self._is_joined = False
+            if self._is_leaving:
+                return
+            await self._pause(self._backoff.delay_s(failures, self._chance))
+            failures += 1
+
+    def _note_break(self, error: errors.MqError) -> None:
+        if isinstance(error, errors.UnknownMember):
+            lost = self.table.lose_all()
+            self._report_lost(lost, "the broker ended the session")
+        if not self._is_leaving:
+            log_event(
+                log,
+                "group session broke",
+                level=logging.WARNING if self._is_joined else logging.DEBUG,
+                group=self._identity.group,
+                broker=self.broker_name,
+                reason=str(error),
+            )
+
+    async def _pause(self, delay_s: float) -> None:
+        """Wait for the next try; the deadline goes on counting, and `leave` ends it."""
+        end_s = self._clock.monotonic_s() + delay_s
+        while not self._is_leaving and (left_s := end_s - self._clock.monotonic_s()) > 0:
+            self.check_deadline()
+            until_deadline_s = self.table.deadline_s - self._clock.monotonic_s()
+            wait_s = min(left_s, until_deadline_s) if until_deadline_s > 0 else left_s
+            await _wait(self._wake, wait_s)
+            self._wake.clear()
+
+    async def _one_stream(self) -> None:
+        address = await self._within_deadline(self._find_address())
+        stream = self._channels.open_stream(address, MEMBERSHIP)
+        self._stream = stream
+        self._outbox.clear()
+        try:
+            self.check_deadline()
+            await self._within_deadline(self._join(stream))
+            async with asyncio.TaskGroup() as tasks:
+                name = f"group-session:{self.broker_name}"
+                helpers = [
+                    tasks.create_task(self._write(stream), name=f"{name}:write"),
+                    tasks.create_task(self._watch_deadline(), name=f"{name}:deadline"),
+                ]
+                try:
+                    while (event := await stream.read()) is not None:
+                        self._on_event(event)
+                finally:
+                    for helper in helpers:
+                        helper.cancel()
+        except BaseExceptionGroup as group:
+            raise _first_error(group) from None
+        finally:
+            self._stream = None
+            stream.cancel()
+
+    async def _within_deadline(self, step: Awaitable[T]) -> T:
+        """A step towards joining: it may not outlast the leases that are still held."""
+        now_s = self._clock.monotonic_s()
+        left_s = JOIN_TIMEOUT_S
+        if self.table.is_trusted(now_s):
+            left_s = min(left_s, self.table.deadline_s - now_s)
+        try:
+            async with asyncio.timeout(left_s):
+                return await step
+        except TimeoutError:
+            raise errors.DeadlineExceeded(
+                f"broker {self.broker_name} did not answer the join in time"
+            ) from None
+
+    async def _join(self, stream: MembershipStream) -> None:
+        sent_s = self._clock.monotonic_s()
+        join = self._identity.join(self.table.held())
+        await stream.write(broker_pb2.MemberEvent(join=join))
+        while True:
+            event = await stream.read()
+            if event is None:
+                raise errors.Unreachable(f"broker {self.broker_name} ended the session at once")
+            if event.WhichOneof("event") == "joined":
+                self._on_joined(event.joined, sent_s)
+                return
+            self._on_event(event)
+
+    def _on_joined(self, joined: broker_pb2.Joined, sent_s: float) -> None:
+        confirmed = [
+            HeldQueue(QueueKey(held.topic, held.queue_id), held.epoch) for held in joined.confirmed
+        ]
+        lost = self.table.on_joined(joined.session_timeout_ms, confirmed, sent_s=sent_s)
+        self._interval_s = self._heartbeat_interval_s(joined.session_timeout_ms)
+        self._is_joined = True
+        self._report_lost(lost, "the broker did not confirm the lease")
+        for held in confirmed:
+            if self.table.epoch_of(held.key) != held.epoch:
+                self._send_release(held.key, held.epoch)
+        for key in self.table.wishes():
+            self._send(acquire=broker_pb2.AcquireLease(topic=key.topic, queue_id=key.queue_id))
+        log_event(
+            log,
+            "joined group",
+            level=logging.DEBUG,
+            group=self._identity.group,
+            broker=self.broker_name,
+            kept=len(confirmed),
+        )
+
+    async def _write(self, stream: MembershipStream) -> None:
+        """The stream's only writer: heartbeats in time, and what waits in the outbox."""
+        next_beat_s = self._clock.monotonic_s() + self._interval_s
+        while True:
+            self._wake.clear()
+            while self._outbox:
+                await stream.write(self._outbox.popleft())
+            if self._is_leaving:
+                await stream.done_writing()
+                return
+            now_s = self._clock.monotonic_s()
+            if now_s >= next_beat_s:
+                sequence = self.table.on_heartbeat_sent(now_s)
+                beat = broker_pb2.Heartbeat(sequence=sequence)
+                await stream.write(broker_pb2.MemberEvent(heartbeat=beat))
+                next_beat_s = now_s + self._interval_s
+            if not self._outbox:
+                await _wait(self._wake, next_beat_s - self._clock.monotonic_s())
+
+    async def _watch_deadline(self) -> None:
+        while self.check_deadline():
+            left_s = self.table.deadline_s - self._clock.monotonic_s()
+            await asyncio.sleep(max(left_s, 0.0))
+
+    def _on_event(self, event: broker_pb2.GroupEvent) -> None:
+        kind = event.WhichOneof("event")
+        if kind == "heartbeat":
+            self.table.on_heartbeat_ack(event.heartbeat.sequence)
+        elif kind == "members":
+            self._events.on_members(self.broker_name, clustering_members(event.members))
+        elif kind == "granted":
+            self._on_granted(event.granted)
+        elif kind == "revoked":
+            held = HeldQueue(
+                QueueKey(event.revoked.topic, event.revoked.queue_id), event.revoked.epoch
+            )
+            self._lose_one(held, event.revoked.reason or "revoked by the broker")
+        elif kind == "failed":
+            raise errors.error_from_code(event.failed.code, event.failed.message)
+
+    def _on_granted(self, granted: broker_pb2.LeaseGranted) -> None:
+        key = QueueKey(granted.topic, granted.queue_id)
+        if not self.check_deadline():
+            return
+        if self.table.epoch_of(key) == granted.epoch:
+            return
+        if not self.table.on_granted(key, granted.epoch, self._clock.monotonic_s()):
+            self._send_release(key, granted.epoch)
+            return
+        committed = None if granted.never_committed else granted.committed_offset
+        self._events.on_granted(self.broker_name, Grant(key, granted.epoch, committed))
+
+    # ------------------------------------------------------------------------------ small parts
+
+    def _send(
+        self,
+        *,
+        acquire: broker_pb2.AcquireLease | None = None,
+        release: broker_pb2.ReleaseLease | None = None,
+        leave: broker_pb2.Leave | None = None,
+    ) -> None:
+        self._outbox.append(broker_pb2.MemberEvent(acquire=acquire, release=release, leave=leave))
+        self._wake.set()
+
+    def _send_release(self, key: QueueKey, epoch: int) -> None:
+        self._send(
+            release=broker_pb2.ReleaseLease(topic=key.topic, queue_id=key.queue_id, epoch=epoch)
+        )
+
+    def _lose_one(self, held: HeldQueue, reason: str) -> None:
+        if not self.table.on_revoked(held.key, held.epoch):
+            return
+        self._report_lost([held], reason)
+        if self._is_joined and self.table.is_wanted(held.key):
+            # Line up again.
+            self._send(
+                acquire=broker_pb2.AcquireLease(topic=held.key.topic, queue_id=held.key.queue_id)
+            )
+
+    def _report_lost(self, lost: Sequence[HeldQueue], reason: str) -> None:
+        for held in lost:
+            self._events.on_lost(self.broker_name, held, reason)
+
+    def _heartbeat_interval_s(self, session_timeout_ms: int) -> float:
+        return (self._identity.heartbeat_interval_ms or session_timeout_ms / 4) / 1_000
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    """Until the event is set or the time is over."""
+    if timeout_s <= 0:
+        await asyncio.sleep(0)
+        return
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What ended a stream: its cause, not the consequences in the other tasks."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first_error(error)
+        if not isinstance(error, errors.Unreachable):
+            return error
+    return group.exceptions[0]

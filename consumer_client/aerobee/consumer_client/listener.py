@@ -1,0 +1,44 @@
+"""How a listener is called, and what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import StrEnum
+
+from aerobee.client_core.message import ReceivedMessage
+
+
+class ConsumeResult(StrEnum):
+    """What a listener says about the messages it was given."""
+
+    SUCCESS = "success"
+    RETRY_LATER = "retry_later"
+    """Handle them again: after a delay, or in order after the queue was suspended."""
+
+
+class Exhausted(StrEnum):
+    """What becomes of messages that failed as often as the retry policy allows."""
+
+    KEEP_RETRYING = "keep_retrying"
+    SKIP = "skip"
+    """Count them as done: the offset moves past them and nobody sees them again."""
+
+
+class Ordering(StrEnum):
+    """In which order a queue's messages are handled."""
+
+    CONCURRENT = "concurrent"
+    """Several at a time; a message that failed does not hold up the others."""
+    ORDERLY = "orderly"
+    """One after the other within each queue; a message that failed suspends its queue."""
+
+
+Messages = Sequence[ReceivedMessage]
+
+Listener = Callable[[Messages], ConsumeResult | Awaitable[ConsumeResult | None] | None]
+"""Called with 1 to `consume_batch_max` messages of one queue, in order. Returning None or SUCCESS
+finishes them; RETRY_LATER or any exception has them handled again."""
+
+OnExhausted = Callable[[Messages, int], Exhausted | Awaitable[Exhausted]]
+"""Called with messages and the number of their failures, at the last allowed failure and at each
+one after it."""

@@ -1,0 +1,328 @@
+"""Calls the listener: which messages next, how many at a time, and what happens after a failure.
+
+Owns: a fixed set of workers, the line of queues with waiting messages, and the messages that wait
+for another try. No task is made per message; a plain function is called in a loop by one worker,
+and only a listener that awaits something sets another worker going.
+Invariants: before every call the queue's deadline is looked at, so that no call begins after this
+consumer's right to the queue has ended; a message is finished only by its listener's success or by
+an explicit decision to skip it; in order, a queue is with one worker at a time. Workers leave the
+loop to others after a time slice, whatever the listener costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.listener import (
+    ConsumeResult,
+    Exhausted,
+    Listener,
+    OnExhausted,
+    Ordering,
+)
+from aerobee.consumer_client.process_queue import Entry
+from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.consumer_client.retry_schedule import RetryPolicy, RetrySchedule
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+SLICE_S = 0.005
+"""How long workers may keep the loop to themselves."""
+
+
+class _Work(NamedTuple):
+    queue: PushQueue
+    entries: list[Entry[ReceivedMessage]]
+    failures: int
+
+
+class _Abandoned(Exception):
+    """The queue was taken away while its listener was waiting for something."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerOptions:
+    """How the listener is called."""
+
+    ordering: Ordering = Ordering.CONCURRENT
+    max_concurrency: int = 20
+    """Calls of an asynchronous listener at a time, over all queues."""
+    consume_batch_max: int = 1
+    """Most messages in one call."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    suspend_ms: int = 1_000
+    """How long a queue stands still after a failure when handled in order."""
+    on_exhausted: OnExhausted | None = None
+    """Decides after `retry.attempts_max` failures; None keeps retrying."""
+
+    def __post_init__(self) -> None:
+        if self.max_concurrency < 1 or self.consume_batch_max < 1 or self.suspend_ms < 0:
+            raise InvalidArgument(
+                "max_concurrency and consume_batch_max must be at least 1, suspend_ms at least 0"
+            )
+
+
+@dataclass(slots=True)
+class ListenerCounters:
+    """Since the consumer was started."""
+
+    handled: int = 0
+    failed_calls: int = 0
+    skipped: int = 0
+
+
+class ListenerPool:
+    """Workers between the owned queues and the user's listener."""
+
+    def __init__(self, listener: Listener, options: ListenerOptions, *, clock: Clock) -> None:
+        self._listener = listener
+        self._options = options
+        self._is_orderly = options.ordering is Ordering.ORDERLY
+        self._clock = clock
+        self._ready: deque[PushQueue] = deque()
+        self._due: deque[_Work] = deque()
+        self._schedule: RetrySchedule[_Work] = RetrySchedule()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_s = 0.0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._slice_end_s = 0.0
+        self._slice_begun = asyncio.Event()
+        self._slice_begun.set()
+        self.counters = ListenerCounters()
+
+    def __repr__(self) -> str:
+        return f"ListenerPool(ready={len(self._ready)}, retrying={self.retrying})"
+
+    @property
+    def retrying(self) -> int:
+        """Calls that wait to be made again."""
+        return len(self._schedule) + len(self._due)
+
+    async def run(self) -> None:
+        """Work; endless, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for number in range(self._options.max_concurrency):
+                    workers.create_task(self._work(), name=f"listener:{number}")
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def on_ready(self, queue: PushQueue) -> None:
+        """A queue that was not in line has waiting messages."""
+        queue.is_ready = True
+        self._ready.append(queue)
+        self._wake_one()
+
+    def forget(self, queue: PushQueue) -> None:
+        """A queue was dropped: its failed messages need no other try here."""
+        self._schedule.remove_if(lambda work: work.queue is queue)
+
+    # ------------------------------------------------------------------------------ workers
+
+    async def _work(self) -> None:
+        listener = self._listener
+        now = self._clock.monotonic_s
+        counters = self.counters
+        while True:
+            work = self._next_work()
+            if work is None:
+                await self._wait_for_work()
+                continue
+            queue, entries, _ = work
+            now_s = now()
+            if now_s >= queue.trust.deadline_s and not queue.trust.check_deadline():
+                continue
+            try:
+                outcome = listener([entry[2] for entry in entries])
+                if outcome is not None and not isinstance(outcome, ConsumeResult):
+                    outcome = await self._await_listener(queue, outcome)
+            except _Abandoned:
+                continue
+            except Exception as error:
+                await self._on_failure(work, error)
+            else:
+                if outcome is None or outcome is ConsumeResult.SUCCESS:
+                    counters.handled += len(entries)
+                    queue.finish(entries)
+                    if self._is_orderly:
+                        self._line_up_again(queue)
+                else:
+                    await self._on_failure(work, None)
+            if now_s >= self._slice_end_s:
+                await self._leave_loop()
+
+    def _next_work(self) -> _Work | None:
+        """What to do next: a repetition that is due, or new messages of the next queue in line."""
+        while self._due:
+            work = self._due.popleft()
+            if not work.queue.is_stopped:
+                return work
+        ready = self._ready
+        while ready:
+            queue = ready.popleft()
+            if queue.is_stopped:
+                queue.is_ready = False
+                continue
+            entries = queue.messages.take(self._options.consume_batch_max)
+            if not entries:
+                queue.is_ready = False
+                continue
+            if not self._is_orderly:
+                if queue.messages.waiting_count:
+                    ready.append(queue)
+                else:
+                    queue.is_ready = False
+            return _Work(queue, entries, 0)
+        return None
+
+    def _line_up_again(self, queue: PushQueue) -> None:
+        """In order, a queue is out of line while a worker has it."""
+        queue.is_ready = False
+        if queue.messages.waiting_count and not queue.is_stopped:
+            self.on_ready(queue)
+
+    async def _await_listener(self, queue: PushQueue, outcome: object) -> ConsumeResult | None:
+        """The rest of an asynchronous listener, ended early if its queue is taken away."""
+        if not inspect.isawaitable(outcome):
+            raise TypeError(
+                f"the listener returned {type(outcome).__name__}; "
+                "return None, a ConsumeResult, or be asynchronous"
+            )
+        self._wake_one()
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                queue.enter(scope)
+                result: ConsumeResult | None = await outcome
+        except TimeoutError:
+            if scope.expired():
+                raise _Abandoned from None
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeError("the listener cancelled itself") from None
+        finally:
+            queue.leave(scope)
+        if result is not None and not isinstance(result, ConsumeResult):
+            raise TypeError(
+                f"the listener's result is {type(result).__name__}; return None or a ConsumeResult"
+            )
+        return result
+
+    async def _wait_for_work(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def _wake_one(self) -> None:
+        waiters = self._waiters
+        while waiters:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _leave_loop(self) -> None:
+        """Let the loop turn once. Whoever comes here in the same turn waits for the same slice."""
+        if self._slice_begun.is_set():
+            self._slice_begun.clear()
+            asyncio.get_running_loop().call_soon(self._begin_slice)
+        await self._slice_begun.wait()
+
+    def _begin_slice(self) -> None:
+        self._slice_begun.set()
+        self._slice_end_s = self._clock.monotonic_s() + SLICE_S
+
+    # ------------------------------------------------------------------------------ failures
+
+    async def _on_failure(self, work: _Work, error: Exception | None) -> None:
+        """The listener raised, or asked for another try."""
+        queue, entries, failures = work.queue, work.entries, work.failures + 1
+        self.counters.failed_calls += 1
+        if queue.is_stopped:
+            return
+        log_event(
+            log,
+            "listener failed" if error is not None else "listener asked for a retry",
+            level=logging.WARNING if failures == 1 or error is None else logging.ERROR,
+            error=error if failures == 1 else None,
+            queue=queue.assignment.queue,
+            offset=entries[0][0],
+            failures=failures,
+            reason="" if error is None else repr(error),
+        )
+        if failures >= self._options.retry.attempts_max and await self._is_to_skip(work, failures):
+            self.counters.skipped += len(entries)
+            queue.finish(entries)
+            if self._is_orderly:
+                self._line_up_again(queue)
+            return
+        delay_s = (
+            self._options.suspend_ms / 1_000
+            if self._is_orderly
+            else self._options.retry.delay_s(failures)
+        )
+        due_s = self._clock.monotonic_s() + delay_s
+        self._schedule.add(due_s, _Work(queue, entries, failures))
+        self._arm_timer()
+
+    async def _is_to_skip(self, work: _Work, failures: int) -> bool:
+        """Ask the user; whatever goes wrong there keeps the messages."""
+        decide = self._options.on_exhausted
+        if decide is None:
+            return False
+        try:
+            decision = decide([entry[2] for entry in work.entries], failures)
+            if isinstance(decision, Awaitable):
+                decision = await decision
+        except Exception as error:
+            log_event(
+                log,
+                "on_exhausted failed, the messages are kept",
+                level=logging.ERROR,
+                error=error,
+                queue=work.queue.assignment.queue,
+            )
+            return False
+        if decision is not Exhausted.SKIP:
+            return False
+        log_event(
+            log,
+            "messages skipped by on_exhausted",
+            level=logging.WARNING,
+            queue=work.queue.assignment.queue,
+            offset=work.entries[0][0],
+            count=len(work.entries),
+        )
+        return True
+
+    def _arm_timer(self) -> None:
+        due_s = self._schedule.next_due_s
+        if due_s is None or (self._timer is not None and self._timer_due_s <= due_s):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due_s = due_s
+        delay_s = max(0.0, due_s - self._clock.monotonic_s())
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
+
+    def _on_due(self) -> None:
+        self._timer = None
+        for work in self._schedule.pop_due(self._clock.monotonic_s()):
+            if not work.queue.is_stopped:
+                self._due.append(work)
+                self._wake_one()
+        self._arm_timer()

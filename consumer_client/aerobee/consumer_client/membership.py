@@ -1,0 +1,79 @@
+"""The words of a group session: who joins, who else is there, what is granted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
+from aerobee.v1 import broker_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who joins, and as what."""
+
+    group: str
+    client_id: str
+    instance: str
+    subscriptions: tuple[tuple[str, str], ...]
+    """Topic and tag expression."""
+    session_timeout_ms: int
+    heartbeat_interval_ms: int = 0
+    broadcasting: bool = False
+
+    def join(self, held: Sequence[HeldQueue]) -> broker_pb2.Join:
+        """The first event of a stream, showing the leases of the one before."""
+        return broker_pb2.Join(
+            group=self.group,
+            client_id=self.client_id,
+            instance=self.instance,
+            subscriptions=[
+                broker_pb2.Subscription(topic=topic, filter=broker_pb2.Filter(expression=wanted))
+                for topic, wanted in self.subscriptions
+            ],
+            session_timeout_ms=self.session_timeout_ms,
+            broadcasting=self.broadcasting,
+            held=[
+                broker_pb2.HeldLease(topic=key.topic, queue_id=key.queue_id, epoch=epoch)
+                for key, epoch in held
+            ],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """Another member, or this one, as the broker sees it."""
+
+    client_id: str
+    topics: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A queue that is ours from now on."""
+
+    key: QueueKey
+    epoch: int
+    committed_offset: int | None
+    """None: the group never committed on it."""
+
+
+class SessionEvents(Protocol):
+    """What the owner of sessions is told. None of this may wait."""
+
+    def on_members(self, broker_name: str, members: Sequence[Member]) -> None: ...
+
+    def on_granted(self, broker_name: str, grant: Grant) -> None: ...
+
+    def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None: ...
+
+
+def clustering_members(changed: broker_pb2.MembersChanged) -> list[Member]:
+    """The members that share queues."""
+    return [
+        Member(member.client_id, frozenset(each.topic for each in member.subscriptions))
+        for member in changed.members
+        if not member.broadcasting
+    ]

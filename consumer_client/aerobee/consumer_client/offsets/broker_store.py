@@ -1,0 +1,76 @@
+"""The remote offset store: each queue's broker keeps the group's offset (clustering)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.methods import COMMIT_OFFSETS
+from aerobee.client_core.offsets import Offsets
+from aerobee.consumer_client.offsets.store import Commit
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, common_pb2
+
+
+class BrokerOffsetStore:
+    """Commits go to all brokers at the same time, one call each.
+
+    An entry under a lease that is not the current one is refused by its broker with LeaseExpired;
+    the other entries are not affected.
+    """
+
+    def __init__(
+        self, connection: ClusterConnection, *, group: str, client_id: str, timeout_ms: int
+    ) -> None:
+        self._connection = connection
+        self._group = group
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+
+    async def read(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """As OffsetStore. Raises what `Offsets.committed` raises."""
+        offsets = Offsets(self._connection, timeout_ms=self._timeout_ms)
+        committed = await offsets.committed(self._group, queues)
+        return {queue: offset for queue, offset in committed.items() if offset is not None}
+
+    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.MqError]:
+        by_broker: dict[str, list[Commit]] = {}
+        for commit in commits:
+            by_broker.setdefault(commit.queue.broker_name, []).append(commit)
+        refused: dict[MessageQueue, errors.MqError] = {}
+        async with asyncio.TaskGroup() as tasks:
+            for broker_name, entries in by_broker.items():
+                tasks.create_task(self._commit_at(entries, refused), name=f"commit:{broker_name}")
+        return refused
+
+    async def _commit_at(
+        self, entries: Sequence[Commit], refused: dict[MessageQueue, errors.MqError]
+    ) -> None:
+        """One broker's entries; its failure concerns these alone."""
+        first = entries[0].queue
+        request = broker_pb2.CommitOffsetsRequest(
+            group=self._group,
+            client_id=self._client_id,
+            offsets=[
+                broker_pb2.QueueOffset(
+                    topic=queue.topic, queue_id=queue.queue_id, offset=offset, lease_epoch=epoch
+                )
+                for queue, offset, epoch in entries
+            ],
+        )
+        try:
+            route = await self._connection.routes.route(first.topic, timeout_ms=self._timeout_ms)
+            response = await self._connection.channels.call(
+                route.master_address(first.broker_name),
+                COMMIT_OFFSETS,
+                request,
+                timeout_ms=self._timeout_ms,
+            )
+        except errors.MqError as error:
+            refused.update((entry.queue, error) for entry in entries)
+            return
+        for entry, status in zip(entries, response.results, strict=True):
+            if status.code != common_pb2.OK:
+                refused[entry.queue] = errors.error_from_code(status.code, status.message)

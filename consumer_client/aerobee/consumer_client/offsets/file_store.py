@@ -1,0 +1,130 @@
+"""The local offset store: a file per client and group (broadcasting).
+
+Path and content are those of Apache RocketMQ's Java client, so that a consumer can change hands:
+`<folder>/<client id>/<group>/offsets.json`, the folder by default `~/.rocketmq_offsets`.
+Invariants: after a crash at any moment the file or its `.bak` holds a complete state; what was
+written last is read first. A file that cannot be understood is never overwritten silently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
+from aerobee.consumer_client.offsets.store import Commit
+from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.store_format.json_config import JsonIllegal
+
+FOLDER_DEFAULT = ".rocketmq_offsets"
+FILE_NAME = "offsets.json"
+
+
+class FileOffsetStore:
+    """Offsets of one client and group in one file.
+
+    Two live processes must not share a client id and group: the last writer would win. Brokers
+    refuse the second one.
+    """
+
+    def __init__(self, client_id: str, group: str, *, folder: Path | None = None) -> None:
+        """`folder`: where all clients of this user keep theirs.
+
+        Raises:
+            InvalidArgument: the client id or group cannot be the name of a folder.
+        """
+        for name in (client_id, group):
+            if name in ("", ".", "..") or os.sep in name or "\0" in name:
+                raise InvalidArgument(
+                    f"{name!r} cannot name a folder of local offsets; choose another client id"
+                )
+        self.path = (folder or Path.home() / FOLDER_DEFAULT) / client_id / group / FILE_NAME
+        self._offsets: dict[MessageQueue, int] | None = None
+        self._writing = asyncio.Lock()
+
+    async def read(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """As OffsetStore.
+
+        Raises:
+            InvalidArgument: neither the file nor its backup can be read or understood.
+        """
+        known = await self._load()
+        return {queue: known[queue] for queue in queues if queue in known}
+
+    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, MqError]:
+        try:
+            async with self._writing:
+                known = {**await self._load(), **{entry.queue: entry.offset for entry in commits}}
+                await asyncio.to_thread(replace_file, self.path, encode_offsets(known))
+                self._offsets = known
+        except OSError as error:
+            reason = InvalidArgument(
+                f"cannot write local offsets to {self.path}: {error.strerror}; make the folder "
+                "writable or choose another"
+            )
+            return {entry.queue: reason for entry in commits}
+        except MqError as error:
+            return {entry.queue: error for entry in commits}
+        return {}
+
+    async def _load(self) -> dict[MessageQueue, int]:
+        if self._offsets is None:
+            self._offsets = await asyncio.to_thread(read_offsets_file, self.path)
+        return self._offsets
+
+
+def read_offsets_file(path: Path) -> dict[MessageQueue, int]:
+    """The offsets in `path`, else in its backup, else none. Blocks.
+
+    Raises:
+        InvalidArgument: something is there and nothing of it can be read.
+    """
+    problem = ""
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            data = candidate.read_bytes()
+            if data:
+                return decode_offsets(data)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problem = problem or f"cannot read {candidate}: {error.strerror}"
+        except JsonIllegal as error:
+            problem = problem or f"{candidate} is damaged: {error}"
+    if problem:
+        raise InvalidArgument(f"{problem}; repair it, or remove it to start by the start policy")
+    return {}
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Put `data` in the place of the file, keeping the previous one as `.bak`, or as `.damaged`
+    if nobody could read it (the backup that was read instead stays). Blocks.
+
+    Raises:
+        OSError: the folder cannot be made or written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        path.replace(path.with_name(path.name + (".bak" if _is_readable(path) else ".damaged")))
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        decode_offsets(path.read_bytes())
+    except JsonIllegal:
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""What both consumers can be told: timeouts, intervals, limits. Validated when made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aerobee.client_core.backoff import Backoff
+from aerobee.consumer_client.flow_control import FlowLimits
+from aerobee.runtime.errors import InvalidArgument
+
+KIB = 1024
+
+
+class StartFrom(StrEnum):
+    """Where a group starts in a queue on which it never committed an offset."""
+
+    FIRST = "first"
+    """At the oldest message that is still stored."""
+    LAST = "last"
+    """Behind the newest message: only what comes from now on."""
+    TIMESTAMP = "timestamp"
+    """At the first message that was stored at or after a given time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """Settings that are rarely changed. Times in ms."""
+
+    session_timeout_ms: int = 10_000
+    """A member that is not heard of for this long loses its queues; brokers may clamp it."""
+    heartbeat_interval_ms: int = 0
+    """0: a quarter of the session timeout."""
+    commit_interval_ms: int = 5_000
+    rebalance_interval_ms: int = 20_000
+    """A rebalance is computed at every change of members and routes, and this often anyway."""
+    request_timeout_ms: int = 5_000
+    release_timeout_ms: int = 5_000
+    """How long running listeners may go on when their queue moves to another member; then they
+    are cancelled and their messages handled again elsewhere."""
+    close_timeout_ms: int = 10_000
+    """The same for closing the consumer, commits and goodbyes included."""
+    flow: FlowLimits = field(default_factory=FlowLimits)
+    """Limits per queue."""
+    prefetch_bytes_max: int = 8 * 1024 * KIB
+    """PullConsumer: what is fetched of each queue ahead of `poll`; one frame may overshoot it."""
+    fetch_bytes_max: int = 512 * KIB
+    """Of one frame."""
+    fetch_messages_max: int = 512
+    """In one frame of a PushConsumer. Frames may overshoot the flow limits by one."""
+    await_topics: bool = False
+    """True: subscribed topics may be created later; False: a missing one fails the start."""
+    backoff: Backoff = field(default_factory=Backoff)
+    """Between tries to reach a broker."""
+
+    def __post_init__(self) -> None:
+        times = {
+            "session_timeout_ms": self.session_timeout_ms,
+            "commit_interval_ms": self.commit_interval_ms,
+            "rebalance_interval_ms": self.rebalance_interval_ms,
+            "request_timeout_ms": self.request_timeout_ms,
+            "release_timeout_ms": self.release_timeout_ms,
+            "close_timeout_ms": self.close_timeout_ms,
+            "prefetch_bytes_max": self.prefetch_bytes_max,
+            "fetch_bytes_max": self.fetch_bytes_max,
+            "fetch_messages_max": self.fetch_messages_max,
+        }
+        for name, value in times.items():
+            if value < 1:
+                raise InvalidArgument(f"{name} must be at least 1, it is {value}")
+        if self.session_timeout_ms < 500:
+            raise InvalidArgument(
+                f"session_timeout_ms must be at least 500, it is {self.session_timeout_ms}: "
+                "a busy machine would lose its queues all the time"
+            )
+        if not 0 <= self.heartbeat_interval_ms < self.session_timeout_ms:
+            raise InvalidArgument(
+                f"heartbeat_interval_ms must be below session_timeout_ms, it is "
+                f"{self.heartbeat_interval_ms}"
+            )

@@ -1,0 +1,103 @@
+"""A queue that this consumer reads: what fetching, committing and releasing need of it.
+
+The push consumer hands its messages to a listener, the pull consumer keeps them for `poll`; both
+do it behind this interface, so that leases, fetching and offsets exist once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol
+
+from aerobee.client_core.message import MessageQueue
+
+
+class Trust(Protocol):
+    """Until when a queue may be worked on, and what becomes of it when its broker objects."""
+
+    @property
+    def deadline_s(self) -> float:
+        """On the monotonic clock; infinite without a lease."""
+        ...
+
+    def check_deadline(self) -> bool:
+        """False, after everything held under it was reported lost, once the deadline is past."""
+        ...
+
+    def on_refused(self, queue: MessageQueue, lease_epoch: int, reason: str) -> None:
+        """The queue's broker refused this epoch: find out whether the queue is lost, and report
+        it then."""
+        ...
+
+
+class Unleased:
+    """The trust of queues that need no lease: broadcasting, assigned by hand."""
+
+    __slots__ = ()
+
+    @property
+    def deadline_s(self) -> float:
+        return inf
+
+    def check_deadline(self) -> bool:
+        return True
+
+    def on_refused(self, queue: MessageQueue, lease_epoch: int, reason: str) -> None:
+        raise AssertionError(f"{queue} has no lease that could be refused: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A queue given to this consumer, and the terms."""
+
+    queue: MessageQueue
+    expression: str
+    lease_epoch: int
+    """0 without a lease."""
+    trust: Trust
+    start_offset: int
+
+
+class OwnedQueue(Protocol):
+    """One assignment at work. A queue that is taken again is a new object."""
+
+    @property
+    def assignment(self) -> Assignment: ...
+
+    @property
+    def is_dropped(self) -> bool: ...
+
+    @property
+    def fetch_offset(self) -> int:
+        """Where fetching goes on."""
+        ...
+
+    @property
+    def safe_offset(self) -> int:
+        """Everything below is finished and may be committed."""
+        ...
+
+    def on_subscribed(self) -> None:
+        """A new subscription at the broker begins, at `fetch_offset`, without credit."""
+        ...
+
+    def take_credit(self) -> int:
+        """Bytes to grant the broker now; 0 if there is no room."""
+        ...
+
+    def on_records(self, records: bytes, count: int, next_offset: int) -> None:
+        """Messages came; `count` may be 0 when a filter let none through up to `next_offset`."""
+        ...
+
+    def on_bounds(self, max_offset: int) -> None:
+        """The queue's end at the broker, as of now."""
+        ...
+
+    def drop(self) -> None:
+        """Stop at once: nothing more is delivered, running listeners are cancelled."""
+        ...
+
+    async def drain(self, timeout_s: float) -> None:
+        """Deliver nothing more and wait for running listeners; cancel them after `timeout_s`."""
+        ...

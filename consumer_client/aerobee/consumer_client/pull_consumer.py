@@ -1,0 +1,373 @@
+"""The consumer that is asked: `poll` hands out what was fetched ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.client_core.message import MessageQueue, ReceivedMessage
+from aerobee.client_core.offsets import Offsets
+from aerobee.consumer_client.consumer_runtime import (
+    ConsumerRuntime,
+    ConsumerSettings,
+    default_client_id,
+)
+from aerobee.consumer_client.consumption import Terms
+from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.owned_queue import Assignment, Unleased
+from aerobee.consumer_client.pull_queue import PullQueue
+from aerobee.consumer_client.pulled_queues import PulledQueues
+from aerobee.consumer_client.rebalance.averagely import Averagely
+from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
+from aerobee.consumer_client.received_batch import ReceivedBatch
+from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
+from aerobee.consumer_client.tag_expression import parse_tag_expression
+from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.errors import InvalidArgument
+
+FRAME_MESSAGES_MAX = 65_536
+
+
+class PullConsumer:
+    """Messages on request, from subscribed topics or from queues of one's own choice.
+
+    With `subscribe` the members of a group share the queues, as with PushConsumer. With `assign`
+    this consumer reads just these queues and nobody is asked; commits are then accepted only while
+    no member of the group holds a queue.
+
+    With `auto_commit` the messages of one `poll` count as done when the next `poll` is called; that
+    offset is committed every `commit_interval_ms` and on closing. What the last poll returned is
+    therefore not committed by closing alone: call `commit` for that. Without it only `commit` moves
+    offsets. When a queue moves to another member, it waits up to `release_timeout_ms` for the next
+    `poll` or `commit`, so that the messages in hand are not handled twice.
+
+    Args: as PushConsumer. auto_commit: see above.
+
+    Raises:
+        IllegalName, InvalidArgument: a name or setting that can never work.
+
+    Example::
+
+        consumer = PullConsumer("127.0.0.1:8081", "report", start_from=StartFrom.FIRST)
+        consumer.subscribe("orders")
+        async with consumer:
+            while messages := await consumer.poll(500, timeout_s=1.0):
+                print([message.body for message in messages])
+            await consumer.commit()
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str],
+        group: str,
+        *,
+        auto_commit: bool = True,
+        broadcasting: bool = False,
+        strategy: RebalanceStrategy | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        start_timestamp_ms: int | None = None,
+        client_id: str | None = None,
+        cluster: str = CLUSTER_DEFAULT,
+        offsets_folder: Path | None = None,
+        options: ConsumerOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = ConsumerSettings(
+            nameservers=nameservers if isinstance(nameservers, str) else tuple(nameservers),
+            group=group,
+            client_id=client_id or default_client_id(broadcasting=broadcasting),
+            cluster=cluster,
+            broadcasting=broadcasting,
+            strategy=strategy or Averagely(),
+            start_policy=StartPolicy(start_from, start_timestamp_ms),
+            offsets_folder=offsets_folder,
+            options=replace(options or ConsumerOptions(), fetch_messages_max=FRAME_MESSAGES_MAX),
+            clock=clock or SystemClock(),
+        )
+        self._auto_commit = auto_commit
+        self._subscriptions: dict[str, str] = {}
+        self._runtime: ConsumerRuntime | None = None
+        self._is_closed = False
+        self._queues = PulledQueues(self._settings.clock)
+        self._handled = 0
+
+    def __repr__(self) -> str:
+        return f"PullConsumer(group={self._settings.group!r}, client_id={self.client_id!r})"
+
+    @property
+    def client_id(self) -> str:
+        return self._settings.client_id
+
+    # ------------------------------------------------------------------------------ life
+
+    def subscribe(self, topic: str, expression: str = "*") -> Self:
+        """Share a topic's queues with the group: all messages, or those with a tag of `a || b`.
+
+        Call it before the start.
+
+        Raises:
+            FilterIllegal: the expression names no tag.
+            InvalidArgument: the consumer has been started.
+        """
+        if self._runtime is not None:
+            raise InvalidArgument("subscribe before the consumer is started")
+        parse_tag_expression(expression)
+        self._subscriptions[topic] = expression
+        return self
+
+    async def start(self) -> None:
+        """Connect, and join the group if something is subscribed. Close it in the same task.
+
+        Raises:
+            InvalidArgument: it was started before.
+            TopicNotFound, Unreachable, DeadlineExceeded: as the nameservers answer.
+        """
+        if self._runtime is not None:
+            raise InvalidArgument("a consumer is started once; make another")
+        runtime = ConsumerRuntime(self._settings, self._subscriptions, self._make_queue)
+        await runtime.open()
+        self._runtime = runtime
+
+    async def aclose(self) -> None:
+        """Commit what is acknowledged, give the queues back, leave the group.
+
+        Raises:
+            MqError: what ended the consumer before, if something did.
+        """
+        await self.__aexit__(None, None, None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if self._runtime is None or self._is_closed:
+            return False
+        self._is_closed = True
+        self._queues.close()
+        return await self._runtime.close(kind, error, traceback)
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+        """Read exactly these queues from now on, each from its committed offset or, without one,
+        from where `start_from` says. Queues that are read already go on.
+
+        Raises:
+            InvalidArgument: topics are subscribed.
+            FilterIllegal: the expression names no tag.
+            MqError: the committed offsets cannot be read.
+        """
+        if self._subscriptions:
+            raise InvalidArgument("a consumer either subscribes topics or is assigned queues")
+        parse_tag_expression(expression)
+        runtime = self._started()
+        wanted = set(queues)
+        for queue in runtime.consumption.queues:
+            if queue not in wanted:
+                await runtime.consumption.stop(queue)
+        fresh = sorted(queue for queue in wanted if not runtime.consumption.has(queue))
+        committed = await runtime.store.read(fresh) if fresh else {}
+        for queue in fresh:
+            runtime.consumption.take(Terms(queue, expression, 0, Unleased(), committed.get(queue)))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues it reads now, ascending."""
+        return [] if self._runtime is None else self._runtime.consumption.queues
+
+    # ------------------------------------------------------------------------------ messages
+
+    async def poll(
+        self, max_messages: int = 500, *, timeout_s: float = 1.0
+    ) -> list[ReceivedMessage]:
+        """Up to `max_messages` messages, as soon as there are any; none after `timeout_s`.
+
+        Messages of one queue come in order; queues take turns.
+        """
+        end_s = self._begin_poll(timeout_s)
+        taken: list[ReceivedMessage] = []
+        # A frame may hold nothing but messages of other tags: then the waiting goes on.
+        while not taken and await self._queues.wait(end_s):
+            while len(taken) < max_messages and (pulled := self._queues.next()) is not None:
+                taken += pulled.take_messages(max_messages - len(taken))
+                self._handed_out(pulled)
+        self._handled += len(taken)
+        return taken
+
+    async def poll_batches(
+        self, max_batches: int = 16, *, timeout_s: float = 1.0
+    ) -> list[ReceivedBatch]:
+        """Up to `max_batches` batches as they came from the brokers; the fastest way to read.
+
+        A batch is up to 512 KiB of one queue. With a tag filter it may turn out empty when looked
+        at.
+        """
+        end_s = self._begin_poll(timeout_s)
+        taken: list[ReceivedBatch] = []
+        while not taken and await self._queues.wait(end_s):
+            while len(taken) < max_batches and (pulled := self._queues.next()) is not None:
+                batch = pulled.take_batch()
+                self._handed_out(pulled)
+                if batch.count:
+                    taken.append(batch)
+                    self._handled += batch.count
+        return taken
+
+    def _begin_poll(self, timeout_s: float) -> float:
+        """Acknowledge the poll before; returns when this one ends."""
+        self._started()
+        if self._auto_commit:
+            self._queues.settle()
+        return self._settings.clock.monotonic_s() + timeout_s
+
+    def _handed_out(self, pulled: PullQueue) -> None:
+        self._queues.on_handed_out(pulled)
+        self._started().consumption.refresh_credit(pulled)
+
+    # ------------------------------------------------------------------------------ offsets
+
+    async def commit(self) -> None:
+        """All messages handed out so far are done: commit that now.
+
+        Raises:
+            LeaseExpired: a queue was lost meanwhile; its messages are handled again elsewhere.
+            LeaseHeld: an assigned queue belongs to a member of the group.
+            MqError: a broker could not be reached; a later commit tries again.
+        """
+        runtime = self._started()
+        self._queues.settle()
+        refused = await runtime.consumption.commit()
+        for error in refused.values():
+            raise error
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset of an owned queue; an offset that is not stored is corrected.
+
+        Raises:
+            InvalidArgument: the queue is not this consumer's, or the offset is negative.
+        """
+        runtime = self._started()
+        if offset < 0:
+            raise InvalidArgument(f"offset {offset} is negative")
+        if not runtime.consumption.has(queue):
+            raise _not_owned(queue)
+        runtime.consumption.restart(queue, offset)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset that `poll` returns next of an owned queue.
+
+        Raises:
+            InvalidArgument: the queue is not this consumer's.
+        """
+        return self._pull_queue(queue).position
+
+    async def committed(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int | None]:
+        """The group's committed offsets; None where it never committed.
+
+        Raises:
+            MqError: the store cannot be read.
+        """
+        asked = list(queues)
+        found = await self._started().store.read(asked)
+        return {queue: found.get(queue) for queue in asked}
+
+    async def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The lowest stored offset of each queue. Raises MqError."""
+        bounds = await self._offsets().bounds(queues)
+        return {queue: found.min_offset for queue, found in bounds.items()}
+
+    async def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The offset that each queue's next message will get. Raises MqError."""
+        bounds = await self._offsets().bounds(queues)
+        return {queue: found.max_offset_end for queue, found in bounds.items()}
+
+    async def offsets_for_time(
+        self, queues: Iterable[MessageQueue], timestamp_ms: int
+    ) -> dict[MessageQueue, int]:
+        """The first offset stored at or after a time. Raises MqError."""
+        return await self._offsets().by_timestamp(queues, timestamp_ms)
+
+    async def queues_of(self, topic: str) -> list[MessageQueue]:
+        """A topic's queues, ascending, for `assign`. Raises TopicNotFound, Unreachable."""
+        return list((await self._started().connection.routes.route(topic)).readable_queues)
+
+    # ------------------------------------------------------------------------------ flow
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out nothing of these queues until `resume`, even if they move away and back."""
+        self._queues.pause(queues)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Undo `pause`."""
+        self._queues.resume(queues)
+        for pulled in self._queues.live():
+            self._started().consumption.refresh_credit(pulled)
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it owns and has done."""
+        runtime = self._runtime
+        queues = [
+            QueueStatistics(
+                queue=pulled.assignment.queue,
+                lease_epoch=pulled.assignment.lease_epoch,
+                position=pulled.position,
+                safe_offset=pulled.safe_offset,
+                max_offset=pulled.max_offset,
+                lag=max(0, pulled.max_offset - pulled.safe_offset),
+                cached_messages=pulled.cached_count,
+                cached_bytes=pulled.cached_bytes,
+            )
+            for pulled in self._queues.live()
+        ]
+        rebalancer = None if runtime is None else runtime.rebalancer
+        return ConsumerStatistics(
+            client_id=self.client_id,
+            members=() if rebalancer is None else tuple(rebalancer.member_ids),
+            queues=tuple(queues),
+            handled=self._handled,
+            failed_calls=0,
+            retrying=0,
+            skipped=0,
+            duplicates=0,
+            queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
+        )
+
+    # ------------------------------------------------------------------------------ inside
+
+    def _started(self) -> ConsumerRuntime:
+        if self._runtime is None or self._is_closed:
+            raise InvalidArgument("the consumer is not running: use it inside `async with`")
+        return self._runtime
+
+    def _offsets(self) -> Offsets:
+        return Offsets(
+            self._started().connection, timeout_ms=self._settings.options.request_timeout_ms
+        )
+
+    def _pull_queue(self, queue: MessageQueue) -> PullQueue:
+        owned = self._started().consumption.owned(queue)
+        if not isinstance(owned, PullQueue):
+            raise _not_owned(queue)
+        return owned
+
+    def _make_queue(self, runtime: ConsumerRuntime, assignment: Assignment) -> PullQueue:
+        pulled = PullQueue(
+            assignment,
+            self._settings.options.prefetch_bytes_max,
+            on_ready=self._queues.on_ready,
+        )
+        self._queues.add(pulled)
+        return pulled
+
+
+def _not_owned(queue: MessageQueue) -> InvalidArgument:
+    return InvalidArgument(f"{queue} is not read by this consumer now")

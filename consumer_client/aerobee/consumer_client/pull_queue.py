@@ -1,0 +1,206 @@
+"""One owned queue of a pull consumer: what was fetched ahead, and how far the user has come.
+
+Owns: the fetched batches and two offsets. `position` is the next message that `poll` returns;
+`safe_offset` is the last position that the user has acknowledged, by committing or by polling
+again. Between the two lie the messages the user is working on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.owned_queue import Assignment
+from aerobee.consumer_client.process_queue import Entry
+from aerobee.consumer_client.received_batch import ReceivedBatch, decode_entries
+from aerobee.consumer_client.tag_expression import parse_tag_expression
+
+
+class PullQueue:
+    """See OwnedQueue."""
+
+    __slots__ = (
+        "_assignment",
+        "_batches",
+        "_cached_bytes",
+        "_decoded",
+        "_decoded_at",
+        "_fetch_offset",
+        "_in_flight_bytes",
+        "_is_paused",
+        "_is_stopped",
+        "_on_ready",
+        "_prefetch_bytes_max",
+        "_settled",
+        "_tags",
+        "is_dropped",
+        "max_offset",
+        "position",
+        "safe_offset",
+        "trust",
+    )
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        prefetch_bytes_max: int,
+        *,
+        on_ready: Callable[[], None],
+    ) -> None:
+        """`on_ready`: something may have come for `poll`."""
+        self._assignment = assignment
+        self.trust = assignment.trust
+        self.position = assignment.start_offset
+        self.safe_offset = assignment.start_offset
+        self.max_offset = 0
+        self.is_dropped = False
+        self._fetch_offset = assignment.start_offset
+        self._prefetch_bytes_max = prefetch_bytes_max
+        self._on_ready = on_ready
+        self._tags = parse_tag_expression(assignment.expression)
+        self._batches: deque[ReceivedBatch] = deque()
+        self._cached_bytes = 0
+        self._in_flight_bytes = 0
+        # The first batch, once `poll` has begun to return single messages of it.
+        self._decoded: list[Entry[ReceivedMessage]] = []
+        self._decoded_at = 0
+        self._is_paused = False
+        self._is_stopped = False
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def __repr__(self) -> str:
+        return (
+            f"PullQueue({self._assignment.queue}, position={self.position}, "
+            f"safe_offset={self.safe_offset}, cached_bytes={self._cached_bytes})"
+        )
+
+    @property
+    def assignment(self) -> Assignment:
+        return self._assignment
+
+    @property
+    def fetch_offset(self) -> int:
+        return self._fetch_offset
+
+    @property
+    def cached_bytes(self) -> int:
+        return self._cached_bytes
+
+    @property
+    def cached_count(self) -> int:
+        """Messages fetched and not handed out."""
+        return sum(batch.count for batch in self._batches) - self._decoded_at
+
+    # ------------------------------------------------------------------------------ fetching
+
+    def on_subscribed(self) -> None:
+        self._in_flight_bytes = 0
+
+    def take_credit(self) -> int:
+        """Grants in steps of half the window, so that credit commands stay few."""
+        if self._is_stopped or self._is_paused:
+            return 0
+        used = self._cached_bytes + max(self._in_flight_bytes, 0)
+        room = self._prefetch_bytes_max - used
+        if room * 2 < self._prefetch_bytes_max:
+            return 0
+        # What the broker overdrew is granted on top, or the queue would come to a stop.
+        grant = room - min(self._in_flight_bytes, 0)
+        self._in_flight_bytes += grant
+        return grant
+
+    def on_records(self, records: bytes, count: int, next_offset: int) -> None:
+        self._in_flight_bytes -= len(records)
+        self._fetch_offset = next_offset
+        batch = ReceivedBatch(self._assignment.queue, records, count, next_offset, self._tags)
+        if count == 0 and not self._batches:
+            # Nothing to hand out: the position just moves on, and so does what may be committed.
+            if self.safe_offset == self.position:
+                self.safe_offset = next_offset
+            self.position = next_offset
+            return
+        self._batches.append(batch)
+        self._cached_bytes += len(records)
+        self._on_ready()
+
+    def on_bounds(self, max_offset: int) -> None:
+        self.max_offset = max_offset
+
+    def set_paused(self, is_paused: bool) -> None:
+        self._is_paused = is_paused
+        if not is_paused:
+            self._on_ready()
+
+    # ------------------------------------------------------------------------------ handing out
+
+    @property
+    def has_messages(self) -> bool:
+        return bool(self._batches) and not self._is_paused and not self._is_stopped
+
+    def take_batch(self) -> ReceivedBatch:
+        """The next batch; what `take_messages` left of it. Call it when `has_messages`."""
+        batch = self._batches.popleft()
+        self._cached_bytes -= batch.size
+        if self._decoded_at:
+            rest = self._decoded[self._decoded_at :]
+            records = batch.records[rest[0][2].record.start :]
+            batch = ReceivedBatch(
+                batch.queue, records, batch.count - self._decoded_at, batch.next_offset, self._tags
+            )
+        self._decoded, self._decoded_at = [], 0
+        self._move_to(batch.next_offset)
+        return batch
+
+    def take_messages(self, count_max: int) -> list[ReceivedMessage]:
+        """Up to `count_max` messages of the next batch; maybe none if its tags did not match."""
+        batch = self._batches[0]
+        if not self._decoded_at:
+            self._decoded = decode_entries(batch.records, batch.queue, self._tags)
+        start = self._decoded_at
+        end = min(start + count_max, len(self._decoded))
+        taken = self._decoded[start:end]
+        if end < len(self._decoded):
+            self._decoded_at = end
+            self._move_to(self._decoded[end][0])
+        else:
+            self._batches.popleft()
+            self._cached_bytes -= batch.size
+            self._decoded, self._decoded_at = [], 0
+            self._move_to(batch.next_offset)
+        return [entry[2] for entry in taken]
+
+    def _move_to(self, offset: int) -> None:
+        self.position = offset
+        self._settled.clear()
+
+    def settle(self) -> None:
+        """The user is done with all that was handed out."""
+        if not self.is_dropped:
+            self.safe_offset = self.position
+        self._settled.set()
+
+    def release(self) -> None:
+        """The consumer closes: do not wait for the user to settle what was handed out."""
+        self._is_stopped = True
+        self._settled.set()
+
+    # ------------------------------------------------------------------------------ stopping
+
+    def drop(self) -> None:
+        self._is_stopped = True
+        self.is_dropped = True
+        self._batches.clear()
+        self._cached_bytes = 0
+        self._settled.set()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the user is done with what was handed out; not longer than `timeout_s`."""
+        self._is_stopped = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return

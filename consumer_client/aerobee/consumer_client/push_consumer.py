@@ -1,0 +1,255 @@
+"""The consumer that calls: a listener is given messages as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.consumer_client.consumer_runtime import (
+    ConsumerRuntime,
+    ConsumerSettings,
+    default_client_id,
+)
+from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
+from aerobee.consumer_client.listener_pool import ListenerOptions, ListenerPool
+from aerobee.consumer_client.options import ConsumerOptions, StartFrom
+from aerobee.consumer_client.owned_queue import Assignment
+from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.consumer_client.rebalance.averagely import Averagely
+from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
+from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
+from aerobee.consumer_client.tag_expression import parse_tag_expression
+from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.errors import InvalidArgument
+
+
+class PushConsumer:
+    """Calls a listener with the messages of subscribed topics, at least once each.
+
+    In clustering mode (the default) the members of a group share the queues; a queue has one
+    owner at a time, and the group's offsets are kept by the brokers. In broadcasting mode every
+    member gets everything and keeps its own offsets in a local file.
+
+    A message whose listener fails is handled again, after 10 s, 30 s, 1 min ... 2 h (see
+    RetryPolicy), for ever unless `on_exhausted` decides to skip it: nothing is dropped silently.
+    The committed offset never passes a message that is not finished. A message is seen again
+    after a crash, and when its queue moves to another member in the middle of its handling:
+    listeners must be ready for that.
+
+    A plain function is called on the event loop and must be quick: while it runs nothing else
+    does, heartbeats included. Work that waits belongs into a coroutine function, of which up to
+    `max_concurrency` calls run at a time; blocking work into `asyncio.to_thread` inside it.
+
+    Args:
+        nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
+        group: the consumer group. All members must have the same subscriptions.
+        listener: gets 1 to `consume_batch_max` messages of one queue; see `Listener`.
+        ordering: CONCURRENT, or ORDERLY: one call at a time per queue, in order, and a failure
+            suspends the queue for `suspend_ms` and repeats the same messages.
+        max_concurrency: calls of an asynchronous listener at a time, over all queues.
+        consume_batch_max: most messages in one call.
+        retry: delays after failures.
+        on_exhausted: decides after `retry.attempts_max` failures; None keeps retrying.
+        broadcasting: every member gets every message.
+        strategy: how members share queues; the same on all members.
+        start_from: where to begin in a queue on which the group never committed.
+        start_timestamp_ms: Unix ms, with StartFrom.TIMESTAMP.
+        client_id: this member's name, unique in the group. By default made from host and process;
+            in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
+        offsets_folder: of local offsets; default `~/.rocketmq_offsets`.
+
+    Raises:
+        IllegalName, InvalidArgument: a name or setting that can never work.
+
+    Example::
+
+        def handle(messages: Sequence[ReceivedMessage]) -> None:
+            for message in messages:
+                print(message.queue, message.queue_offset, message.body)
+
+        consumer = PushConsumer("127.0.0.1:8081", "billing", handle, start_from=StartFrom.FIRST)
+        consumer.subscribe("orders", "paid || refunded")
+        await consumer.run()  # until consumer.stop() or cancellation; closes gracefully
+    """
+
+    def __init__(
+        self,
+        nameservers: str | Sequence[str],
+        group: str,
+        listener: Listener,
+        *,
+        ordering: Ordering = Ordering.CONCURRENT,
+        max_concurrency: int = 20,
+        consume_batch_max: int = 1,
+        retry: RetryPolicy | None = None,
+        suspend_ms: int = 1_000,
+        on_exhausted: OnExhausted | None = None,
+        broadcasting: bool = False,
+        strategy: RebalanceStrategy | None = None,
+        start_from: StartFrom = StartFrom.LAST,
+        start_timestamp_ms: int | None = None,
+        client_id: str | None = None,
+        cluster: str = CLUSTER_DEFAULT,
+        offsets_folder: Path | None = None,
+        options: ConsumerOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = ConsumerSettings(
+            nameservers=nameservers if isinstance(nameservers, str) else tuple(nameservers),
+            group=group,
+            client_id=client_id or default_client_id(broadcasting=broadcasting),
+            cluster=cluster,
+            broadcasting=broadcasting,
+            strategy=strategy or Averagely(),
+            start_policy=StartPolicy(start_from, start_timestamp_ms),
+            offsets_folder=offsets_folder,
+            options=options or ConsumerOptions(),
+            clock=clock or SystemClock(),
+        )
+        self._pool = ListenerPool(
+            listener,
+            ListenerOptions(
+                ordering=ordering,
+                max_concurrency=max_concurrency,
+                consume_batch_max=consume_batch_max,
+                retry=retry or RetryPolicy(),
+                suspend_ms=suspend_ms,
+                on_exhausted=on_exhausted,
+            ),
+            clock=self._settings.clock,
+        )
+        self._subscriptions: dict[str, str] = {}
+        self._runtime: ConsumerRuntime | None = None
+        self._stopping = asyncio.Event()
+        self._duplicates_of_past_queues = 0
+
+    def __repr__(self) -> str:
+        return f"PushConsumer(group={self._settings.group!r}, client_id={self.client_id!r})"
+
+    @property
+    def client_id(self) -> str:
+        return self._settings.client_id
+
+    def subscribe(self, topic: str, expression: str = "*") -> Self:
+        """Consume a topic: all of it, or the messages with one of the tags `a || b`.
+
+        Call it before the start; a second call for a topic replaces its expression.
+
+        Raises:
+            FilterIllegal: the expression names no tag.
+            InvalidArgument: the consumer has been started.
+        """
+        if self._runtime is not None:
+            raise InvalidArgument("subscribe before the consumer is started")
+        parse_tag_expression(expression)
+        self._subscriptions[topic] = expression
+        return self
+
+    async def start(self) -> None:
+        """Join the group and begin. Close it in the same task.
+
+        Raises:
+            InvalidArgument: nothing is subscribed, or it was started before.
+            TopicNotFound, Unreachable, DeadlineExceeded: as the nameservers answer.
+        """
+        if self._runtime is not None:
+            raise InvalidArgument("a consumer is started once; make another")
+        if not self._subscriptions:
+            raise InvalidArgument("subscribe to at least one topic before the start")
+        runtime = ConsumerRuntime(
+            self._settings, self._subscriptions, self._make_queue, work=self._pool.run
+        )
+        await runtime.open()
+        self._runtime = runtime
+
+    async def aclose(self) -> None:
+        """Let running listeners end, commit, give the queues back, leave the group.
+
+        Takes `close_timeout_ms` at most. Closing again does nothing.
+
+        Raises:
+            MqError: what ended the consumer before, if something did.
+        """
+        await self.__aexit__(None, None, None)
+
+    async def run(self) -> None:
+        """Start, work until `stop` or cancellation, close gracefully.
+
+        Raises: as `start`; DuplicateClient: another live member has this client id.
+        """
+        async with self:
+            await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Have `run` return."""
+        self._stopping.set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        self._stopping.set()
+        if self._runtime is None:
+            return False
+        return await self._runtime.close(kind, error, traceback)
+
+    def statistics(self) -> ConsumerStatistics:
+        """What it owns and has done."""
+        runtime = self._runtime
+        queues: list[QueueStatistics] = []
+        duplicates = self._duplicates_of_past_queues
+        if runtime is not None:
+            for queue in runtime.consumption.queues:
+                owned = runtime.consumption.owned(queue)
+                assert isinstance(owned, PushQueue)
+                held = owned.messages.statistics()
+                duplicates += held.duplicates_total
+                queues.append(
+                    QueueStatistics(
+                        queue=queue,
+                        lease_epoch=owned.assignment.lease_epoch,
+                        position=held.fetched_end,
+                        safe_offset=held.safe_offset,
+                        max_offset=owned.max_offset,
+                        lag=runtime.consumption.lag(queue),
+                        cached_messages=held.waiting + held.running,
+                        cached_bytes=held.cached_bytes,
+                    )
+                )
+        rebalancer = None if runtime is None else runtime.rebalancer
+        return ConsumerStatistics(
+            client_id=self.client_id,
+            members=() if rebalancer is None else tuple(rebalancer.member_ids),
+            queues=tuple(queues),
+            handled=self._pool.counters.handled,
+            failed_calls=self._pool.counters.failed_calls,
+            retrying=self._pool.retrying,
+            skipped=self._pool.counters.skipped,
+            duplicates=duplicates,
+            queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
+        )
+
+    def _make_queue(self, runtime: ConsumerRuntime, assignment: Assignment) -> PushQueue:
+        return PushQueue(
+            assignment,
+            self._settings.options.flow,
+            on_ready=self._pool.on_ready,
+            on_room=runtime.consumption.refresh_credit,
+            on_dropped=self._on_dropped,
+        )
+
+    def _on_dropped(self, queue: PushQueue) -> None:
+        self._pool.forget(queue)
+        self._duplicates_of_past_queues += queue.messages.statistics().duplicates_total

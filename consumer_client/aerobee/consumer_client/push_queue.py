@@ -1,0 +1,164 @@
+"""One owned queue of a push consumer: its messages, its credit, and the listeners at work on it.
+
+Owns: the process queue and the way to stop. Messages wait here until a worker of the listener pool
+takes them; a queue that is dropped cancels the listeners that are still awaiting something.
+Invariants: a dropped queue finishes nothing and delivers nothing; a draining one delivers nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.flow_control import CreditWindow, FlowLimits
+from aerobee.consumer_client.owned_queue import Assignment
+from aerobee.consumer_client.process_queue import Entry, ProcessQueue
+from aerobee.consumer_client.received_batch import decode_entries
+from aerobee.consumer_client.tag_expression import parse_tag_expression
+
+CREDIT_CHECK_MESSAGES = 64
+"""After so many finished messages the credit is looked at again; earlier when none wait."""
+
+
+class PushQueue:
+    """See OwnedQueue."""
+
+    __slots__ = (
+        "_assignment",
+        "_finished_unseen",
+        "_idle",
+        "_on_dropped",
+        "_on_ready",
+        "_on_room",
+        "_scopes",
+        "_tags",
+        "_window",
+        "is_dropped",
+        "is_ready",
+        "is_stopped",
+        "max_offset",
+        "messages",
+        "trust",
+    )
+
+    def __init__(
+        self,
+        assignment: Assignment,
+        limits: FlowLimits,
+        *,
+        on_ready: Callable[[PushQueue], None],
+        on_room: Callable[[PushQueue], None],
+        on_dropped: Callable[[PushQueue], None],
+    ) -> None:
+        """`on_ready`: messages wait. `on_room`: there may be room for more."""
+        self._assignment = assignment
+        self.trust = assignment.trust
+        self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(assignment.start_offset)
+        self.is_ready = False
+        """In the pool's line of queues with waiting messages (or, when processed in order, at
+        work); the pool keeps this."""
+        self.is_stopped = False
+        """Draining or dropped: takes no more messages out."""
+        self.is_dropped = False
+        self._tags = parse_tag_expression(assignment.expression)
+        self._window = CreditWindow(limits)
+        self._on_ready = on_ready
+        self._on_room = on_room
+        self._on_dropped = on_dropped
+        self.max_offset = 0
+        self._finished_unseen = 0
+        # Of the listeners that are awaiting something now.
+        self._scopes: set[asyncio.Timeout] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def __repr__(self) -> str:
+        return f"PushQueue({self._assignment.queue}, {self.messages!r})"
+
+    @property
+    def assignment(self) -> Assignment:
+        return self._assignment
+
+    @property
+    def fetch_offset(self) -> int:
+        return self.messages.fetched_end
+
+    @property
+    def safe_offset(self) -> int:
+        return self.messages.safe_offset
+
+    # ------------------------------------------------------------------------------ fetching
+
+    def on_subscribed(self) -> None:
+        self._window.on_subscribed()
+
+    def take_credit(self) -> int:
+        if self.is_stopped:
+            return 0
+        messages = self.messages
+        return self._window.grant(
+            cached_count=messages.cached_count,
+            cached_bytes=messages.cached_bytes,
+            span=messages.span,
+        )
+
+    def on_records(self, records: bytes, count: int, next_offset: int) -> None:
+        entries = decode_entries(records, self._assignment.queue, self._tags)
+        self._window.on_received(len(records), count)
+        self.messages.add(entries, next_offset)
+        if self.messages.waiting_count and not self.is_ready:
+            self._on_ready(self)
+
+    def on_bounds(self, max_offset: int) -> None:
+        self.max_offset = max_offset
+
+    # ------------------------------------------------------------------------------ processing
+
+    def finish(self, entries: Sequence[Entry[ReceivedMessage]]) -> None:
+        """Their listener succeeded (or they are skipped); ignored after a drop."""
+        if self.is_dropped:
+            return
+        self.messages.finish(entries)
+        self._finished_unseen += len(entries)
+        if self._finished_unseen >= CREDIT_CHECK_MESSAGES or not self.messages.waiting_count:
+            self._finished_unseen = 0
+            self._on_room(self)
+
+    def enter(self, scope: asyncio.Timeout) -> None:
+        """A listener begins to await under this scope; a drop ends it."""
+        self._scopes.add(scope)
+        self._idle.clear()
+        if self.is_dropped:
+            self._expire(scope)
+
+    def leave(self, scope: asyncio.Timeout) -> None:
+        self._scopes.discard(scope)
+        if not self._scopes:
+            self._idle.set()
+
+    # ------------------------------------------------------------------------------ stopping
+
+    def drop(self) -> None:
+        self.is_stopped = True
+        self.is_dropped = True
+        self._cancel_listeners()
+        self._on_dropped(self)
+
+    async def drain(self, timeout_s: float) -> None:
+        self.is_stopped = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+        except TimeoutError:
+            self._cancel_listeners()
+            await self._idle.wait()
+
+    def _cancel_listeners(self) -> None:
+        for scope in self._scopes:
+            self._expire(scope)
+
+    @staticmethod
+    def _expire(scope: asyncio.Timeout) -> None:
+        if not scope.expired():
+            scope.reschedule(asyncio.get_running_loop().time())

@@ -1,0 +1,234 @@
+"""Which queues are this member's, and the way there: ask, start, stop, give back (clustering).
+
+Owns: the wish list. It follows from the members of the group, the routes and the strategy; leases
+then decide what is really owned. A topic's members are taken from the first reachable broker in
+name order, so that all members compute from one view.
+Invariants: a queue is released only after its listeners have ended and its offset is committed, or
+after it was lost; a topic whose members are unknown keeps the queues it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.route import TopicRoute
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.consumption import Consumption, Terms
+from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
+from aerobee.consumer_client.membership import Grant, Identity, Member
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
+from aerobee.consumer_client.sessions import Sessions
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+
+class Rebalancer:
+    """Keeps what is owned in line with members and routes."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        consumption: Consumption,
+        identity: Identity,
+        strategy: RebalanceStrategy,
+        *,
+        options: ConsumerOptions,
+        tasks: BackgroundTasks,
+    ) -> None:
+        self._routes = connection.routes
+        self._consumption = consumption
+        self._client_id = identity.client_id
+        self._subscriptions = dict(identity.subscriptions)
+        self._strategy = strategy
+        self._options = options
+        self._tasks = tasks
+        self._sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
+        self._members: dict[str, Sequence[Member]] = {}
+        self._wanted: set[MessageQueue] = set()
+        self._releasing: set[MessageQueue] = set()
+        self._changed = asyncio.Event()
+        self._is_closing = False
+        self.rebalances = 0
+        """How often the shares were computed."""
+        self.queues_lost = 0
+
+    def __repr__(self) -> str:
+        return f"Rebalancer(wanted={len(self._wanted)}, releasing={len(self._releasing)})"
+
+    @property
+    def member_ids(self) -> list[str]:
+        """All members that the brokers know of, as far as these can be reached."""
+        found: set[str] = set()
+        for broker_name, view in self._members.items():
+            session = self._sessions.get(broker_name)
+            if session is not None and session.is_joined:
+                found.update(member.client_id for member in view)
+        return sorted(found)
+
+    async def run(self) -> None:
+        """Rebalance at every change, and at intervals; endless."""
+        interval_s = self._options.rebalance_interval_ms / 1_000
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch_routes(), name="rebalance:routes")
+            while True:
+                self._changed.clear()
+                await self._rebalance()
+                try:
+                    async with asyncio.timeout(interval_s):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def close(self) -> None:
+        """Give back all queues, their offsets committed, and leave the group."""
+        self._is_closing = True
+        self._consumption.begin_close()
+        async with asyncio.TaskGroup() as tasks:
+            for queue in self._consumption.queues:
+                if queue not in self._releasing:
+                    tasks.create_task(self._release(queue), name=f"release:{queue}")
+        while self._releasing:
+            self._changed.clear()
+            await self._changed.wait()
+        await self._sessions.close_all()
+
+    # -------------------------------------------------------------------------- sessions' news
+
+    def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
+        self._members[broker_name] = members
+        self._changed.set()
+
+    def on_granted(self, broker_name: str, grant: Grant) -> None:
+        queue = MessageQueue(grant.key.topic, broker_name, grant.key.queue_id)
+        session = self._sessions.get(broker_name)
+        if self._is_closing or session is None or queue in self._releasing:
+            # Whoever is releasing the queue gives this grant back, too.
+            return
+        expression = self._subscriptions[queue.topic]
+        self._consumption.take(
+            Terms(queue, expression, grant.epoch, session, grant.committed_offset)
+        )
+
+    def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None:
+        queue = MessageQueue(held.key.topic, broker_name, held.key.queue_id)
+        self._consumption.drop(queue)
+        self.queues_lost += 1
+        log_event(
+            log,
+            "queue lost",
+            level=logging.WARNING,
+            queue=queue,
+            lease_epoch=held.epoch,
+            reason=reason,
+        )
+        self._changed.set()
+
+    # ------------------------------------------------------------------------------ rebalancing
+
+    async def _watch_routes(self) -> None:
+        with self._routes.changes() as changes:
+            async for topics in changes:
+                if topics & self._subscriptions.keys():
+                    self._changed.set()
+
+    async def _rebalance(self) -> None:
+        routes = {topic: await self._route(topic) for topic in sorted(self._subscriptions)}
+        if self._is_closing:
+            return
+        self._open_sessions(routes)
+        self.rebalances += 1
+        target: set[MessageQueue] = set()
+        for topic, route in routes.items():
+            share = self._share(topic, route)
+            if share is None:
+                share = {queue for queue in self._wanted if queue.topic == topic}
+            target |= share
+        for queue in sorted(self._wanted - target - self._releasing):
+            self._give_up(queue)
+        for queue in sorted(target - self._wanted - self._releasing):
+            self._ask_for(queue)
+        await self._close_sessions(routes)
+
+    async def _route(self, topic: str) -> TopicRoute | None:
+        """The topic's route; None if it has none (any more) or nobody knows."""
+        try:
+            return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
+        except errors.MqError as error:
+            log_event(log, "no route", level=logging.DEBUG, topic=topic, reason=str(error))
+            return self._routes.cached(topic)
+
+    def _open_sessions(self, routes: Mapping[str, TopicRoute | None]) -> None:
+        self._sessions.open(
+            {
+                broker_name: topic
+                for topic, route in routes.items()
+                if route is not None
+                for broker_name in route.queues_by_broker
+            }
+        )
+
+    async def _close_sessions(self, routes: Mapping[str, TopicRoute | None]) -> None:
+        """Leave brokers that have no queues of ours and appear in no route (any more)."""
+        needed = {
+            broker_name
+            for route in routes.values()
+            if route is not None
+            for broker_name in route.queues_by_broker
+        }
+        needed |= {queue.broker_name for queue in self._wanted | self._releasing}
+        for broker_name in self._sessions.broker_names:
+            if broker_name not in needed:
+                await self._sessions.close(broker_name)
+                self._members.pop(broker_name, None)
+
+    def _share(self, topic: str, route: TopicRoute | None) -> set[MessageQueue] | None:
+        """This member's queues of a topic; None while that cannot be known."""
+        if route is None:
+            return set()
+        members = self._members_of(topic, route)
+        if members is None or self._client_id not in members:
+            return None
+        return set(self._strategy.allocate(route.readable_queues, members, self._client_id))
+
+    def _members_of(self, topic: str, route: TopicRoute) -> list[str] | None:
+        for broker_name in sorted(route.queues_by_broker):
+            session = self._sessions.get(broker_name)
+            view = self._members.get(broker_name)
+            if session is not None and session.is_joined and view is not None:
+                return sorted(member.client_id for member in view if topic in member.topics)
+        return None
+
+    def _ask_for(self, queue: MessageQueue) -> None:
+        session = self._sessions.get(queue.broker_name)
+        if session is not None:
+            self._wanted.add(queue)
+            session.acquire(QueueKey(queue.topic, queue.queue_id))
+
+    def _give_up(self, queue: MessageQueue) -> None:
+        if self._consumption.has(queue):
+            self._releasing.add(queue)
+            self._tasks.create_task(self._release(queue), name=f"release:{queue}")
+        else:
+            self._give_back(queue)
+
+    async def _release(self, queue: MessageQueue) -> None:
+        self._releasing.add(queue)
+        try:
+            await self._consumption.stop(queue)
+        finally:
+            self._releasing.discard(queue)
+            self._give_back(queue)
+            self._changed.set()
+
+    def _give_back(self, queue: MessageQueue) -> None:
+        self._wanted.discard(queue)
+        session = self._sessions.get(queue.broker_name)
+        if session is not None:
+            session.release(QueueKey(queue.topic, queue.queue_id))

@@ -1,0 +1,87 @@
+"""When a message whose handling failed is handled again. PURE: time is passed in.
+
+Owns: the delays (Apache RocketMQ's, from 10 s to 2 h, times a scale) and the messages that wait
+for theirs. The number of waiting messages is bounded by the process queues they still belong to.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from aerobee.runtime.errors import InvalidArgument
+
+W = TypeVar("W")
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+RETRY_DELAYS_MS = (
+    10_000,
+    30_000,
+    *(minutes * MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    HOUR_MS,
+    2 * HOUR_MS,
+)
+"""After the 1st, 2nd, ... failure; the last one repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often and how far apart a failed message is handled again."""
+
+    attempts_max: int = 16
+    """After this many failures the message is exhausted: `on_exhausted` decides."""
+    delays_ms: tuple[int, ...] = RETRY_DELAYS_MS
+    scale: float = 1.0
+    """Multiplies every delay; small in tests and for quick listeners."""
+
+    def __post_init__(self) -> None:
+        if self.attempts_max < 1 or not self.delays_ms or min(self.delays_ms) < 0:
+            raise InvalidArgument(
+                "a retry policy needs attempts_max >= 1 and at least one delay, none negative"
+            )
+        if self.scale < 0:
+            raise InvalidArgument(f"the retry scale must not be negative, it is {self.scale}")
+
+    def delay_s(self, failures: int) -> float:
+        """Seconds to wait after this many failures in a row (the first is 1)."""
+        index = min(max(failures, 1), len(self.delays_ms)) - 1
+        return self.delays_ms[index] * self.scale / 1_000
+
+
+class RetrySchedule(Generic[W]):
+    """What waits for its time, soonest first; equal times in order of coming."""
+
+    __slots__ = ("_added", "_heap")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, W]] = []
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, due_s: float, work: W) -> None:
+        self._added += 1
+        heapq.heappush(self._heap, (due_s, self._added, work))
+
+    @property
+    def next_due_s(self) -> float | None:
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_s: float) -> list[W]:
+        """Remove and return what is due."""
+        due: list[W] = []
+        while self._heap and self._heap[0][0] <= now_s:
+            due.append(heapq.heappop(self._heap)[2])
+        return due
+
+    def remove_if(self, condition: Callable[[W], bool]) -> int:
+        """Forget what matches (its queue was lost); returns how many."""
+        kept = [item for item in self._heap if not condition(item[2])]
+        removed = len(self._heap) - len(kept)
+        heapq.heapify(kept)
+        self._heap = kept
+        return removed

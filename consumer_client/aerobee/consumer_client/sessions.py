@@ -1,0 +1,79 @@
+"""One consumer's sessions with all brokers that have queues of its topics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.broker_address import BrokerAddress
+from aerobee.consumer_client.group_session import GroupSession
+from aerobee.consumer_client.membership import Identity, SessionEvents
+from aerobee.consumer_client.options import ConsumerOptions
+
+
+class Sessions:
+    """Group sessions by broker name, each with its task."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        identity: Identity,
+        events: SessionEvents,
+        *,
+        options: ConsumerOptions,
+        tasks: BackgroundTasks,
+    ) -> None:
+        self._connection = connection
+        self._identity = identity
+        self._events = events
+        self._options = options
+        self._tasks = tasks
+        self._sessions: dict[str, tuple[GroupSession, asyncio.Task[None]]] = {}
+        self._is_closed = False
+
+    def get(self, broker_name: str) -> GroupSession | None:
+        known = self._sessions.get(broker_name)
+        return None if known is None else known[0]
+
+    @property
+    def broker_names(self) -> list[str]:
+        return sorted(self._sessions)
+
+    def open(self, brokers: Mapping[str, str]) -> None:
+        """Have a session with each of these brokers: name -> a topic with queues there."""
+        for broker_name, topic in brokers.items():
+            if broker_name in self._sessions or self._is_closed:
+                continue
+            session = GroupSession(
+                broker_name,
+                self._identity,
+                self._events,
+                channels=self._connection.channels,
+                find_address=BrokerAddress(self._connection.routes, topic, broker_name),
+                clock=self._connection.clock,
+                chance=self._connection.random,
+                backoff=self._options.backoff,
+            )
+            task = self._tasks.create_task(session.run(), name=f"group-session:{broker_name}")
+            self._sessions[broker_name] = session, task
+
+    async def close(self, broker_name: str, *, timeout_s: float = 2.0) -> None:
+        """Say goodbye to a broker, for at most `timeout_s`."""
+        known = self._sessions.pop(broker_name, None)
+        if known is None:
+            return
+        session, task = known
+        session.leave()
+        await asyncio.wait([task], timeout=timeout_s)
+        task.cancel()
+
+    async def close_all(self, *, timeout_s: float = 2.0) -> None:
+        """Say goodbye to all brokers at the same time; none is joined again."""
+        self._is_closed = True
+        async with asyncio.TaskGroup() as tasks:
+            for broker_name in self.broker_names:
+                tasks.create_task(
+                    self.close(broker_name, timeout_s=timeout_s), name=f"leave:{broker_name}"
+                )

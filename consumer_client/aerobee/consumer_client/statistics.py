@@ -1,0 +1,57 @@
+"""What a consumer tells about itself: frozen values, made on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.client_core.message import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """One owned queue."""
+
+    queue: MessageQueue
+    lease_epoch: int
+    """0 without a lease."""
+    position: int
+    """The next offset to hand out (pull) or to fetch (push)."""
+    safe_offset: int
+    """Everything below is finished."""
+    max_offset: int
+    """The queue's end, as of the last news from its broker."""
+    lag: int
+    """Messages that are stored and not finished."""
+    cached_messages: int
+    cached_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatistics:
+    """The whole consumer."""
+
+    client_id: str
+    members: tuple[str, ...]
+    """Client ids of the group's members, this one included; empty when queues are not shared."""
+    queues: tuple[QueueStatistics, ...]
+    """Owned queues, ascending."""
+    handled: int
+    """Messages that the listener finished, or that `poll` returned."""
+    failed_calls: int
+    """Listener calls that failed or asked for a retry."""
+    retrying: int
+    """Listener calls that wait to be made again."""
+    skipped: int
+    """Messages given up by `on_exhausted`."""
+    duplicates: int
+    """Messages that were fetched again while this member still had them; not delivered twice."""
+    queues_lost: int
+    """Queues that were taken away before they could be given back in order."""
+
+    @property
+    def lag(self) -> int:
+        return sum(queue.lag for queue in self.queues)
+
+    @property
+    def cached_bytes(self) -> int:
+        return sum(queue.cached_bytes for queue in self.queues)

@@ -1,0 +1,62 @@
+"""Real brokers for consumers; see tests/support/real_brokers.py."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from aerobee.consumer_client import ConsumerOptions
+from tests.support.real_brokers import RealCluster, start_cluster
+
+Eventually = Callable[..., Awaitable[None]]
+
+
+@pytest_asyncio.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[RealCluster]:
+    """One broker with topic `orders` of four queues and `single` of one."""
+    cluster = await start_cluster(tmp_path, {"broker-a": {"orders": 4, "single": 1}})
+    yield cluster
+    await cluster.stop()
+
+
+@pytest_asyncio.fixture
+async def two_brokers(tmp_path: Path) -> AsyncIterator[RealCluster]:
+    """Topic `orders` with two queues on each of two brokers."""
+    cluster = await start_cluster(tmp_path, {"broker-a": {"orders": 2}, "broker-b": {"orders": 2}})
+    yield cluster
+    await cluster.stop()
+
+
+@pytest.fixture
+def quick() -> ConsumerOptions:
+    """Short times, so that tests are."""
+    return ConsumerOptions(
+        session_timeout_ms=1_000,
+        commit_interval_ms=100,
+        release_timeout_ms=2_000,
+        close_timeout_ms=5_000,
+    )
+
+
+@pytest.fixture
+def eventually() -> Eventually:
+    """Wait until a condition (sync or async) holds."""
+
+    async def wait(condition: Callable[[], object], timeout_s: float = 8.0) -> None:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                outcome = condition()
+                if isinstance(outcome, Awaitable):
+                    outcome = await outcome
+                if outcome:
+                    return
+                await asyncio.sleep(0.01)
+
+    return wait

@@ -1,0 +1,181 @@
+"""The listener pool alone: the deadline before each call, slices of the loop, what a drop ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from aerobee.client_core import MessageQueue, ReceivedMessage
+from aerobee.consumer_client.flow_control import FlowLimits
+from aerobee.consumer_client.listener import Listener
+from aerobee.consumer_client.listener_pool import SLICE_S, ListenerOptions, ListenerPool
+from aerobee.consumer_client.owned_queue import Assignment
+from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.runtime.clock import Clock, ManualClock, SystemClock
+from aerobee.store_format.record import HostAddress, encode_record
+
+QUEUE = MessageQueue("t", "b", 0)
+
+
+class Lease:
+    """A trust whose deadline the test sets."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self.deadline_s = clock.monotonic_s() + seconds
+        self.held: list[PushQueue] = []
+
+    def check_deadline(self) -> bool:
+        if self._clock.monotonic_s() < self.deadline_s:
+            return True
+        for queue in self.held:
+            queue.drop()
+        return False
+
+    def on_refused(self, queue: MessageQueue, lease_epoch: int, reason: str) -> None:
+        raise AssertionError
+
+
+def frame(first: int, count: int) -> bytes:
+    records = []
+    for offset in range(first, first + count):
+        record = bytearray(
+            encode_record(
+                topic=b"t",
+                body=b"%d" % offset,
+                properties=b"",
+                born_timestamp_ms=1,
+                born_host=HostAddress(b"\x7f\0\0\1", 1),
+            )
+        )
+        record[20:28] = offset.to_bytes(8, "big")
+        records.append(bytes(record))
+    return b"".join(records)
+
+
+def new_queue(pool: ListenerPool, lease: Lease) -> PushQueue:
+    queue = PushQueue(
+        Assignment(QUEUE, "*", 1, lease, 0),
+        FlowLimits(),
+        on_ready=pool.on_ready,
+        on_room=lambda queue: None,
+        on_dropped=pool.forget,
+    )
+    lease.held.append(queue)
+    return queue
+
+
+@asynccontextmanager
+async def running(
+    listener: Listener, clock: Clock, options: ListenerOptions | None = None
+) -> AsyncIterator[ListenerPool]:
+    pool = ListenerPool(listener, options or ListenerOptions(), clock=clock)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(pool.run())
+        try:
+            yield pool
+        finally:
+            task.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_no_call_begins_after_the_deadline_not_even_in_the_middle_of_a_full_queue() -> None:
+    clock = ManualClock()
+    lease = Lease(clock, seconds=1.0)
+    seen: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage]) -> None:
+        seen.append(messages[0].queue_offset)
+        clock.advance_ms(100)  # a slow listener, and nothing else had a chance to notice
+
+    async with running(listener, clock) as pool:
+        queue = new_queue(pool, lease)
+        queue.on_records(frame(0, 50), 50, 50)
+        await until(lambda: queue.is_dropped)
+    assert seen == list(range(10))
+
+
+async def test_a_dropped_queue_cancels_the_listeners_that_wait_and_finishes_nothing() -> None:
+    clock = SystemClock()
+    lease = Lease(clock, seconds=100)
+    ends: list[str] = []
+
+    async def listener(messages: Sequence[ReceivedMessage]) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+
+    async with running(listener, clock, ListenerOptions(max_concurrency=5)) as pool:
+        queue = new_queue(pool, lease)
+        queue.on_records(frame(0, 8), 8, 8)
+        await until(lambda: queue.messages.running_count == 5)
+        queue.drop()
+        await until(lambda: len(ends) == 5)
+        assert queue.safe_offset == 0
+        # The workers live on and serve the queue when it is taken again.
+        again = new_queue(pool, lease)
+        again.on_records(frame(0, 8), 8, 8)
+        await until(lambda: again.messages.running_count == 5)
+        assert pool.counters.handled == 0
+        assert pool.counters.failed_calls == 0
+
+
+async def test_retries_of_a_dropped_queue_are_forgotten() -> None:
+    clock = SystemClock()
+
+    def listener(messages: Sequence[ReceivedMessage]) -> None:
+        raise RuntimeError("no")
+
+    options = ListenerOptions(retry=RetryPolicy(delays_ms=(60_000,)))
+    async with running(listener, clock, options) as pool:
+        queue = new_queue(pool, Lease(clock, seconds=100))
+        queue.on_records(frame(0, 8), 8, 8)
+        await until(lambda: pool.retrying == 8)
+        queue.drop()
+        assert pool.retrying == 0
+
+
+async def test_a_quick_listener_leaves_the_loop_to_others_after_a_slice() -> None:
+    clock = SystemClock()
+    turns: list[int] = []
+    handled = 0
+
+    def listener(messages: Sequence[ReceivedMessage]) -> None:
+        nonlocal handled
+        handled += 1
+
+    async def bystander() -> None:
+        while handled < 20_000:
+            turns.append(handled)
+            await asyncio.sleep(0)
+
+    async with running(listener, clock) as pool:
+        queue = new_queue(pool, Lease(clock, seconds=100))
+        queue.on_records(frame(0, 20_000), 20_000, 20_000)
+        began_s = clock.monotonic_s()
+        await bystander()
+        elapsed_s = clock.monotonic_s() - began_s
+    assert len(turns) >= elapsed_s / SLICE_S / 4
+
+
+async def test_a_listener_that_swallows_its_own_cancellation_counts_as_what_it_returns() -> None:
+    clock = SystemClock()
+
+    async def listener(messages: Sequence[ReceivedMessage]) -> None:
+        raise asyncio.CancelledError
+
+    options = ListenerOptions(retry=RetryPolicy(delays_ms=(60_000,)))
+    async with running(listener, clock, options) as pool:
+        queue = new_queue(pool, Lease(clock, seconds=100))
+        queue.on_records(frame(0, 3), 3, 3)
+        await until(lambda: pool.counters.failed_calls == 3)
+        assert pool.retrying == 3
