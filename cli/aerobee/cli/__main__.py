@@ -1,0 +1,52 @@
+"""The entry point of the command `aerobee`: the table of its commands.
+
+Each command lives in its own module and is imported only when it runs, so that help is quick and a
+client command does not load the broker.
+"""
+
+from __future__ import annotations
+
+import click
+
+from aerobee.cli.lazy_group import LazyCommand, RootGroup
+
+COMMANDS = (
+    LazyCommand("up", "aerobee.cli.commands.up:up", "Run a local cluster until Ctrl-C."),
+    LazyCommand("demo", "aerobee.cli.demo.command:demo", "Prove a cluster with real events."),
+    LazyCommand("produce", "aerobee.cli.commands.produce:produce", "Send lines as messages."),
+    LazyCommand("consume", "aerobee.cli.commands.consume:consume", "Print messages of a topic."),
+    LazyCommand("topic", "aerobee.cli.commands.topic:topic", "Create, list, show, delete topics."),
+    LazyCommand("group", "aerobee.cli.commands.group:group", "Show consumer groups and their lag."),
+    LazyCommand("offset", "aerobee.cli.commands.offset:offset", "Move a group's offsets."),
+    LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
+    LazyCommand("store", "aerobee.cli.commands.store:store", "Look into store folders, offline."),
+    LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
+    LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
+    LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),
+)
+
+
+@click.command(
+    cls=RootGroup,
+    lazy_commands=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="aerobee", message="%(prog)s %(version)s")
+def main() -> None:
+    """A message-queue cluster with Apache RocketMQ's semantics and file formats.
+
+    \b
+    Start here:
+      aerobee up                                  a cluster on this machine
+      echo hello | aerobee produce greetings      send
+      aerobee consume greetings --group readers --count 1
+
+    \b
+    Exit codes: 0 done, 1 the answer is no (unknown topic, nothing found), 2 wrong usage,
+    3 the environment is in the way (cluster unreachable, port in use, folder locked),
+    4 the operation failed, 130 interrupted.
+    """
+
+
+if __name__ == "__main__":
+    main(prog_name="aerobee")

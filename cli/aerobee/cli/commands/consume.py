@@ -1,0 +1,186 @@
+"""`aerobee consume`: print a topic's messages as a member of a group."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.event_loop import run
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
+from aerobee.cli.output import remark
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.client_core import ReceivedMessage
+    from aerobee.consumer_client import PullConsumer
+
+POLL_MESSAGES_MAX = 1_000
+POLL_TIMEOUT_S = 1.0
+COMMIT_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What to read, how to print it, when to end."""
+
+    target: Target
+    topic: str
+    group: str
+    start: Moment
+    expression: str
+    count: int | None
+    idle_timeout_s: float | None
+    broadcast: bool
+    client_id: str | None
+    session_timeout_ms: int
+    to_line: Callable[[ReceivedMessage], bytes]
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--group", required=True, help="The consumer group; its members share the queues.")
+@click.option(
+    "--from",
+    "start",
+    callback=moment_argument,
+    metavar=MOMENT_METAVAR,
+    default="first",
+    show_default=True,
+    help="Where a group begins that never committed; a committed offset always wins.",
+)
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option(
+    "--idle-timeout",
+    "idle_timeout_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End when no message came for so long.",
+)
+@click.option(
+    "--broadcast", is_flag=True, help="Get all messages; keep the offsets in a local file."
+)
+@click.option(
+    "--tag",
+    "expression",
+    default="*",
+    show_default=True,
+    metavar="EXPRESSION",
+    help="Only these tags, as in 'paid || refunded'.",
+)
+@click.option(
+    "--format",
+    "line_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text: bodies, one a line; json: objects that `aerobee produce --format json` reads.",
+)
+@click.option("--client-id", help="This member's name.  [default: from host and process]")
+@click.option(
+    "--session-timeout-ms", type=click.IntRange(min=500), default=10_000, show_default=True
+)
+@target_options
+def consume(
+    target: Target,
+    topic: str,
+    group: str,
+    start: Moment,
+    count: int | None,
+    idle_timeout_s: float | None,
+    broadcast: bool,
+    expression: str,
+    line_format: str,
+    client_id: str | None,
+    session_timeout_ms: int,
+) -> None:
+    """Print messages of TOPIC, one a line, and commit what was printed.
+
+    Without --count and --idle-timeout it goes on until Ctrl-C. Exit code 1: fewer than --count
+    messages came before the idle timeout.
+    """
+    from aerobee.cli.message_lines import json_of_message
+
+    job = _Job(
+        target=target,
+        topic=topic,
+        group=group,
+        start=start,
+        expression=expression,
+        count=count,
+        idle_timeout_s=idle_timeout_s,
+        broadcast=broadcast,
+        client_id=client_id,
+        session_timeout_ms=session_timeout_ms,
+        to_line=json_of_message if line_format == "json" else lambda message: message.body,
+    )
+    printed = run(lambda: _consume(job))
+    if sys.stderr.isatty():
+        remark(f"{printed:,} messages")
+    if count is not None and printed < count:
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+async def _consume(job: _Job) -> int:
+    """Returns how many messages were printed."""
+    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
+
+    starts = {
+        MomentKind.FIRST: StartFrom.FIRST,
+        MomentKind.LAST: StartFrom.LAST,
+        MomentKind.TIME: StartFrom.TIMESTAMP,
+    }
+    consumer = PullConsumer(
+        job.target.nameserver,
+        job.group,
+        broadcasting=job.broadcast,
+        start_from=starts[job.start.kind],
+        start_timestamp_ms=job.start.timestamp_ms if job.start.kind is MomentKind.TIME else None,
+        client_id=job.client_id,
+        cluster=job.target.cluster,
+        options=ConsumerOptions(session_timeout_ms=job.session_timeout_ms),
+    )
+    consumer.subscribe(job.topic, job.expression)
+    printed = 0
+    async with consumer:
+        try:
+            printed = await _print_messages(job, consumer)
+        except asyncio.CancelledError:
+            # After Ctrl-C too, what was printed does not come again. If printing itself failed,
+            # the messages in hand stay uncommitted.
+            await _commit(consumer)
+            raise
+        await _commit(consumer)
+    return printed
+
+
+async def _commit(consumer: PullConsumer) -> None:
+    async with asyncio.timeout(COMMIT_TIMEOUT_S):
+        await consumer.commit()
+
+
+async def _print_messages(job: _Job, consumer: PullConsumer) -> int:
+    loop = asyncio.get_running_loop()
+    output = sys.stdout.buffer
+    printed = 0
+    last_s = loop.time()
+    while job.count is None or printed < job.count:
+        wanted = POLL_MESSAGES_MAX if job.count is None else job.count - printed
+        patience_s = POLL_TIMEOUT_S
+        if job.idle_timeout_s is not None:
+            patience_s = min(patience_s, last_s + job.idle_timeout_s - loop.time())
+            if patience_s <= 0:
+                break
+        messages = await consumer.poll(min(wanted, POLL_MESSAGES_MAX), timeout_s=patience_s)
+        if not messages:
+            continue
+        output.write(b"".join(job.to_line(message) + b"\n" for message in messages))
+        output.flush()
+        printed += len(messages)
+        last_s = loop.time()
+    return printed

@@ -1,0 +1,166 @@
+"""`aerobee group`: consumer groups, who holds which queue, and how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.event_loop import run
+from aerobee.cli.output import json_option, print_json, print_table
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.client_core import Admin, GroupQueueState, GroupState
+    from aerobee.v1 import broker_pb2
+
+
+@click.group()
+def group() -> None:
+    """Show consumer groups: members, queue leases, committed offsets, lag."""
+
+
+@group.command("list")
+@json_option
+@target_options
+def list_groups(target: Target, as_json: bool) -> None:
+    """List all groups that have members or offsets."""
+
+    async def main() -> None:
+        from aerobee.client_core import Admin
+
+        async with target.connect() as connection:
+            admin = Admin(connection)
+            names = await admin.list_groups()
+            async with asyncio.TaskGroup() as tasks:
+                asked = [tasks.create_task(_described(admin, name)) for name in names]
+        states = [state for task in asked if (state := task.result()) is not None]
+        if as_json:
+            print_json([_summary(state) for state in states])
+            return
+        print_table(
+            ["group", "members", "topics", "queues held", "lag"],
+            [
+                [
+                    state.group,
+                    len(state.members),
+                    " ".join(_topics(state)) or "-",
+                    sum(1 for queue in state.queues if queue.lease_holder),
+                    state.lag,
+                ]
+                for state in states
+            ],
+        )
+
+    run(main)
+
+
+@group.command()
+@click.argument("name")
+@json_option
+@target_options
+def show(target: Target, name: str, as_json: bool) -> None:
+    """Show the members of the group NAME and each queue's holder, offset and lag."""
+
+    async def main() -> None:
+        from aerobee.client_core import Admin
+
+        async with target.connect() as connection:
+            state = await Admin(connection).describe_group(name)
+        if as_json:
+            print_json(
+                {
+                    **_summary(state),
+                    "memberList": [_member(member) for member in state.members],
+                    "queueList": [_queue(queue) for queue in state.queues],
+                }
+            )
+            return
+        print_table(
+            ["member", "mode", "subscriptions", "heartbeat"],
+            [
+                [
+                    member.client_id,
+                    "broadcasting" if member.broadcasting else "clustering",
+                    _subscriptions(member),
+                    f"{member.last_heartbeat_age_ms} ms ago",
+                ]
+                for member in state.members
+            ],
+            title=f"{name}: {len(state.members)} members, lag {state.lag:,}",
+        )
+        click.echo()
+        print_table(
+            ["topic", "broker", "queue", "held by", "lease epoch", "committed", "max", "lag"],
+            [
+                [
+                    queue.queue.topic,
+                    queue.queue.broker_name,
+                    queue.queue.queue_id,
+                    queue.lease_holder or "-",
+                    queue.lease_epoch if queue.lease_holder else None,
+                    queue.committed_offset,
+                    queue.max_offset_end,
+                    queue.lag,
+                ]
+                for queue in state.queues
+            ],
+        )
+
+    run(main)
+
+
+async def _described(admin: Admin, name: str) -> GroupState | None:
+    """None for a group that has gone since it was listed."""
+    from aerobee.runtime.errors import GroupNotFound
+
+    try:
+        return await admin.describe_group(name)
+    except GroupNotFound:
+        return None
+
+
+def _topics(state: GroupState) -> list[str]:
+    subscribed = {each.topic for member in state.members for each in member.subscriptions}
+    return sorted(subscribed | {queue.queue.topic for queue in state.queues})
+
+
+def _subscriptions(member: broker_pb2.GroupMember) -> str:
+    return ", ".join(
+        f"{each.topic} ({each.filter.expression or '*'})" for each in member.subscriptions
+    )
+
+
+def _summary(state: GroupState) -> dict[str, object]:
+    return {
+        "group": state.group,
+        "members": len(state.members),
+        "topics": _topics(state),
+        "lag": state.lag,
+    }
+
+
+def _member(member: broker_pb2.GroupMember) -> dict[str, object]:
+    return {
+        "clientId": member.client_id,
+        "broadcasting": member.broadcasting,
+        "lastHeartbeatAgeMs": member.last_heartbeat_age_ms,
+        "subscriptions": {
+            each.topic: each.filter.expression or "*" for each in member.subscriptions
+        },
+    }
+
+
+def _queue(state: GroupQueueState) -> dict[str, object]:
+    return {
+        "topic": state.queue.topic,
+        "broker": state.queue.broker_name,
+        "queue": state.queue.queue_id,
+        "leaseHolder": state.lease_holder,
+        "leaseEpoch": state.lease_epoch if state.lease_holder else None,
+        "committedOffset": state.committed_offset,
+        "minOffset": state.min_offset,
+        "maxOffset": state.max_offset_end,
+        "lag": state.lag,
+    }

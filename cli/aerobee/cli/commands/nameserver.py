@@ -1,0 +1,22 @@
+"""`aerobee nameserver`: one nameserver, in the foreground."""
+
+from __future__ import annotations
+
+from aerobee.cli.config_command import ConfigCommand
+from aerobee.nameserver.config import NameserverConfig
+from aerobee.runtime.config import Loaded
+
+
+def _run(loaded: Loaded[NameserverConfig]) -> int:
+    from aerobee.nameserver.app import run_nameserver
+
+    return run_nameserver(loaded.config)
+
+
+nameserver = ConfigCommand(
+    "nameserver",
+    NameserverConfig,
+    environment_prefix="AEROBEE_NAMESERVER",
+    run=_run,
+    help="Run one nameserver until SIGTERM or Ctrl-C. It keeps nothing itself: its truth is etcd.",
+)

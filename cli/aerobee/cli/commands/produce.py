@@ -1,0 +1,206 @@
+"""`aerobee produce`: lines become messages."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.event_loop import run
+from aerobee.cli.output import print_json, remark
+from aerobee.cli.settings import parse_settings
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.cli.meter import Meter
+    from aerobee.client_core import Message
+    from aerobee.producer_client import Producer
+
+BATCH_MESSAGES_MAX = 1_000
+BATCHES_IN_FLIGHT = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What to send, how fast, and how to report it."""
+
+    target: Target
+    topic: str
+    file: Path | None
+    to_message: Callable[[bytes], Message]
+    rate_per_s: float | None
+    timeout_ms: int
+    create_missing: bool
+    as_json: bool
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--tag", help="The tag of every message.")
+@click.option("--key", "keys", multiple=True, help="A key of every message; repeatable.")
+@click.option("--sharding-key", help="All messages go to the one queue of this key, in order.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option(
+    "--rate", "rate_per_s", type=click.FloatRange(min=0, min_open=True), help="Per second."
+)
+@click.option(
+    "--format",
+    "line_format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="text: a line is a body; json: an object with body, tag, keys, properties, shardingKey.",
+)
+@click.option("--timeout-ms", type=click.IntRange(min=1), default=10_000, show_default=True)
+@click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON document.")
+@target_options
+def produce(
+    target: Target,
+    topic: str,
+    file: Path | None,
+    tag: str | None,
+    keys: tuple[str, ...],
+    sharding_key: str | None,
+    properties: tuple[str, ...],
+    rate_per_s: float | None,
+    line_format: str,
+    timeout_ms: int,
+    no_create: bool,
+    as_json: bool,
+) -> None:
+    """Send each line of FILE, or of standard input, to TOPIC as one message.
+
+    Empty lines are left out. At the end the number of messages and their rate are printed.
+    """
+    from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
+
+    defaults = LineDefaults(
+        topic=topic,
+        tag=tag,
+        keys=keys,
+        sharding_key=sharding_key,
+        properties=parse_settings(properties, option="--property"),
+    )
+    parse = message_of_json if line_format == "json" else message_of_text
+    job = _Job(
+        target=target,
+        topic=topic,
+        file=file,
+        to_message=lambda line: parse(line, defaults),
+        rate_per_s=rate_per_s,
+        timeout_ms=timeout_ms,
+        create_missing=not no_create,
+        as_json=as_json,
+    )
+    run(lambda: _produce(job))
+
+
+async def _produce(job: _Job) -> None:
+    from aerobee.cli.meter import opened_meter
+    from aerobee.producer_client import Producer, ProducerConfig
+    from aerobee.runtime.clock import SystemClock
+
+    descriptor = _open(job.file)
+    size = os.fstat(descriptor).st_size if _is_file(descriptor) else None
+    config = ProducerConfig(
+        send_timeout_ms=job.timeout_ms, create_missing_topics=job.create_missing
+    )
+    async with Producer(job.target.nameserver, job.target.cluster, config=config) as producer:
+        with opened_meter(f"to {job.topic}", SystemClock(), total=size) as meter:
+            try:
+                await _send_all(job, descriptor, producer, meter)
+            finally:
+                elapsed_s, sent = meter.elapsed_s, meter.messages
+                if job.file is not None:
+                    os.close(descriptor)
+    if job.as_json:
+        print_json(
+            {
+                "topic": job.topic,
+                "messages": sent,
+                "bytes": meter.bytes,
+                "seconds": round(elapsed_s, 6),
+                "messagesPerSecond": round(sent / elapsed_s, 1) if elapsed_s else 0.0,
+            }
+        )
+        return
+    click.echo(
+        f"sent {sent:,} messages ({meter.bytes:,} bytes) to {job.topic} in {elapsed_s:.2f} s: "
+        f"{sent / elapsed_s if elapsed_s else 0:,.0f}/s"
+    )
+
+
+async def _send_all(job: _Job, descriptor: int, producer: Producer, meter: Meter) -> None:
+    """Several batches on their way at a time; the first failure ends it.
+
+    Raises:
+        MqError, in a group: lines could not be sent. Whatever ends it early, how many messages
+            were acknowledged before is told on standard error.
+    """
+    places = asyncio.Semaphore(BATCHES_IN_FLIGHT)
+    read_bytes = 0
+
+    async def send(batch: list[Message], done: int) -> None:
+        try:
+            await producer.send_batch(batch)
+        finally:
+            places.release()
+        meter.add(len(batch), sum(len(message.body) for message in batch), done=done)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            async for lines in _paced(job, descriptor):
+                read_bytes += sum(len(line) + 1 for line in lines)
+                batch = [job.to_message(line) for line in lines if line]
+                if batch:
+                    await places.acquire()
+                    tasks.create_task(send(batch, read_bytes), name="send")
+    except BaseException:
+        remark(f"sent {meter.messages:,} messages to {job.topic} until then")
+        raise
+
+
+async def _paced(job: _Job, descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Lines in batches, no faster than the rate."""
+    from aerobee.cli.lines import read_lines
+    from aerobee.runtime.clock import SystemClock
+
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    given = 0
+    rate = job.rate_per_s
+    # A twentieth of a second at most: a slow rate is a steady one, not a stutter.
+    largest = (
+        BATCH_MESSAGES_MAX if rate is None else max(1, min(BATCH_MESSAGES_MAX, int(rate / 20)))
+    )
+    async for lines in read_lines(descriptor):
+        for start in range(0, len(lines), largest):
+            if rate is not None:
+                await asyncio.sleep(max(0.0, started_s + given / rate - clock.monotonic_s()))
+            batch = lines[start : start + largest]
+            given += len(batch)
+            yield batch
+
+
+def _open(file: Path | None) -> int:
+    if file is None:
+        if sys.stdin.isatty():
+            remark("reading lines from the terminal; end with Ctrl-D")
+        return sys.stdin.fileno()
+    try:
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise click.UsageError(f"cannot read {file}: {error.strerror}") from error
+
+
+def _is_file(descriptor: int) -> bool:
+    return stat.S_ISREG(os.fstat(descriptor).st_mode)

@@ -1,0 +1,219 @@
+"""`aerobee up`: a cluster on this machine until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from aerobee.cli.event_loop import run_until_signal
+from aerobee.cli.failures import EnvironmentFailure
+from aerobee.cli.local_cluster import plan as planning
+from aerobee.cli.local_cluster.child import Child, ChildEnded
+from aerobee.cli.local_cluster.cluster import LocalCluster, running_cluster
+from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
+from aerobee.cli.local_cluster.ports import free_ports
+from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
+from aerobee.cli.output import remark
+from aerobee.cli.settings import parse_settings
+from aerobee.runtime.clock import SystemClock, system_random
+
+DATA_DEFAULT = "aerobee-data"
+
+
+@click.command()
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"Folder for all data; started again, it goes on from there.  [default: {DATA_DEFAULT}]",
+)
+@click.option("--ephemeral", is_flag=True, help="Use a temporary folder, removed at the end.")
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, planning.BROKERS_MAX),
+    default=1,
+    show_default=True,
+    help="Broker groups; one uses up to one core.",
+)
+@click.option("--cluster", default="aerobee", show_default=True, envvar="AEROBEE_CLUSTER")
+@click.option(
+    "--ports",
+    type=click.Choice(["fixed", "auto"]),
+    default="fixed",
+    show_default=True,
+    help="auto: any free ports, for clusters beside others.",
+)
+@click.option("--nameserver-port", type=int, default=planning.NAMESERVER_PORT, show_default=True)
+@click.option(
+    "--broker-port",
+    type=int,
+    default=planning.BROKER_PORT_FIRST,
+    show_default=True,
+    help=f"Of the first broker; each further one listens {planning.BROKER_PORT_STEP} higher.",
+)
+@click.option("--etcd-port", type=int, default=planning.ETCD_PORT, show_default=True)
+@click.option(
+    "--flush",
+    type=click.Choice(["async", "sync"]),
+    default="async",
+    show_default=True,
+    help="When brokers acknowledge: from the page cache, or after fdatasync.",
+)
+@click.option(
+    "--broker-set",
+    "broker_settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A broker setting for all brokers, as `aerobee broker --help` lists them; repeatable.",
+)
+@click.option(
+    "--ready-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write addresses and process ids here (JSON) while the cluster serves.",
+)
+def up(
+    data: Path | None,
+    ephemeral: bool,
+    brokers: int,
+    cluster: str,
+    ports: str,
+    nameserver_port: int,
+    broker_port: int,
+    etcd_port: int,
+    flush: str,
+    broker_settings: tuple[str, ...],
+    ready_file: Path | None,
+) -> None:
+    """Run a cluster on this machine: etcd, a nameserver and brokers, until Ctrl-C.
+
+    All processes keep their data below one folder, and their logs in its folder logs/. A process
+    that dies is started again. Everything listens on 127.0.0.1 only.
+    """
+    if ephemeral and data is not None:
+        raise click.UsageError("--ephemeral and --data exclude each other")
+    settings = {
+        "store.flush_mode": flush,
+        **parse_settings(broker_settings, option="--broker-set"),
+    }
+    chosen = (
+        free_ports(brokers=brokers, chance=system_random())
+        if ports == "auto"
+        else planning.default_ports(
+            brokers=brokers, nameserver=nameserver_port, broker_first=broker_port, etcd=etcd_port
+        )
+    )
+    _check_numbers(chosen)
+    with _folder(data, ephemeral) as folder:
+        plan = ClusterPlan(data=folder, cluster=cluster, ports=chosen, broker_settings=settings)
+        run_until_signal(lambda stop: _serve(plan, ready_file, stop))
+
+
+async def _serve(plan: ClusterPlan, ready_file: Path | None, stop: asyncio.Event) -> None:
+    announcer = _Announcer(ready_file)
+    # One that a killed cluster left behind must not be taken for ours.
+    announcer.remove_ready_file()
+    clock = SystemClock()
+    started_s = clock.monotonic_s()
+    try:
+        async with running_cluster(
+            plan,
+            clock=clock,
+            chance=system_random(),
+            on_started=announcer.on_started,
+            on_ended=announcer.on_ended,
+        ) as cluster:
+            if await _serving_before(stop, cluster):
+                announcer.on_serving(cluster, clock.monotonic_s() - started_s)
+                await stop.wait()
+            announcer.on_stopping()
+    finally:
+        announcer.remove_ready_file()
+    remark("stopped")
+
+
+async def _serving_before(stop: asyncio.Event, cluster: LocalCluster) -> bool:
+    """Wait for the cluster, but no longer than the user does; False if they gave up first."""
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(cluster.wait_serving(), name="wait-serving")
+        stopped = tasks.create_task(stop.wait(), name="wait-stop")
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        stopped.cancel()
+    return serving.done() and not serving.cancelled()
+
+
+@dataclass(slots=True)
+class _Announcer:
+    """What the user and the ready file are told, and when."""
+
+    ready_file: Path | None
+    cluster: LocalCluster | None = None
+
+    def on_serving(self, cluster: LocalCluster, elapsed_s: float) -> None:
+        self.cluster = cluster
+        self._write_ready_file()
+        plan = cluster.plan
+        brokers = ", ".join(f"{name} {address}" for name, address in plan.brokers.items())
+        click.echo(
+            f"ready in {elapsed_s:.1f} s: nameserver {plan.nameserver_address}, {brokers}, "
+            f"etcd {plan.etcd_address}, data {plan.data}"
+        )
+
+    def on_started(self, child: Child) -> None:
+        if self.cluster is not None:
+            remark(f"{child.name} runs again (process {child.pid}, restart {child.restarts})")
+            self._write_ready_file()
+
+    def on_ended(self, ended: ChildEnded) -> None:
+        delay_s = ended.restart_delay_s
+        remark(f"{ended.name} ended with {ended.how}; starting it again in {delay_s:.1f} s")
+
+    def on_stopping(self) -> None:
+        self.cluster = None
+        self.remove_ready_file()
+        remark("stopping brokers, nameserver, etcd (Ctrl-C again: at once)")
+
+    def remove_ready_file(self) -> None:
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
+
+    def _write_ready_file(self) -> None:
+        if self.ready_file is not None and self.cluster is not None:
+            write_ready_file(
+                self.ready_file, ready_document(self.cluster.plan, self.cluster.pids())
+            )
+
+
+@contextlib.contextmanager
+def _folder(data: Path | None, ephemeral: bool) -> Iterator[Path]:
+    """The data folder as an absolute path; a temporary one is removed at the end."""
+    if not ephemeral:
+        yield (data or Path(DATA_DEFAULT)).expanduser().absolute()
+        return
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="aerobee-"))
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"cannot make a temporary folder: {error.strerror}; set TMPDIR to a writable folder"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_numbers(ports: Ports) -> None:
+    """Raises click.UsageError for ports that cannot be, or are used twice."""
+    seen: dict[int, str] = {}
+    for purpose, port in ports.named().items():
+        if not 1 <= port <= 65_535:
+            raise click.UsageError(f"{purpose} cannot listen on port {port}: use 1 to 65535")
+        if port in seen:
+            raise click.UsageError(f"{seen[port]} and {purpose} would both listen on port {port}")
+        seen[port] = purpose

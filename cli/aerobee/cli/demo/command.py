@@ -1,0 +1,110 @@
+"""`aerobee demo`: the demo on a cluster of its own, in a temporary folder."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from aerobee.cli.demo.flights import Flight, flights_archive, read_flights
+from aerobee.cli.demo.settings import DemoSettings
+from aerobee.cli.event_loop import run
+from aerobee.cli.failures import FAILED
+from aerobee.cli.local_cluster.child import ChildEnded
+from aerobee.cli.local_cluster.cluster import running_cluster
+from aerobee.cli.local_cluster.plan import ClusterPlan
+from aerobee.cli.local_cluster.ports import free_ports
+from aerobee.runtime.clock import SystemClock, system_random
+
+CLUSTER = "demo"
+SEGMENT_BYTES = 64 * 1024 * 1024
+"""Small: the demo writes some 40 MB to each broker, and temporary folders may be in memory."""
+
+
+@click.command()
+@click.option(
+    "--flights",
+    "flights_max",
+    type=click.IntRange(min=1_000),
+    help="Only so many of the flights.  [default: all 336,776]",
+)
+@click.option("--keep", is_flag=True, help="Keep the folder with stores, notes and logs.")
+def demo(flights_max: int | None, keep: bool) -> None:
+    """Send real events through a real cluster, kill a consumer, prove that nothing is missing.
+
+    Two broker groups; a producer; three consumers in one group, of which one is killed in the
+    middle; a second group that reads two carriers by tag. Takes about a minute.
+    """
+    settings = DemoSettings(flights_max=flights_max)
+    console = Console()
+    with _folder(keep, console) as folder:
+        proven = run(lambda: _demo(settings, folder, console))
+    if not proven:
+        raise click.exceptions.Exit(FAILED)
+
+
+async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
+    clock, chance = SystemClock(), system_random()
+    started_s = clock.monotonic_s()
+    plan = ClusterPlan(
+        data=folder / "cluster",
+        cluster=CLUSTER,
+        ports=free_ports(brokers=settings.brokers, chance=chance),
+        broker_settings={"store.segment_bytes": str(SEGMENT_BYTES)},
+    )
+
+    def on_ended(ended: ChildEnded) -> None:
+        console.print(f"{ended.name} ended with {ended.how} and is started again", style="red")
+
+    async with running_cluster(
+        plan, clock=clock, chance=chance, on_started=lambda _: None, on_ended=on_ended
+    ) as cluster:
+        flights = await asyncio.to_thread(_load, settings)
+        await cluster.wait_serving()
+        # What needs gRPC is imported after `wait_serving`, which prepares for it.
+        from aerobee.cli.demo.report import print_report
+        from aerobee.cli.demo.story import Stage, play
+
+        console.print(
+            f"{len(flights):,} flights; a cluster of {settings.brokers} broker groups serves after "
+            f"{clock.monotonic_s() - started_s:.1f} s in {plan.data}",
+            soft_wrap=True,
+            highlight=False,
+        )
+        outcome = await play(
+            Stage(
+                settings=settings,
+                flights=flights,
+                nameserver=plan.nameserver_address,
+                cluster=plan.cluster,
+                folder=folder,
+                console=console,
+                clock=clock,
+            )
+        )
+    print_report(console, outcome)
+    console.print(f"the whole demo took {clock.monotonic_s() - started_s:.0f} s", highlight=False)
+    return outcome.is_proven
+
+
+def _load(settings: DemoSettings) -> list[Flight]:
+    flights = list(read_flights(flights_archive()))
+    return flights if settings.flights_max is None else flights[: settings.flights_max]
+
+
+@contextlib.contextmanager
+def _folder(keep: bool, console: Console) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="aerobee-demo-"))
+    try:
+        yield folder
+    finally:
+        if keep:
+            console.print(f"kept: {folder}", soft_wrap=True, highlight=False)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)

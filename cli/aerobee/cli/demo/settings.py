@@ -1,0 +1,33 @@
+"""The numbers and names of the demo, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TOPIC = "flights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoSettings:
+    """What the demo does, as far as it can be chosen."""
+
+    brokers: int = 2
+    queues: int = 8
+    consumers: int = 3
+    """In the group that reads everything; one of them is killed."""
+    carriers: tuple[str, ...] = ("AA", "VX")
+    """What the second group reads, by tag."""
+    flights_max: int | None = None
+    """Only so many of the flights; None: all."""
+    kill_at_share: float = 0.5
+    """The consumer is killed when the group has seen this share of all flights."""
+    session_timeout_ms: int = 3_000
+    """How long the queues of the killed consumer wait for it."""
+    commit_interval_ms: int = 1_000
+    """What a consumer saw since its last commit comes again when it dies."""
+    batch_messages: int = 1_000
+    patience_s: float = 60.0
+    """Without any news for this long the demo gives up and says what is missing."""
+
+    all_group: str = "all-flights"
+    carriers_group: str = "two-carriers"

@@ -1,0 +1,262 @@
+"""The course of the demo: two groups, a flood of events, a kill, and the reckoning.
+
+The order of the acts is the content of this file; each act is somebody else's. It needs a serving
+cluster and leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from aerobee.cli.demo.consumers import ConsumerProcess, ConsumerSpec, start_consumer
+from aerobee.cli.demo.display import Display, Gauge, opened_display
+from aerobee.cli.demo.feed import Feed
+from aerobee.cli.demo.flights import Flight
+from aerobee.cli.demo.killing import Killing
+from aerobee.cli.demo.proof import judge
+from aerobee.cli.demo.report import Holding, Outcome, Pace
+from aerobee.cli.demo.settings import TOPIC, DemoSettings
+from aerobee.cli.demo.sightings import checksum
+from aerobee.cli.demo.watch import GroupTally
+from aerobee.cli.failures import Failure
+from aerobee.client_core import Admin, ClusterConnection, GroupState, Topics
+from aerobee.producer_client import Producer
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import GroupNotFound
+
+LOOK_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """What the story is told with."""
+
+    settings: DemoSettings
+    flights: Sequence[Flight]
+    nameserver: str
+    cluster: str
+    folder: Path
+    """For the consumers' notes and logs."""
+    console: Console
+    clock: Clock
+
+
+async def play(stage: Stage) -> Outcome:
+    """Everything between a serving cluster and the figures.
+
+    Raises:
+        Failure: a process ended unasked, or nothing moved for `patience_s`.
+        MqError: the cluster refused something.
+    """
+    settings = stage.settings
+    async with (
+        ClusterConnection(stage.nameserver, stage.cluster) as connection,
+        Producer(connection=connection) as producer,
+    ):
+        await Topics(connection).create(TOPIC, queues=settings.queues)
+        admin = Admin(connection)
+        async with _consumers(stage) as consumers:
+            everything = GroupTally(settings.all_group, consumers[:-1], stage.clock)
+            carriers = GroupTally(settings.carriers_group, consumers[-1:], stage.clock)
+            await _until_shared(stage, admin, everything, carriers)
+            feed = Feed(stage.clock)
+            killing = Killing(everything.consumers[len(everything.consumers) // 2])
+            with opened_display(stage.console, _gauges(stage), stage.clock) as display:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(
+                        feed.run(
+                            producer, TOPIC, stage.flights, batch_messages=settings.batch_messages
+                        ),
+                        name="feed",
+                    )
+                    await _watch(stage, admin, display, feed, everything, carriers, killing)
+                states = await _until_committed(stage, admin, (everything, carriers))
+            for consumer in consumers:
+                await consumer.stop()
+        lag_after_close = {
+            group: (await admin.describe_group(group)).lag
+            for group in (everything.group, carriers.group)
+        }
+    return _outcome(stage, feed, everything, carriers, killing, states, lag_after_close)
+
+
+@asynccontextmanager
+async def _consumers(stage: Stage) -> AsyncIterator[list[ConsumerProcess]]:
+    """All consumer processes, those of the first group first; none is left at the end."""
+    settings = stage.settings
+    wanted = [
+        (f"consumer-{number + 1}", settings.all_group, "*") for number in range(settings.consumers)
+    ]
+    wanted.append(("by-tag-1", settings.carriers_group, " || ".join(settings.carriers)))
+    started: list[ConsumerProcess] = []
+    try:
+        for name, group, tags in wanted:
+            spec = ConsumerSpec(
+                name=name,
+                group=group,
+                tags=tags,
+                nameserver=stage.nameserver,
+                cluster=stage.cluster,
+                topic=TOPIC,
+                session_timeout_ms=settings.session_timeout_ms,
+                commit_interval_ms=settings.commit_interval_ms,
+                folder=stage.folder,
+            )
+            started.append(await start_consumer(spec))
+        yield started
+    finally:
+        for consumer in started:
+            if consumer.process.returncode is None:
+                await consumer.kill()
+
+
+async def _until_shared(stage: Stage, admin: Admin, *tallies: GroupTally) -> None:
+    """Wait until every queue is held by a member and every member holds one."""
+    deadline_s = stage.clock.monotonic_s() + stage.settings.patience_s
+    for tally in tallies:
+        while True:
+            holders = await _holders(admin, tally.group)
+            if len(holders) == stage.settings.queues and len(set(holders.values())) == len(
+                tally.consumers
+            ):
+                break
+            tally.check_alive()
+            if stage.clock.monotonic_s() > deadline_s:
+                raise Failure(
+                    f"group {tally.group} did not share its queues within "
+                    f"{stage.settings.patience_s:g} s; it holds {holders}"
+                )
+            await asyncio.sleep(LOOK_INTERVAL_S)
+    stage.console.print(
+        f"{len(tallies[0].consumers)} consumers share {stage.settings.queues} queues in group "
+        f"{tallies[0].group}; one reads {' and '.join(stage.settings.carriers)} by tag in group "
+        f"{tallies[1].group}",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+async def _holders(admin: Admin, group: str) -> dict[str, str]:
+    """Queue -> client id, for the queues that somebody holds."""
+    try:
+        state = await admin.describe_group(group)
+    except GroupNotFound:
+        return {}
+    return {str(each.queue): each.lease_holder for each in state.queues if each.lease_holder}
+
+
+def _gauges(stage: Stage) -> list[Gauge]:
+    carriers = sum(flight.carrier in stage.settings.carriers for flight in stage.flights)
+    total = len(stage.flights)
+    return [
+        Gauge("acknowledged to the producer", total),
+        Gauge(f"seen by {stage.settings.all_group}", total),
+        Gauge(f"seen by {stage.settings.carriers_group}", carriers),
+    ]
+
+
+async def _watch(
+    stage: Stage,
+    admin: Admin,
+    display: Display,
+    feed: Feed,
+    everything: GroupTally,
+    carriers: GroupTally,
+    killing: Killing,
+) -> None:
+    """Show progress, kill a consumer in the middle, return when both groups have seen all."""
+    settings = stage.settings
+    totals = [gauge.total or 0 for gauge in _gauges(stage)]
+    while True:
+        found = everything.read_new()
+        carriers.read_new()
+        everything.check_alive()
+        carriers.check_alive()
+        values = [feed.acknowledged, len(everything.seen), len(carriers.seen)]
+        display.update(values, [f"{feed.per_second:,.0f}/s", everything.note(), ""])
+        now_s = stage.clock.monotonic_s()
+        if not killing.is_done and values[1] >= settings.kill_at_share * totals[1]:
+            held = await _holders(admin, everything.group)
+            await killing.execute(held, now_s=stage.clock.monotonic_s())
+            display.say(
+                f"kill -9 of {killing.victim.name} (process {killing.victim.process.pid}) at "
+                f"{values[1]:,} flights; it held {', '.join(sorted(killing.queues)) or 'no queue'}"
+            )
+        elif killing.on_sightings(found, now_s=now_s):
+            display.say(f"its queues were taken over after {killing.takeover_s:.1f} s")
+        if values == totals and killing.is_done:
+            return
+        news_s = max(feed.last_s, everything.last_s, carriers.last_s)
+        if news_s and now_s - news_s > settings.patience_s:
+            display.say(f"nothing has moved for {settings.patience_s:g} s: giving up waiting")
+            return
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+async def _until_committed(
+    stage: Stage, admin: Admin, tallies: Sequence[GroupTally]
+) -> list[GroupState]:
+    """Wait until the living members have committed all that they read; the groups as they are."""
+    deadline_s = stage.clock.monotonic_s() + stage.settings.patience_s
+    while True:
+        states = [await admin.describe_group(tally.group) for tally in tallies]
+        for tally in tallies:
+            tally.read_new()
+        if not any(state.lag for state in states) or stage.clock.monotonic_s() > deadline_s:
+            return states
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def _outcome(
+    stage: Stage,
+    feed: Feed,
+    everything: GroupTally,
+    carriers: GroupTally,
+    killing: Killing,
+    states: Sequence[GroupState],
+    lag_after_close: dict[str, int],
+) -> Outcome:
+    settings = stage.settings
+    sent = {flight.identity: checksum(flight.line) for flight in stage.flights}
+    by_tag = {
+        flight.identity: sent[flight.identity]
+        for flight in stage.flights
+        if flight.carrier in settings.carriers
+    }
+    verdicts = {}
+    paces = [Pace(who="producer", messages=feed.acknowledged, elapsed_s=feed.elapsed_s)]
+    for tally, expected in ((everything, sent), (carriers, by_tag)):
+        tally.read_new()
+        # Who was killed comes first: what others saw again was seen there before.
+        consumers = sorted(tally.consumers, key=lambda consumer: not consumer.was_killed)
+        verdict = judge(expected, {consumer.name: consumer.sightings for consumer in consumers})
+        verdicts[tally.group] = verdict
+        paces.append(Pace(who=tally.group, messages=verdict.sightings, elapsed_s=tally.elapsed_s))
+    return Outcome(
+        verdicts=verdicts,
+        sent=len(sent),
+        paces=paces,
+        holdings=[
+            Holding(
+                group=state.group,
+                queue=str(queue.queue),
+                holder=queue.lease_holder or "nobody",
+                committed=queue.committed_offset or 0,
+                end=queue.max_offset_end,
+                lag=queue.lag,
+            )
+            for state in states
+            for queue in state.queues
+        ],
+        lag_after_close=lag_after_close,
+        killed=killing.victim.name,
+        commit_interval_ms=settings.commit_interval_ms,
+        takeover_s=killing.takeover_s,
+        retried_batches=feed.retried_batches,
+    )

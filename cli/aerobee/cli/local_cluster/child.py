@@ -1,0 +1,156 @@
+"""One supervised child process: started, watched, restarted when it dies, stopped.
+
+Owns: the process and its log file. However this process ends, its children end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aerobee.cli.failures import Failure
+from aerobee.cli.local_cluster.spawn import spawn_tied
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.retry import Backoff
+from aerobee.runtime.supervise import ExitCode
+
+LOG_TAIL_BYTES = 2_000
+STABLE_AFTER_S = 30.0
+"""A child that ran this long is forgiven its earlier deaths."""
+RESTART_BACKOFF = Backoff(base_ms=200, max_ms=5_000, jitter=0.1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """What to run. `argv[0]` is an absolute path."""
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+    stop_timeout_s: float
+    restarts_max: int = 5
+    """In a row, each before it ran STABLE_AFTER_S; one more death is a failure."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Added to this process's own environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEnded:
+    """Told to the supervisor's owner when a child dies unasked and will be started again."""
+
+    name: str
+    how: str
+    """For a person: `exit code 4`, `signal SIGKILL`."""
+    restart_delay_s: float
+
+
+class Child:
+    """A process that is to run until it is told to stop."""
+
+    def __init__(self, spec: ChildSpec, *, clock: Clock, chance: random.Random) -> None:
+        self.spec = spec
+        self.restarts = 0
+        self._clock = clock
+        self._chance = chance
+        self._process: asyncio.subprocess.Process | None = None
+        self._served = False
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def pid(self) -> int | None:
+        """None while it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    def served(self) -> None:
+        """Told when it was seen serving: from now on its failures are worth a restart."""
+        self._served = True
+
+    async def supervise(
+        self,
+        *,
+        on_started: Callable[[Child], None],
+        on_ended: Callable[[ChildEnded], None],
+    ) -> None:
+        """Run the child, again after every death, until cancelled; does not stop it then.
+
+        Raises:
+            Failure: it refused to start, with its own exit code, or it died too often.
+        """
+        failures = 0
+        while True:
+            started_s = self._clock.monotonic_s()
+            process = self._process = await spawn_tied(
+                self.spec.argv, log=self.spec.log, environment=self.spec.environment
+            )
+            on_started(self)
+            return_code = await process.wait()
+            if self._clock.monotonic_s() - started_s >= STABLE_AFTER_S:
+                failures = 0
+            failures += 1
+            how = _describe(return_code)
+            if not self._served and return_code in (ExitCode.REFUSED, ExitCode.USAGE):
+                raise Failure(
+                    f"{self.name} did not start: {self._last_words()}", exit_code=return_code
+                )
+            if failures > self.spec.restarts_max:
+                raise Failure(
+                    f"{self.name} ended {failures} times in a row, last with {how}; giving up: "
+                    f"{self._last_words()} (log: {self.spec.log})"
+                )
+            delay_s = RESTART_BACKOFF.delay_s(failures, self._chance)
+            on_ended(ChildEnded(name=self.name, how=how, restart_delay_s=delay_s))
+            await asyncio.sleep(delay_s)
+            self.restarts += 1
+
+    async def stop(self) -> bool:
+        """Ask it to end and wait; False if it did not in its time and was killed."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(self.spec.stop_timeout_s):
+                await process.wait()
+        except TimeoutError:
+            self.kill()
+            await process.wait()
+            return False
+        finally:
+            self.kill()
+        return True
+
+    def kill(self) -> None:
+        """End it at once."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+
+    def _last_words(self) -> str:
+        """The last line of the child's log: services end with one sentence."""
+        try:
+            with self.spec.log.open("rb") as log:
+                size = log.seek(0, os.SEEK_END)
+                log.seek(max(0, size - LOG_TAIL_BYTES))
+                lines = log.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            lines = []
+        said = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        return said.strip().removeprefix("aerobee ").rstrip(".")
+
+
+def _describe(return_code: int) -> str:
+    if return_code < 0:
+        return f"signal {signal.Signals(-return_code).name}"
+    return f"exit code {return_code}"

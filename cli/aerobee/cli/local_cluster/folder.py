@@ -1,0 +1,55 @@
+"""The data folder: made, checked, and locked against a second cluster.
+
+The lock is the kernel's (flock): it ends with the process that holds it, however that ends, so a
+killed `aerobee up` never leaves a lock behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from aerobee.cli.failures import EnvironmentFailure
+
+LOCK_NAME = "up.lock"
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[Path]:
+    """Make `folder` if needed and hold its lock; the file holds the owner's process id.
+
+    Raises:
+        EnvironmentFailure: it cannot be made or written, or another process holds the lock.
+    """
+    lock = _open_lock(folder)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
+            raise EnvironmentFailure(
+                f"the data folder {folder} is in use by another cluster"
+                f"{f' (process {owner})' if owner else ''}; stop it or choose another --data"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode("ascii"), 0)
+        yield folder
+    finally:
+        os.close(lock)
+
+
+def _open_lock(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("etcd", "brokers", "logs"):
+            # etcd insists on a folder that only its owner can read.
+            (folder / name).mkdir(mode=0o700, exist_ok=True)
+        return os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"cannot write to the data folder {folder}: {error.strerror}; "
+            "choose another --data or change its permissions"
+        ) from error

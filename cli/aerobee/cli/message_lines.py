@@ -1,0 +1,143 @@
+"""Messages as lines of text: what `produce` reads and `consume` prints.
+
+As text a line is a body. As JSON a line is an object with `body` (text) or `bodyBase64`, and
+optionally `tag`, `keys`, `properties`, `shardingKey`; what `consume --format json` prints can be
+given to `produce --format json`, which ignores the fields that only a stored message has.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from aerobee.client_core import Message, ReceivedMessage
+from aerobee.runtime.errors import MessageIllegal
+from aerobee.store_format.properties import RESERVED_NAMES, TRANSIENT_PREFIX
+
+
+class LineFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineDefaults:
+    """What every message gets, unless a JSON line says otherwise."""
+
+    topic: str
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    sharding_key: str | None = None
+    properties: Mapping[str, str] | None = None
+
+
+def message_of_text(line: bytes, defaults: LineDefaults) -> Message:
+    """A message with the line as its body.
+
+    Raises:
+        MessageIllegal: the line is empty, or tag, keys or properties cannot be stored.
+    """
+    return Message(
+        defaults.topic,
+        line,
+        tag=defaults.tag,
+        keys=defaults.keys,
+        properties=defaults.properties,
+        sharding_key=defaults.sharding_key,
+    )
+
+
+def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
+    """A message from one JSON object.
+
+    Raises:
+        MessageIllegal: no such object, or its values cannot be stored.
+    """
+    try:
+        document = json.loads(line)
+    except ValueError as error:
+        raise MessageIllegal(f"the line is not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise MessageIllegal('the line is JSON but no object: write {"body": ...}')
+    return Message(
+        defaults.topic,
+        _body(document),
+        tag=_text(document, "tag", defaults.tag),
+        keys=_keys(document, defaults.keys),
+        properties={**(defaults.properties or {}), **_properties(document)},
+        sharding_key=_text(document, "shardingKey", defaults.sharding_key),
+    )
+
+
+def json_of_message(message: ReceivedMessage) -> bytes:
+    """One line, without its end."""
+    document: dict[str, object] = {
+        "topic": message.topic,
+        "broker": message.queue.broker_name,
+        "queue": message.queue.queue_id,
+        "offset": message.queue_offset,
+        "messageId": message.message_id,
+        "offsetMessageId": message.offset_message_id,
+        "bornMs": message.born_timestamp_ms,
+        "storedMs": message.store_timestamp_ms,
+    }
+    if message.reconsume_times:
+        document["reconsumeTimes"] = message.reconsume_times
+    if message.tag is not None:
+        document["tag"] = message.tag
+    if message.keys:
+        document["keys"] = list(message.keys)
+    own = {
+        name: value
+        for name, value in message.properties.items()
+        if name not in RESERVED_NAMES and not name.startswith(TRANSIENT_PREFIX)
+    }
+    if own:
+        document["properties"] = own
+    try:
+        document["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        document["bodyBase64"] = base64.b64encode(message.body).decode()
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _body(document: Mapping[str, Any]) -> bytes:
+    text, encoded = document.get("body"), document.get("bodyBase64")
+    if isinstance(text, str) and encoded is None:
+        return text.encode()
+    if isinstance(encoded, str) and text is None:
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except ValueError:
+            raise MessageIllegal("bodyBase64 is not base64") from None
+    raise MessageIllegal('the line needs either "body" or "bodyBase64", as text')
+
+
+def _text(document: Mapping[str, Any], name: str, default: str | None) -> str | None:
+    value = document.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise MessageIllegal(f"{name} must be text")
+    return value
+
+
+def _keys(document: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str, ...]:
+    value = document.get("keys")
+    if value is None:
+        return default
+    words = value.split() if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise MessageIllegal("keys must be a text or a list of texts")
+    return tuple(words)
+
+
+def _properties(document: Mapping[str, Any]) -> dict[str, str]:
+    value = document.get("properties") or {}
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise MessageIllegal("properties must be an object of texts")
+    return value

@@ -1,0 +1,76 @@
+"""Points in a queue as a user writes them: `first`, `last`, or a time."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+import click
+
+from aerobee.runtime.clock import SystemClock
+
+_AGO = re.compile(r"(\d+)(s|m|h|d)")
+_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+MOMENT_METAVAR = "first|last|TIME"
+_UNIX_MS = re.compile(r"\d{12,14}")
+
+
+class MomentKind(StrEnum):
+    FIRST = "first"
+    LAST = "last"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where in a queue to start."""
+
+    kind: MomentKind
+    timestamp_ms: int = 0
+    """Of TIME: the first message stored at or after it."""
+
+
+def parse_moment(text: str, *, now_ms: int) -> Moment:
+    """`first`, `last`, a date and time (ISO 8601), Unix milliseconds, or an age like `90s`, `2h`.
+
+    A date and time without a zone is local time.
+
+    Raises:
+        ValueError: none of these.
+    """
+    if text in (MomentKind.FIRST, MomentKind.LAST):
+        return Moment(MomentKind(text))
+    if ago := _AGO.fullmatch(text):
+        return Moment(MomentKind.TIME, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
+    if _UNIX_MS.fullmatch(text):
+        return Moment(MomentKind.TIME, int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no point in time: write first, last, an age such as 90s, 15m, 2h or 3d, "
+            "a time such as 2026-01-31T12:00 or Unix milliseconds"
+        ) from None
+    return Moment(MomentKind.TIME, int(moment.timestamp() * 1_000))
+
+
+def moment_argument(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> Moment | None:
+    """The click callback of an option that takes a point in a queue."""
+    if value is None:
+        return None
+    try:
+        return parse_moment(value, now_ms=SystemClock().now_ms())
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+def timestamp_text(timestamp_ms: int) -> str:
+    """Local time with milliseconds; `-` for 0 and less, which mean never."""
+    if timestamp_ms <= 0:
+        return "-"
+    moment = datetime.fromtimestamp(timestamp_ms / 1_000).astimezone()
+    return moment.isoformat(sep=" ", timespec="milliseconds")

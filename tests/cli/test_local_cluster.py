@@ -1,0 +1,237 @@
+"""The parts of a local cluster that can be tried without its services."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from aerobee.cli.failures import EnvironmentFailure, Failure
+from aerobee.cli.local_cluster.child import Child, ChildEnded, ChildSpec
+from aerobee.cli.local_cluster.folder import locked_folder
+from aerobee.cli.local_cluster.plan import ClusterPlan, Ports, broker_name, default_ports
+from aerobee.cli.local_cluster.ports import check_free, free_ports
+from aerobee.cli.local_cluster.programs import broker_child, etcd_child
+from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
+from aerobee.runtime.clock import SystemClock
+
+
+def make_child(
+    tmp_path: Path, program: str, *, stop_timeout_s: float = 5.0, restarts_max: int = 5
+) -> Child:
+    spec = ChildSpec(
+        name="thing",
+        argv=(sys.executable, "-I", "-S", "-c", program),
+        log=tmp_path / "thing.log",
+        stop_timeout_s=stop_timeout_s,
+        restarts_max=restarts_max,
+    )
+    return Child(spec, clock=SystemClock(), chance=random.Random(1))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the process is gone; one that nobody has waited for counts as gone."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+async def eventually_ended(pid: int) -> None:
+    async with asyncio.timeout(10):
+        while not has_ended(pid):
+            await asyncio.sleep(0.01)
+
+
+def test_brokers_are_named_like_columns_of_a_sheet() -> None:
+    assert [broker_name(index) for index in (0, 1, 25, 26, 27, 52)] == [
+        "broker-a",
+        "broker-b",
+        "broker-z",
+        "broker-aa",
+        "broker-ab",
+        "broker-ba",
+    ]
+
+
+def test_default_ports_are_the_documented_ones() -> None:
+    ports = default_ports(brokers=3, nameserver=8081, broker_first=10911, etcd=2379)
+    assert ports.brokers == (10911, 10921, 10931)
+    assert ports.named()["the nameserver"] == 8081
+    assert (ports.etcd_client, ports.etcd_peer) == (2379, 2380)
+
+
+def test_free_ports_are_distinct_and_free() -> None:
+    ports = free_ports(brokers=4, chance=random.Random(7))
+    assert len(set(ports.named().values())) == 7
+    check_free(ports)
+
+
+def test_a_port_in_use_is_named_with_its_purpose() -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        taken = server.getsockname()[1]
+        free = free_ports(brokers=1, chance=random.Random(3))
+        ports = Ports(
+            nameserver=taken,
+            etcd_client=free.etcd_client,
+            etcd_peer=free.etcd_peer,
+            brokers=free.brokers,
+        )
+        with pytest.raises(EnvironmentFailure, match=rf"port {taken} \(the nameserver\) is in use"):
+            check_free(ports)
+
+
+def test_a_folder_is_locked_once_and_free_again_afterwards(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with (
+        locked_folder(folder),
+        pytest.raises(EnvironmentFailure, match=rf"in use .*process {os.getpid()}"),
+        locked_folder(folder),
+    ):
+        pass
+    with locked_folder(folder):
+        assert (folder / "logs").is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(EnvironmentFailure, match="cannot write to the data folder"),
+        locked_folder(tmp_path / "file" / "data"),
+    ):
+        pass
+
+
+def test_children_get_their_addresses_and_folders(tmp_path: Path) -> None:
+    plan = ClusterPlan(
+        data=tmp_path,
+        cluster="test",
+        ports=default_ports(brokers=2, nameserver=1081, broker_first=1911, etcd=1379),
+        broker_settings={"flush.mode": "sync"},
+    )
+    broker = broker_child(plan, "broker-b")
+    assert "127.0.0.1:1921" in broker.argv
+    assert str(tmp_path / "brokers" / "broker-b") in broker.argv
+    flag = broker.argv.index("--flush-mode")
+    assert broker.argv[flag + 1] == "sync"
+    etcd = etcd_child(plan)
+    assert Path(etcd.argv[0]).is_file()
+    assert "--listen-client-urls=http://127.0.0.1:1379" in etcd.argv
+
+
+async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
+    child = make_child(tmp_path, "import time; time.sleep(60)")
+    pids: list[int] = []
+    ends: list[ChildEnded] = []
+    started = asyncio.Event()
+
+    def on_started(child: Child) -> None:
+        assert child.pid is not None
+        pids.append(child.pid)
+        started.set()
+
+    task = asyncio.ensure_future(child.supervise(on_started=on_started, on_ended=ends.append))
+    try:
+        async with asyncio.timeout(10):
+            await started.wait()
+            started.clear()
+            os.kill(pids[0], signal.SIGKILL)
+            await started.wait()
+        assert len(set(pids)) == 2
+        assert [end.how for end in ends] == ["signal SIGKILL"]
+        assert child.restarts == 1
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await child.stop()
+    await eventually_ended(pids[1])
+
+
+async def test_a_child_that_dies_again_and_again_ends_it_all(tmp_path: Path) -> None:
+    child = make_child(tmp_path, "raise SystemExit('the disk is gone')", restarts_max=1)
+    with pytest.raises(Failure, match=r"ended 2 times in a row.*exit code 1.*the disk is gone"):
+        await child.supervise(on_started=lambda _: None, on_ended=lambda _: None)
+
+
+async def test_a_refused_start_is_told_in_the_words_of_the_child(tmp_path: Path) -> None:
+    child = make_child(
+        tmp_path,
+        "import sys; print('aerobee broker: the folder is locked', file=sys.stderr); sys.exit(3)",
+    )
+    with pytest.raises(Failure, match="thing did not start: broker: the folder is") as caught:
+        await child.supervise(on_started=lambda _: None, on_ended=lambda _: None)
+    assert caught.value.exit_code == 3
+
+
+async def test_a_child_that_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    child = make_child(tmp_path, program, stop_timeout_s=0.2)
+    task = asyncio.ensure_future(
+        child.supervise(on_started=lambda _: None, on_ended=lambda _: None)
+    )
+    async with asyncio.timeout(10):
+        while not (tmp_path / "thing.log").exists() or not (tmp_path / "thing.log").read_text():
+            await asyncio.sleep(0.01)
+    pid = child.pid
+    assert pid is not None
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not await child.stop()
+    assert has_ended(pid)
+
+
+async def test_a_child_ends_with_its_killed_parent(tmp_path: Path) -> None:
+    parent_program = (
+        "import asyncio, random, sys\n"
+        "from pathlib import Path\n"
+        "from aerobee.cli.local_cluster.child import Child, ChildSpec\n"
+        "from aerobee.runtime.clock import SystemClock\n"
+        "spec = ChildSpec(name='thing', argv=('/bin/sleep', '60'), log=Path(sys.argv[1]),\n"
+        "                 stop_timeout_s=1)\n"
+        "child = Child(spec, clock=SystemClock(), chance=random.Random(1))\n"
+        "asyncio.run(child.supervise(on_started=lambda c: print(c.pid, flush=True),\n"
+        "                            on_ended=print))\n"
+    )
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        parent_program,
+        str(tmp_path / "thing.log"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    pid = int(await parent.stdout.readline())
+    # Until it is the program itself, it may be on the way to tie itself to its parent.
+    async with asyncio.timeout(10):
+        while b"sleep" not in Path(f"/proc/{pid}/comm").read_bytes():
+            await asyncio.sleep(0.01)
+    parent.kill()
+    await parent.wait()
+    await eventually_ended(pid)
+
+
+def test_the_ready_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    plan = ClusterPlan(
+        data=tmp_path,
+        cluster="test",
+        ports=default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379),
+    )
+    document = ready_document(plan, {"broker-a": 7, "nameserver": 8, "etcd": 9})
+    write_ready_file(tmp_path / "ready.json", document)
+    assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
+    assert document["brokers"] == [{"name": "broker-a", "address": "127.0.0.1:1911", "pid": 7}]
+    with pytest.raises(EnvironmentFailure, match="cannot write the ready file"):
+        write_ready_file(tmp_path / "none" / "ready.json", document)

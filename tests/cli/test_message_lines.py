@@ -1,0 +1,61 @@
+"""Lines that become messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
+from aerobee.runtime.errors import MessageIllegal
+
+PLAIN = LineDefaults(topic="t")
+FULL = LineDefaults(
+    topic="t", tag="blue", keys=("k1", "k2"), sharding_key="s", properties={"colour": "x"}
+)
+
+
+def test_a_text_line_is_the_body_and_gets_the_defaults() -> None:
+    message = message_of_text("grüße".encode(), FULL)
+    assert message.body == "grüße".encode()
+    assert (message.topic, message.tag, message.keys) == ("t", "blue", ("k1", "k2"))
+    assert message.sharding_key == "s"
+    assert message.properties == {"colour": "x"}
+
+
+def test_a_json_line_overrides_the_defaults() -> None:
+    line = json.dumps(
+        {"body": "hello", "tag": "red", "keys": ["k3"], "properties": {"size": "9"}}
+    ).encode()
+    message = message_of_json(line, FULL)
+    assert message.body == b"hello"
+    assert (message.tag, message.keys) == ("red", ("k3",))
+    assert message.properties == {"colour": "x", "size": "9"}
+
+
+def test_a_binary_body_comes_as_base64() -> None:
+    line = json.dumps({"bodyBase64": base64.b64encode(b"\x00\xff").decode()}).encode()
+    assert message_of_json(line, PLAIN).body == b"\x00\xff"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"not json",
+        b"[1]",
+        b"{}",
+        b'{"body": 5}',
+        b'{"body": ""}',
+        b'{"body": "a", "bodyBase64": "YQ=="}',
+        b'{"bodyBase64": "?"}',
+        b'{"body": "a", "tag": 5}',
+        b'{"body": "a", "keys": [5]}',
+        b'{"body": "a", "properties": {"x": 5}}',
+        b'{"body": "a", "properties": [1]}',
+        b'{"body": "a", "properties": {"TAGS": "x"}}',
+    ],
+)
+def test_a_line_that_is_no_message_is_refused(line: bytes) -> None:
+    with pytest.raises(MessageIllegal):
+        message_of_json(line, PLAIN)

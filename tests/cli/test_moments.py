@@ -1,0 +1,46 @@
+"""Points in time as users write them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from aerobee.cli.moments import Moment, MomentKind, parse_moment, timestamp_text
+
+NOW_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("first", Moment(MomentKind.FIRST)),
+        ("last", Moment(MomentKind.LAST)),
+        ("90s", Moment(MomentKind.TIME, NOW_MS - 90_000)),
+        ("15m", Moment(MomentKind.TIME, NOW_MS - 900_000)),
+        ("2h", Moment(MomentKind.TIME, NOW_MS - 7_200_000)),
+        ("3d", Moment(MomentKind.TIME, NOW_MS - 259_200_000)),
+        ("1767225600123", Moment(MomentKind.TIME, 1_767_225_600_123)),
+        ("2026-01-01T00:00:00+00:00", Moment(MomentKind.TIME, 1_767_225_600_000)),
+        ("2026-01-01T01:00:00.250+01:00", Moment(MomentKind.TIME, 1_767_225_600_250)),
+    ],
+)
+def test_a_moment_is_read_as_it_is_meant(text: str, moment: Moment) -> None:
+    assert parse_moment(text, now_ms=NOW_MS) == moment
+
+
+def test_a_time_without_a_zone_is_local() -> None:
+    local = datetime(2026, 1, 1, 12, 30).astimezone()
+    assert parse_moment("2026-01-01 12:30", now_ms=NOW_MS).timestamp_ms == local.timestamp() * 1000
+
+
+@pytest.mark.parametrize("text", ["", "now", "yesterday", "5", "5w", "-1s", "2026-13-01", "12:00"])
+def test_anything_else_is_refused_with_examples(text: str) -> None:
+    with pytest.raises(ValueError, match="write first, last"):
+        parse_moment(text, now_ms=NOW_MS)
+
+
+def test_a_timestamp_is_shown_in_the_form_that_is_read() -> None:
+    shown = timestamp_text(1_767_225_600_123)
+    assert parse_moment(shown, now_ms=NOW_MS).timestamp_ms == 1_767_225_600_123
+    assert timestamp_text(0) == "-"

@@ -1,0 +1,106 @@
+"""The command as a whole: help without imports, and how each kind of failure leaves it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from aerobee.cli.__main__ import COMMANDS, main
+from aerobee.cli.failures import EnvironmentFailure, Failure, failure_from
+from aerobee.cli.lazy_group import RootGroup
+from aerobee.runtime import errors
+
+
+def root_with(error: BaseException) -> click.Command:
+    root = RootGroup("root")
+
+    @root.command("fail")
+    def fail() -> None:
+        raise error
+
+    return root
+
+
+def test_help_lists_every_command_and_loads_none_of_them() -> None:
+    program = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from aerobee.cli.__main__ import main\n"
+        "result = CliRunner().invoke(main, ['--help'])\n"
+        "assert result.exit_code == 0, result.output\n"
+        "heavy = {'grpc', 'numpy', 'uvloop', 'rich', 'aerobee.broker', 'aerobee.client_core'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+        "print(result.output)\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
+    for command in COMMANDS:
+        assert command.name in output
+        assert command.short_help in output
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS])
+def test_each_command_loads_and_explains_itself(name: str) -> None:
+    result = CliRunner().invoke(main, [name, "--help"])
+    assert result.exit_code == 0, result.output
+    assert "Usage:" in result.output
+
+
+def test_a_client_command_does_not_load_the_broker() -> None:
+    program = (
+        "import sys\n"
+        "from click.testing import CliRunner\n"
+        "from aerobee.cli.__main__ import main\n"
+        "for name in ('produce', 'consume', 'topic', 'group', 'offset', 'cluster', 'up'):\n"
+        "    assert CliRunner().invoke(main, [name, '--help']).exit_code == 0\n"
+        "loaded = [name for name in sys.modules if name.startswith('aerobee.broker')]\n"
+        "assert not loaded, loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code"),
+    [
+        (errors.TopicNotFound("no topic 'x'"), 1),
+        (errors.GroupNotFound("no group 'x'"), 1),
+        (errors.TopicExists("there is a topic 'x'"), 1),
+        (errors.IllegalName("topic name 'x y' is illegal"), 2),
+        (errors.Unreachable("cannot reach 127.0.0.1:8081"), 3),
+        (errors.NoBrokerAvailable("no broker is registered"), 3),
+        (errors.StoreFailed("the disk is broken"), 4),
+        (EnvironmentFailure("port 8081 is in use"), 3),
+        (Failure("it did not work"), 4),
+        (ExceptionGroup("tasks", [errors.Unreachable("cannot reach 127.0.0.1:8081")]), 3),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_a_failure_is_one_sentence_and_an_exit_code(error: Exception, exit_code: int) -> None:
+    result = CliRunner().invoke(root_with(error), ["fail"])
+    assert result.exit_code == exit_code
+    assert result.stderr.startswith("aerobee: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_ctrl_c_ends_with_130_and_without_a_word() -> None:
+    result = CliRunner().invoke(root_with(KeyboardInterrupt()), ["fail"])
+    assert result.exit_code == 130
+    assert result.output == ""
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    result = CliRunner().invoke(root_with(ZeroDivisionError("bug")), ["fail"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_a_bug_among_failures_is_not_hidden() -> None:
+    group = ExceptionGroup("tasks", [errors.Unreachable("away"), ZeroDivisionError("bug")])
+    assert failure_from(group) is None
+    result = CliRunner().invoke(root_with(group), ["fail"])
+    assert result.exception is group
