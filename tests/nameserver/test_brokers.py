@@ -131,6 +131,12 @@ async def test_a_second_live_broker_with_the_same_identity_is_refused_until_the_
     assert first.address in (caught.value.details() or "")
     assert await live(server) == ["instance-1"]
 
+    async def first_is_heard() -> bool:
+        cluster = await server.stub.DescribeCluster(pb.DescribeClusterRequest())
+        return list(cluster.heartbeat_age_ms) >= [0]
+
+    await until(first_is_heard)
+
     first_task.cancel()
     for _ in range(50):
         task = await running(second, server)

@@ -186,3 +186,16 @@ def test_keys_are_listed_with_their_names_for_every_source() -> None:
     assert mode.environment_name("AEROBEE_BROKER") == "AEROBEE_BROKER_FLUSH_MODE"
     assert mode.flag_name() == "--flush-mode"
     assert keys["flush.interval_ms"].default == 250
+
+
+def test_a_field_that_the_program_fills_has_no_key(tmp_path: Path) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Partly:
+        size: int = 1
+        host: bytes = field(default=b"x", metadata={"key": False})
+
+    assert [key.name for key in keys_of(Partly)] == ["size"]
+    loaded = load_config(Partly, environment_prefix="A", environment={"A_SIZE": "2"})
+    assert loaded.config == Partly(size=2)
+    with pytest.raises(InvalidArgument, match="unknown environment variable A_HOST"):
+        load_config(Partly, environment_prefix="A", environment={"A_HOST": "y"})

@@ -63,6 +63,7 @@ class BrokerSession:
                 log_event(log, "registration not renewed", level=logging.WARNING,
                           broker=self.key, reason=error)  # fmt: skip
             self._stale = True
+        self._sessions.keep(self)
         self._sessions.heard.notify()
         return self._directive(heartbeat.metadata_revision)
 
@@ -169,6 +170,10 @@ class BrokerSessions:
         session.heartbeat = heartbeat
         self._open[key] = session
         return session
+
+    def keep(self, session: BrokerSession) -> None:
+        """A session is heard: put it back if a newcomer had its place and was refused."""
+        self._open.setdefault(session.key, session)
 
     def close(self, session: BrokerSession) -> None:
         if self._open.get(session.key) is session:

@@ -9,6 +9,7 @@ A key is a field's path joined by dots (`flush.mode`). In the file, sections are
 environment the key is upper case, joined by `_`, behind the service's prefix
 (`AEROBEE_BROKER_FLUSH_MODE`). Types: int, float, bool, str, StrEnum, Path, tuple[T, ...], T | None,
 and nested dataclasses. Environment and flag values are text; tuples are comma-separated there.
+A field with the metadata `{"key": False}` is for the program to fill and has no key.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def load_config(
 def _walk(kind: type[Any], prefix: str, base: object | None = None) -> Iterator[Key]:
     """The keys below `prefix`; `base` is a section's default, whose values are then defaults."""
     annotations = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
+    for field in _settable_fields(kind):
         name = prefix + field.name
         annotation = annotations[field.name]
         default = _default_of(field) if base is None else getattr(base, field.name)
@@ -133,6 +134,10 @@ def _walk(kind: type[Any], prefix: str, base: object | None = None) -> Iterator[
             yield from _walk(section, name + ".", section_base)
         else:
             yield Key(name, annotation, default)
+
+
+def _settable_fields(kind: type[Any]) -> Iterator[dataclasses.Field[Any]]:
+    return (field for field in dataclasses.fields(kind) if field.metadata.get("key", True))
 
 
 def _default_of(field: dataclasses.Field[Any]) -> object:
@@ -214,7 +219,7 @@ def _build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[s
     """One dataclass from the keys' defaults and what is given; sections first."""
     annotations = typing.get_type_hints(kind)
     arguments: dict[str, object] = {}
-    for field in dataclasses.fields(typing.cast(Any, kind)):
+    for field in _settable_fields(kind):
         name = prefix + field.name
         annotation = annotations[field.name]
         if dataclasses.is_dataclass(annotation):

@@ -211,13 +211,14 @@ class Unreachable(MqError):
 
 
 def error_classes() -> dict[int, type[MqError]]:
-    """Each code with its class."""
+    """Each code of this module with its class; what clients derive for themselves never travels."""
     found: dict[int, type[MqError]] = {MqError.code: MqError}
     pending = list(MqError.__subclasses__())
     while pending:
         error = pending.pop()
-        found[error.code] = error
-        pending.extend(error.__subclasses__())
+        if error.__module__ == __name__:
+            found[error.code] = error
+            pending.extend(error.__subclasses__())
     return found
 
 

@@ -8,6 +8,7 @@ logged with its traceback and answered as INTERNAL without details.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -152,8 +153,8 @@ def unary(
     async def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return await method(*args, **kwargs)
-        except errors.MqError as error:
-            await abort(_context_of(args), error)
+        except Exception as error:
+            await _end(_context_of(args), error)
 
     return bordered
 
@@ -168,10 +169,35 @@ def stream(
         try:
             async for answer in method(*args, **kwargs):
                 yield answer
-        except errors.MqError as error:
-            await abort(_context_of(args), error)
+        except Exception as error:
+            await _end(_context_of(args), error)
 
     return bordered
+
+
+async def _end(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> NoReturn:
+    """Answer a typed error, end quietly when the client is gone; anything else is a bug."""
+    cause = _bare(error)
+    if isinstance(cause, errors.MqError):
+        await abort(context, cause)
+    if isinstance(cause, grpc.aio.InternalError):
+        # A write failed because nobody is there any more: what a cancelled call is, too. gRPC
+        # itself would log it as a bug of the servicer.
+        raise asyncio.CancelledError from None
+    if isinstance(cause, grpc.aio.BaseError):
+        raise cause  # gRPC's own, of a call that has ended already
+    log.error("a servicer failed by a bug", exc_info=cause)
+    await context.abort(
+        grpc.StatusCode.INTERNAL, "the server failed by a bug of its own; its log says where"
+    )
+
+
+def _bare(error: Exception) -> Exception:
+    """What a servicer's task group consists of, if all of it is of one kind; else the group."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    inner = [_bare(one) for one in error.exceptions]
+    return inner[0] if len({type(one) for one in inner}) == 1 else error
 
 
 def _context_of(args: Sequence[Any]) -> grpc.aio.ServicerContext[Any, Any]:

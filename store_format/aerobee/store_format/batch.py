@@ -60,6 +60,7 @@ class BatchFault(StrEnum):
     LENGTHS = "lengths"
     TOPIC = "topic"
     HOST = "host"
+    BODY_EMPTY = "body empty"
     BODY_TOO_LARGE = "body too large"
     RECORD_TOO_LARGE = "record too large"
     PROPERTIES_TOO_LARGE = "properties too large"
@@ -80,6 +81,8 @@ class BatchIllegal(ValueError):
 class BatchLimits:
     """What a broker takes in, in bytes."""
 
+    body_bytes_min: int = 0
+    """1 refuses empty bodies, which the format allows."""
     body_bytes_max: int = 4 * MIB
     record_bytes_max: int = 4 * MIB + 65_536
     batch_bytes_max: int = 4 * MIB + 65_536
@@ -249,7 +252,7 @@ class _RecordCheck:
             _refuse(BatchFault.LENGTHS, index, "the topic length does not fit")
         properties_start = topic_end + 2
         properties_length = int.from_bytes(buffer[topic_end:properties_start], "big")
-        if properties_length != end - properties_start or properties_length > PROPERTIES_BYTES_MAX:
+        if properties_length != end - properties_start:
             _refuse(BatchFault.LENGTHS, index, f"properties length {properties_length} is wrong")
         self._check_values(index, sys_flag, magic, buffer[topic_start:topic_end])
         self._check_limits(index, body_length, size, properties_length)
@@ -269,16 +272,20 @@ class _RecordCheck:
 
     def _check_limits(self, index: int, body: int, record: int, properties: int) -> None:
         limits = self.limits
+        if body < limits.body_bytes_min:
+            _refuse(BatchFault.BODY_EMPTY, index, "it has no body; send at least one byte")
         if body > limits.body_bytes_max:
             message = f"its body of {body} bytes exceeds the limit of {limits.body_bytes_max}"
             _refuse(BatchFault.BODY_TOO_LARGE, index, message)
         if record > limits.record_bytes_max:
             message = f"its {record} bytes exceed the limit of {limits.record_bytes_max}"
             _refuse(BatchFault.RECORD_TOO_LARGE, index, message)
-        if properties > limits.properties_bytes_max:
+        # The format itself ends there: the length is a signed 16-bit number.
+        properties_bytes_max = min(limits.properties_bytes_max, PROPERTIES_BYTES_MAX)
+        if properties > properties_bytes_max:
             message = (
                 f"its properties of {properties} bytes exceed the limit "
-                f"of {limits.properties_bytes_max}; put large values into the body"
+                f"of {properties_bytes_max}; put large values into the body"
             )
             _refuse(BatchFault.PROPERTIES_TOO_LARGE, index, message)
 
@@ -302,6 +309,7 @@ class _RecordCheck:
             and ((arrays.sys_flags & SYSFLAG_STORE_HOST_V6) == self.store_host_bit).all()
             and self._topics_equal(arrays)
             and int((arrays.body_ends - arrays.body_starts).max()) <= limits.body_bytes_max
+            and int((arrays.body_ends - arrays.body_starts).min()) >= limits.body_bytes_min
             and int(size_column.max()) <= limits.record_bytes_max
             and int((ends - arrays.properties_starts).max()) <= limits.properties_bytes_max
         ):

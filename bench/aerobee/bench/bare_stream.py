@@ -1,0 +1,144 @@
+"""What gRPC alone can do here: an echo of the same shapes, without a message queue behind it.
+
+Every figure of the benchmarks is read against this one, measured in the same run on the same
+machine. The server is a process of its own, as the broker is, and runs on the same event loop.
+Methods: `Upload` takes frames and answers each with a few bytes (a send stream), `Download` sends
+frames of the size and count that the first message asks for (a pull stream).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import uvloop
+
+from aerobee.bench.measure import Latencies, Stopwatch, Throughput
+from aerobee.runtime.rpc import CHANNEL_OPTIONS, SERVER_OPTIONS
+
+ANSWER = b"\x08\x01\x10\x01\x20\x80\x80\x80\x80\x01\x28\x80\x80\x80\x80\x80\x04"
+REQUEST = struct.Struct(">II")
+WARM_UP_FRAMES = 200
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    def service(self, handler_call_details: Any) -> Any:
+        method = str(handler_call_details.method)
+        if method.endswith("/Upload"):
+            return grpc.stream_stream_rpc_method_handler(_upload)
+        if method.endswith("/Download"):
+            return grpc.stream_stream_rpc_method_handler(_download)
+        return None
+
+
+async def _upload(_requests: object, context: Any) -> None:
+    while await context.read() is not grpc.aio.EOF:
+        await context.write(ANSWER)
+
+
+async def _download(_requests: object, context: Any) -> None:
+    size, count = REQUEST.unpack(await context.read())
+    frame = bytes(size)
+    for _ in range(count):
+        await context.write(frame)
+
+
+async def _serve() -> None:
+    server = grpc.aio.server(options=list(SERVER_OPTIONS))
+    server.add_generic_rpc_handlers((_Handlers(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    print(port, flush=True)
+    # Ends with the parent: its end of the pipe closes.
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    await server.stop(0)
+
+
+@contextlib.asynccontextmanager
+async def running_bare_server() -> AsyncIterator[str]:
+    """A bare server process; yields its address."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "aerobee.bench.bare_stream",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=dict(os.environ),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield f"127.0.0.1:{int(await process.stdout.readline())}"
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def upload_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Throughput:
+    """Frames one way, small answers back, as fast as flow control lets them."""
+    frame = bytes(frame_bytes)
+    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+        call: Any = channel.stream_stream("/bare/Upload")()
+
+        async def exchange(count: int) -> None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_write(call, frame, count), name="write")
+                tasks.create_task(_read(call, count), name="read")
+
+        await exchange(WARM_UP_FRAMES)
+        count = max(1, total_bytes // frame_bytes)
+        watch = Stopwatch()
+        await exchange(count)
+        elapsed_s = watch.elapsed_s()
+        await call.done_writing()
+    return Throughput(messages=count, bytes=count * frame_bytes, elapsed_s=elapsed_s)
+
+
+async def download_rate(address: str, *, frame_bytes: int, total_bytes: int) -> Throughput:
+    """Frames pushed by the server as fast as flow control lets them."""
+    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+        count = max(1, total_bytes // frame_bytes)
+        for frames in (WARM_UP_FRAMES, count):
+            call: Any = channel.stream_stream("/bare/Download")()
+            watch = Stopwatch()
+            await call.write(REQUEST.pack(frame_bytes, frames))
+            await _read(call, frames)
+            elapsed_s = watch.elapsed_s()
+            await call.done_writing()
+    return Throughput(messages=count, bytes=count * frame_bytes, elapsed_s=elapsed_s)
+
+
+async def echo_latency(address: str, *, frame_bytes: int, count: int) -> Latencies:
+    """One frame in flight: write, wait for its answer, again."""
+    frame = bytes(frame_bytes)
+    samples: list[float] = []
+    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+        call: Any = channel.stream_stream("/bare/Upload")()
+        for turn in range(WARM_UP_FRAMES + count):
+            watch = Stopwatch()
+            await call.write(frame)
+            await call.read()
+            if turn >= WARM_UP_FRAMES:
+                samples.append(watch.elapsed_s())
+        await call.done_writing()
+    return Latencies.of(samples)
+
+
+async def _write(call: Any, frame: bytes, count: int) -> None:
+    for _ in range(count):
+        await call.write(frame)
+
+
+async def _read(call: Any, count: int) -> None:
+    for _ in range(count):
+        await call.read()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve())

@@ -1,0 +1,104 @@
+"""A cluster for one benchmark: the real `aerobee up`, in a temporary folder, on free ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from aerobee.bench.measure import Stopwatch
+from aerobee.runtime.rpc import CHANNEL_OPTIONS
+from aerobee.v1 import broker_pb2, broker_pb2_grpc
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCluster:
+    """Where it listens, and how long it took to say that it is ready."""
+
+    nameserver: str
+    brokers: tuple[str, ...]
+    start_s: float
+    folder: Path
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(
+    *, brokers: int = 1, flags: Sequence[str] = ()
+) -> AsyncIterator[BenchCluster]:
+    """Start a cluster, yield it, stop it and delete its folder.
+
+    Raises:
+        RuntimeError: it did not become ready; its output is in the message.
+    """
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-") as name:
+        folder = Path(name)
+        ready = folder / "ready.json"
+        output = folder / "up.log"
+        watch = Stopwatch()
+        with output.open("wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "aerobee.cli",
+                "up",
+                "--data",
+                str(folder / "data"),
+                "--brokers",
+                str(brokers),
+                "--ports",
+                "auto",
+                "--ready-file",
+                str(ready),
+                *flags,
+                stdout=sink,
+                stderr=sink,
+                env=dict(os.environ),
+            )
+        try:
+            await _wait_for(ready, process, output)
+            start_s = watch.elapsed_s()
+            addresses = json.loads(ready.read_text())
+            yield BenchCluster(
+                nameserver=addresses["nameserver"],
+                brokers=tuple(broker["address"] for broker in addresses["brokers"]),
+                start_s=start_s,
+                folder=folder / "data",
+            )
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    async with asyncio.timeout(STOP_TIMEOUT_S):
+                        await process.wait()
+                except TimeoutError:
+                    process.kill()
+                    await process.wait()
+
+
+async def _wait_for(ready: Path, process: asyncio.subprocess.Process, output: Path) -> None:
+    watch = Stopwatch()
+    while not ready.exists():
+        if process.returncode is not None or watch.elapsed_s() > START_TIMEOUT_S:
+            raise RuntimeError(f"the cluster did not start:\n{output.read_text(errors='replace')}")
+        await asyncio.sleep(0.01)
+
+
+async def broker_stats(address: str) -> broker_pb2.BrokerStats:
+    """The broker's own counters: processor time, memory, ends of the log."""
+    async with grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS)) as channel:
+        stats: broker_pb2.BrokerStats = await broker_pb2_grpc.AdminServiceStub(channel).GetStats(
+            broker_pb2.GetStatsRequest()
+        )
+        return stats

@@ -1,0 +1,55 @@
+"""`aerobee bench`: measure this machine with a cluster of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+
+import click
+import uvloop
+from rich.console import Console
+
+from aerobee.bench import suite
+from aerobee.bench.report import Report
+
+Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
+RUNS: dict[str, Run] = {
+    "produce": suite.run_produce,
+    "consume": suite.run_consume,
+    "latency": suite.run_latency,
+    "recovery": suite.run_recovery,
+}
+
+
+@click.command()
+@click.argument("what", type=click.Choice([*RUNS, "all"]), default="all")
+@click.option("--body-bytes", type=click.IntRange(16, 4 << 20), default=1024, show_default=True)
+@click.option("--scale", type=click.FloatRange(0.001, 100), default=1.0, help="Times the load.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def bench(what: str, body_bytes: int, scale: float, as_json: bool) -> None:
+    """Measure produce, consume, latency and recovery, beside a bare gRPC stream.
+
+    Starts clusters of its own in temporary folders and stops them. Figures of one run are
+    comparable with each other; between machines and moments only their ratios are.
+    """
+    load = suite.Load(body_bytes=body_bytes).scaled(scale)
+    report = Report(f"{body_bytes}-byte bodies, one producer, one broker, one consumer")
+    progress = Console(stderr=True)
+
+    async def measure() -> None:
+        for name in RUNS if what == "all" else (what,):
+            with progress.status(name) as status:
+
+                def say(step: str, *, name: str = name) -> None:
+                    if progress.is_terminal:
+                        status.update(f"{name}: {step}")
+                    else:
+                        print(f"{name}: {step}", file=sys.stderr, flush=True)
+
+                await RUNS[name](report, load, say)
+
+    uvloop.run(measure())
+    if as_json:
+        print(report.as_json())
+    else:
+        report.print_table(Console(width=150))

@@ -1,0 +1,66 @@
+"""The storage engine alone: a log that was never closed, and how fast it is recovered."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from aerobee.bench.measure import Stopwatch, Throughput
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.store_format.properties import encode_properties
+from aerobee.store_format.record import HostAddress, encode_batch
+from aerobee.store_format.tags import TagsCodes
+
+BATCH_MESSAGES = 500
+QUEUES = 4
+HOST = HostAddress.parse("127.0.0.1:10911")
+
+
+def recovery_rate(*, body_bytes: int, total_bytes: int) -> Throughput:
+    """Write a log, lose its checkpoint and its queues as a crash at the worst time would, and
+    measure the start: every record is read, its CRC checked, its queue entry written again."""
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-store-") as name:
+        root = Path(name)
+        config = replace(StoreConfig(), disk_free_bytes_min=0, unflushed_bytes_max=1 << 40)
+        messages = _fill(root / "store", config, body_bytes=body_bytes, total_bytes=total_bytes)
+        for derived in ("checkpoint", "consumequeue"):
+            path = root / "store" / derived
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        (root / "store" / "abort").touch()
+        watch = Stopwatch()
+        store = MessageStore.open(RealDisk(root / "store"), SystemClock(), config)
+        elapsed_s = watch.elapsed_s()
+        recovered = store.appended_end - store.min_offset
+        store.close()
+    return Throughput(messages=messages, bytes=recovered, elapsed_s=elapsed_s)
+
+
+def _fill(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes: int) -> int:
+    """Append until `total_bytes` are there; the number of messages."""
+    store = MessageStore.open(RealDisk(root), SystemClock(), config)
+    tags = TagsCodes()
+    limits = BatchLimits()
+    properties = encode_properties({"UNIQ_KEY": "0" * 32, "TAGS": "TagA"})
+    records, sizes = encode_batch(
+        topic=b"bench",
+        bodies=[bytes(body_bytes)] * BATCH_MESSAGES,
+        properties=[properties] * BATCH_MESSAGES,
+        born_timestamp_ms=1,
+        born_host=HOST,
+    )
+    messages = 0
+    while store.appended_end < total_bytes:
+        batch = check_batch(
+            records, sizes, topic="bench", limits=limits, store_host_ipv6=False, tags=tags
+        )
+        appended = store.append(batch, queue_id=messages // BATCH_MESSAGES % QUEUES)
+        store.confirm(appended.end)
+        messages += BATCH_MESSAGES
+    store.close()
+    return messages
