@@ -209,6 +209,27 @@ async def test_on_the_way_out_both_threads_finish_what_they_have(tmp_path: Path)
     check_agreement(reopened)
 
 
+async def test_what_comes_during_a_flush_is_flushed_right_after_it(tmp_path: Path) -> None:
+    async with running(tmp_path, SYNC) as flushing:
+        flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # time must not help
+        release = threading.Event()
+        real = flushing.disk.fsync_directory
+
+        def wait_for_release(path: str) -> None:
+            release.wait(5)
+            real(path)
+
+        flushing.disk.fsync_directory = wait_for_release  # type: ignore[method-assign]
+        first = append(flushing.store, "Orders", 0, b"a")
+        flushing.thread.appended()
+        append(flushing.store, "Orders", 0, b"b")
+        flushing.thread.appended()
+        release.set()
+        await flushing.until_flushed()
+        assert flushing.ends[-2:] == [first.end, flushing.store.appended_end]
+    flushing.store.close()
+
+
 async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
     async with running(tmp_path, SYNC) as flushing:
         slow = threading.Event()

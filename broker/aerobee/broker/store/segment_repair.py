@@ -20,7 +20,7 @@ def clear_behind(disk: Disk, segment: Segment, *, read_only: bool) -> int:
     stale = 0
     at = file.next_data(segment.wrote)
     while at is not None and at < segment.size:
-        data = file.read_at(at, min(_CHUNK_BYTES, segment.size - at))
+        data = file.read_at(at, _chunk_size(at, segment.size))
         used = used_size(data)
         if used:
             stale = at + used - segment.wrote
@@ -47,11 +47,17 @@ def _used_bytes(file: DiskFile, size: int) -> int:
     used = 0
     at = file.next_data(0)
     while at is not None and at < size:
-        data = file.read_at(at, min(_CHUNK_BYTES, size - at))
+        data = file.read_at(at, _chunk_size(at, size))
         if in_chunk := used_size(data):
             used = at + in_chunk
         at = file.next_data(at + len(data))
     return used
+
+
+def _chunk_size(at: int, size: int) -> int:
+    """Up to the next multiple of the chunk: a read that ends inside a page leaves the rest of it in
+    the page cache, where it passes for data, and the walk would never find a hole."""
+    return min(_CHUNK_BYTES - at % _CHUNK_BYTES, size - at)
 
 
 def sync_segments(disk: Disk, segments: Sequence[Segment]) -> None:
