@@ -47,6 +47,7 @@ class EnvironmentFailure(Failure):
 # The first class that fits decides: subclasses stand before their bases.
 _EXIT_CODES: tuple[tuple[type[errors.MqError], int], ...] = (
     (errors.InvalidArgument, USAGE),
+    (errors.MessageIllegal, USAGE),
     (errors.TopicNotFound, NEGATIVE),
     (errors.QueueNotFound, NEGATIVE),
     (errors.GroupNotFound, NEGATIVE),

@@ -14,13 +14,13 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from aerobee.client_core.backoff import Backoff
 from aerobee.client_core.channels import Channels, Stream
 from aerobee.client_core.methods import PULL_STREAM
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
+from aerobee.runtime.retry import Backoff
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)

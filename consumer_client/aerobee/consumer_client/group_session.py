@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from aerobee.client_core.backoff import Backoff
 from aerobee.client_core.channels import Channels, Stream
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.methods import MEMBERSHIP
@@ -31,6 +30,7 @@ from aerobee.consumer_client.membership import (
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
+from aerobee.runtime.retry import Backoff
 from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)

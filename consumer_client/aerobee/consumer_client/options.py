@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from aerobee.client_core.backoff import Backoff
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.retry import Backoff
 
 KIB = 1024
 
@@ -50,7 +50,7 @@ class ConsumerOptions:
     """In one frame of a PushConsumer. Frames may overshoot the flow limits by one."""
     await_topics: bool = False
     """True: subscribed topics may be created later; False: a missing one fails the start."""
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
     """Between tries to reach a broker."""
 
     def __post_init__(self) -> None:

@@ -24,7 +24,11 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clocks.
+
+    The monotonic one goes on while the machine sleeps: a laptop that wakes up must not believe that
+    its leases still hold.
+    """
 
     __slots__ = ()
 
@@ -32,7 +36,7 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ManualClock:
