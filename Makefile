@@ -10,10 +10,17 @@ setup: .venv/.ready
 
 # uv comes from pip when the machine has none; it then installs exactly what uv.lock says.
 .venv/.ready: pyproject.toml uv.lock
-	@command -v uv >/dev/null 2>&1 || test -x .venv-uv/bin/uv || { \
-	  $(PYTHON) -m venv .venv-uv && .venv-uv/bin/pip install --quiet --disable-pip-version-check uv; }
-	@$(UV) sync --frozen --quiet
+	@command -v uv >/dev/null 2>&1 || test -x .venv-uv/bin/uv || $(MAKE) --no-print-directory .venv-uv
+	@$(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 	@touch $@
+
+# Debian ships venv apart from Python.
+.venv-uv:
+	@$(PYTHON) -m venv $@ >/dev/null 2>&1 || { \
+	  rm -rf $@; apt-get update -qq && apt-get install -y -qq python3-venv >/dev/null && \
+	  $(PYTHON) -m venv $@; } || { rm -rf $@; \
+	  echo "cannot make a virtual environment: install python3-venv (Debian) or uv" >&2; exit 1; }
+	@$@/bin/pip install --quiet --disable-pip-version-check uv
 
 # A cluster on this machine, until Ctrl-C.
 up: setup
