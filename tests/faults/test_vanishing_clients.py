@@ -190,7 +190,7 @@ async def test_a_frozen_process_is_dropped_when_it_dies(
     async with broker.client() as client:
         try:
             await flood.start()
-            await eventually(journal.exists, "it is in mid-stream")
+            await eventually(lambda: has_lines(journal, 0), "it is in mid-stream")
             before = resident_bytes(broker.pid)
             flood.send_signal(signal.SIGSTOP)
             await asyncio.sleep(0.5)

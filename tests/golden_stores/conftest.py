@@ -220,7 +220,10 @@ class GoldenStore:
         self.name = name
         self.manifest: Json = json.loads((GOLDEN / f"{name}.json").read_text())
         with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+            # Our own files; Debian's Python 3.11 is older than the filters, Python 3.14 asks for one.
+            if hasattr(tarfile, "data_filter"):
+                archive.extraction_filter = tarfile.data_filter
+            archive.extractall(folder)
         self.root = folder / name
         self.config: dict[str, str] = self.manifest["config"]
         self.segment_bytes = int(self.config["mappedFileSizeCommitLog"])
