@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from aerobee.broker.store.config_tables import ConsumerOffsetTable
+from aerobee.broker.store.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
+from aerobee.broker.store.disk import RealDisk
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -155,3 +157,25 @@ async def test_snapshots_are_written_while_the_broker_runs(
             break
         await asyncio.sleep(0.02)
     assert ConsumerOffsetTable.load(path.read_bytes()).query("g", "t", 0) == 2
+
+
+def saved_offset(folder: Path) -> int | None:
+    """What the file says, as the next run would read it after a crash now."""
+    data = RealDisk(folder).read_file(CONSUMER_OFFSETS_PATH)
+    return ConsumerOffsetTable.load(data).query("g", "t", 0)
+
+
+async def test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged(
+    start_broker: Any, tmp_path: Path
+) -> None:
+    """Forgotten, the next member would begin where new groups begin: behind unseen messages."""
+    broker = await start_broker(snapshot_interval_ms=3_600_000)
+    await broker.send_bodies("t", 0, b"x", b"y")
+    assert await commit(broker, ("t", 0, 1, 0)) == [common_pb2.OK]
+    assert saved_offset(tmp_path / "store") == 1
+    await broker.offsets.ResetOffsets(
+        broker_pb2.ResetOffsetsRequest(
+            group="g", offsets=[broker_pb2.QueueOffset(topic="t", queue_id=0, offset=2)]
+        )
+    )
+    assert saved_offset(tmp_path / "store") == 2

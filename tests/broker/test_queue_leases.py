@@ -78,16 +78,43 @@ def test_a_member_that_goes_loses_all_leases_and_wishes_of_its_group_only() -> N
     assert holder.client_id == "a"
 
 
-def test_a_revoked_queue_goes_to_the_next_and_the_old_epoch_is_dead() -> None:
+def revoked() -> tuple[QueueLeases, Lease]:
+    """Taken from a, which may believe in it until 30.0; b waits."""
     leases = QueueLeases(run_number=1)
     first = leases.acquire(KEY, "a")
+    assert first is not None
     leases.acquire(KEY, "b")
-    ended, granted = leases.revoke(KEY)
-    assert ended == first
-    assert ended is not None
-    assert not leases.is_current(KEY, ended.epoch)
-    assert leases.is_current(KEY, granted[0].epoch)
-    assert leases.revoke(QueueKey("g", "t", 9)) == (None, [])
+    assert leases.revoke(KEY, 30.0) == first
+    assert not leases.is_current(KEY, first.epoch)
+    return leases, first
+
+
+def test_a_revoked_queue_is_nobodys_until_its_holder_can_believe_in_it_no_more() -> None:
+    leases, _ = revoked()
+    assert leases.next_block_end_s() == 30.0
+    assert leases.end_blocks(29.9) == []
+    assert [lease.client_id for lease in leases.end_blocks(30.0)] == ["b"]
+    assert leases.next_block_end_s() is None
+    assert leases.revoke(QueueKey("g", "t", 9), 30.0) is None
+
+
+def test_a_former_holder_that_asks_or_gives_back_has_heard_of_it() -> None:
+    leases, _ = revoked()
+    granted_now = leases.acquire(KEY, "a")
+    assert granted_now is not None
+    assert granted_now.client_id == "b", "who has waited longer"
+
+    leases, first = revoked()
+    ended, granted = leases.release(KEY, "a", first.epoch)
+    assert ended is None
+    assert [lease.client_id for lease in granted] == ["b"]
+
+
+def test_a_former_holder_whose_session_ends_believes_no_more() -> None:
+    leases, _ = revoked()
+    ended, granted = leases.drop_member("g", "a")
+    assert ended == []
+    assert [lease.client_id for lease in granted] == ["b"]
 
 
 # ---------------------------------------------------------------------------- joining again
@@ -176,9 +203,16 @@ class LeaseMachine(RuleBasedStateMachine):
         self.believed: dict[QueueKey, Lease] = {}
         self.highest: dict[QueueKey, int] = {}
         self.waiting: dict[QueueKey, list[str]] = {}
+        # Who had a queue revoked and has not shown that it knows.
+        self.unheard: dict[QueueKey, str] = {}
+
+    def hear(self, key: QueueKey, client: str) -> None:
+        if self.unheard.get(key) == client:
+            del self.unheard[key]
 
     def on_granted(self, lease: Lease) -> None:
         assert lease.key not in self.believed, "two holders"
+        assert lease.key not in self.unheard, "its former holder may still work on it"
         assert lease.epoch > self.highest.get(lease.key, 0), "an epoch that does not rise"
         waiting = self.waiting[lease.key]
         assert waiting, "granted to somebody who did not ask"
@@ -202,6 +236,7 @@ class LeaseMachine(RuleBasedStateMachine):
             if self.leases.holder(key) is not None:
                 assert self.leases.acquire(key, client) == mine
             return
+        self.hear(key, client)
         waiting = self.waiting.setdefault(key, [])
         if client not in waiting:
             waiting.append(client)
@@ -213,6 +248,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def release(self, key: QueueKey, client: str, wrong: bool) -> None:
         if client in self.waiting.get(key, ()):
             self.waiting[key].remove(client)
+        self.hear(key, client)
         mine = self.believed.get(key)
         epoch = mine.epoch + wrong if mine is not None else 5
         ended, granted = self.leases.release(key, client, epoch)
@@ -228,6 +264,9 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(group=st.sampled_from(["g", "h"]), client=CLIENTS)
     def drop(self, group: str, client: str) -> None:
         self.forget_waiting(group, client)
+        for key in list(self.unheard):
+            if key.group == group:
+                self.hear(key, client)
         ended, granted = self.leases.drop_member(group, client)
         self.on_ended(ended)
         for lease in list(self.believed.values()):
@@ -238,9 +277,15 @@ class LeaseMachine(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def revoke(self, key: QueueKey) -> None:
-        ended, granted = self.leases.revoke(key)
-        self.on_ended([] if ended is None else [ended])
-        for lease in granted:
+        ended = self.leases.revoke(key, 1.0)
+        if ended is not None:
+            self.on_ended([ended])
+            self.unheard[key] = ended.client_id
+
+    @rule()
+    def blocks_end(self) -> None:
+        self.unheard = {}
+        for lease in self.leases.end_blocks(1.0):
             self.on_granted(lease)
 
     @rule(group=st.sampled_from(["g", "h"]), client=CLIENTS, data=st.data())
@@ -271,10 +316,11 @@ class LeaseMachine(RuleBasedStateMachine):
         self.run += 1
         self.leases = QueueLeases(run_number=self.run, grace_end_s=10.0)
         self.waiting = {}
+        self.unheard = {}
 
     @rule()
     def restart(self) -> None:
-        if self.leases.grace_end_s is not None:
+        if self.leases.grace_end_s is not None or self.unheard:
             return
         self.run += 1
         held = self.leases.held()

@@ -402,3 +402,37 @@ async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_member
         members.create_task(member("last", 4.0))
     assert overlaps == []
     assert len(done) == 2_400
+
+
+@pytest.mark.slow
+async def test_a_commit_that_a_killed_broker_forgot_is_made_again(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    """The broker saves later commits of a queue every few seconds; the member knows better."""
+    broker = await BrokerProcess("broker-a", tmp_path, {"orders": 1}).start()
+    nameserver = await RouteServer([broker]).start()
+    cluster = RealCluster({"broker-a": broker}, nameserver)
+    journal = Journal()
+    consumer = PushConsumer(
+        nameserver.address,
+        "g",
+        journal.listener("m"),
+        start_from=StartFrom.FIRST,
+        options=ConsumerOptions(session_timeout_ms=10_000, commit_interval_ms=100),
+    ).subscribe("orders")
+
+    async def is_committed(offset: int) -> bool:
+        return (await cluster.committed("g")).get(("orders", 0)) == offset
+
+    try:
+        async with consumer:
+            for end in (1, 50):
+                await cluster.send("orders", 0, [b"x"] * (end - len(journal.calls)))
+                await eventually(lambda end=end: is_committed(end))
+            await broker.stop()
+            await broker.start()
+            await nameserver.publish()
+            await eventually(lambda: is_committed(50))
+        assert journal.offsets(0) == list(range(50))
+    finally:
+        await cluster.stop()

@@ -33,6 +33,15 @@ def test_nothing_is_trusted_before_the_first_answer() -> None:
     assert not table.on_granted(Q0, 7, 0.0)
 
 
+def test_a_shorter_session_after_a_restart_of_the_broker_ends_the_longer_belief() -> None:
+    table = LeaseTable()
+    table.on_joined(30_000, [], sent_s=100.0)
+    table.want(Q0)
+    assert table.on_granted(Q0, 7, 101.0)
+    table.on_joined(10_000, [HeldQueue(Q0, 7)], sent_s=102.0)
+    assert table.deadline_s == 111.0
+
+
 def test_the_deadline_counts_from_the_sending_of_the_acknowledged_heartbeat() -> None:
     table = joined(at_s=100.0)
     assert table.deadline_s == 109.0

@@ -220,7 +220,7 @@ class GoldenStore:
         self.name = name
         self.manifest: Json = json.loads((GOLDEN / f"{name}.json").read_text())
         with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            # Our own files; Debian's Python 3.11 is older than the filters, Python 3.14 asks for one.
+            # Debian's Python 3.11 is older than the filters, Python 3.14 asks for one.
             if hasattr(tarfile, "data_filter"):
                 archive.extraction_filter = tarfile.data_filter
             archive.extractall(folder)

@@ -263,20 +263,27 @@ class RealCluster:
             born_timestamp_ms=1_700_000_000_000,
             born_host=BORN_HOST,
         )
-        stream = self.channels.open_stream(self._broker(broker).address, SEND_STREAM)
-        await stream.write(
-            broker_pb2.SendFrame(
-                batches=[
-                    broker_pb2.RecordBatch(
-                        sequence=1,
-                        topic=topic,
-                        queue_id=queue_id,
-                        records=records,
-                        record_sizes=sizes,
-                    )
-                ]
-            )
+        frame = broker_pb2.SendFrame(
+            batches=[
+                broker_pb2.RecordBatch(
+                    sequence=1,
+                    topic=topic,
+                    queue_id=queue_id,
+                    records=records,
+                    record_sizes=sizes,
+                )
+            ]
         )
+        while True:
+            stream = self.channels.open_stream(self._broker(broker).address, SEND_STREAM)
+            try:
+                await stream.write(frame)
+                break
+            except errors.Unreachable as error:
+                # The channel has not yet noticed that the broker is back: nothing was sent.
+                if "connect" not in str(error):
+                    raise
+                await asyncio.sleep(0.05)
         answer = await stream.read()
         assert answer is not None
         assert answer.acks[0].code == common_pb2.OK, answer.acks[0]

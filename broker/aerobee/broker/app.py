@@ -27,6 +27,7 @@ from aerobee.broker.registration import Registration, RegistrationConfig
 from aerobee.broker.rpc.cluster_link import ClusterLink, identity_of
 from aerobee.broker.rpc.server import BrokerServer
 from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.runtime.boot import boot_id
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
@@ -75,7 +76,7 @@ async def serve_broker(
     store_host = await _store_host(config)
     store_config = replace(config.store, store_host=store_host)
     with ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as pool:
-        folder = await loop.run_in_executor(pool, open_folder, disk, clock, store_config)
+        folder = await loop.run_in_executor(pool, open_folder, disk, clock, store_config, boot_id())
         try:
             broker = Broker(config, folder, disk, pool, clock, chance, store_host=store_host)
             await broker.run(lifecycle, on_listening)

@@ -37,8 +37,11 @@ class ConsumerOffsets:
         self._clock = clock
         self._queue_max = queue_max
 
-    def commit(self, key: QueueKey, offset: int, lease_epoch: int) -> None:
-        """Set the next offset to consume.
+    def commit(self, key: QueueKey, offset: int, lease_epoch: int) -> bool:
+        """Set the next offset to consume; returns whether it is the group's first on this queue.
+
+        The first one must be on disk before it is acknowledged: forgotten, it would send the next
+        member to where new groups start, which may be behind messages that nobody has seen.
 
         Raises:
             LeaseExpired: `lease_epoch` is not the present lease.
@@ -56,7 +59,9 @@ class ConsumerOffsets:
                 f"{lease.client_id!r} holds queue {key.queue_id} of topic {key.topic} for group "
                 f"{key.group}; only it may commit there"
             )
+        is_first = self._table.query(*key) is None
         self._table.commit(*key, offset)
+        return is_first
 
     def reset(self, key: QueueKey, offset: int) -> None:
         """An operator sets the offset; the holder loses its lease and starts again from there.

@@ -148,7 +148,7 @@ class GroupCoordinator:
         ended, granted = self._leases.release(key, member.client_id, epoch)
         if ended is not None:
             self._on_lease_ended(ended)
-            self._announce((), granted, "")
+        self._announce((), granted, "")
 
     def leave(self, member: Member) -> None:
         """End a session and its leases at once."""
@@ -172,9 +172,15 @@ class GroupCoordinator:
 
     def revoke(self, key: QueueKey, reason: str) -> None:
         """Take a queue from its holder, who is told at once."""
-        ended, granted = self._leases.revoke(key)
+        holder = self._leases.holder(key)
+        if holder is None:
+            return
+        member = self._groups.get(key.group, holder.client_id)
+        assert member is not None, "every holder of a lease is a member"
+        believes_until_s = member.last_heartbeat_s + member.session_timeout_s
+        ended = self._leases.revoke(key, believes_until_s)
         if ended is not None:
-            self._announce((ended,), granted, reason)
+            self._announce((ended,), (), reason)
 
     def expire(self, now_s: float) -> None:
         """End the sessions whose time is up, and the grace after an unclean stop."""
@@ -190,6 +196,7 @@ class GroupCoordinator:
                 )
             if not member.broadcasting:
                 self._note_change(member.group)
+        self._announce((), self._leases.end_blocks(now_s), "")
         grace_end_s = self._leases.grace_end_s
         if grace_end_s is not None and now_s >= grace_end_s:
             self._announce((), self._leases.end_grace(), "")
@@ -198,7 +205,11 @@ class GroupCoordinator:
         """When `expire` may next have something to do."""
         times = [
             time_s
-            for time_s in (self._groups.next_expiry_s(), self._leases.grace_end_s)
+            for time_s in (
+                self._groups.next_expiry_s(),
+                self._leases.grace_end_s,
+                self._leases.next_block_end_s(),
+            )
             if time_s is not None
         ]
         return min(times, default=None)

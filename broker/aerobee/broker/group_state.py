@@ -37,7 +37,11 @@ class GroupState:
         self.groups = ConsumerGroups()
         grace_s = 0.0 if previous.is_clean else previous.session_timeout_max_ms / 1_000
         self.leases = QueueLeases(
-            run_number=this_run.run_number, grace_end_s=now_s + grace_s if grace_s else None
+            run_number=this_run.run_number,
+            grace_end_s=now_s + grace_s if grace_s else None,
+            # After a power failure the log may end before what members have already fetched: they
+            # must begin again at their committed offsets.
+            believes_earlier_runs=previous.boot_id == this_run.boot_id,
         )
         self.views_held_back_s = min(grace_s, REJOIN_TIME_S)
         """How long nobody is told who is in which group."""
@@ -67,8 +71,9 @@ class GroupState:
     async def record_clean_stop(self) -> None:
         """Leave to the next run who is a member and holds what."""
         record = clean_record(self._record, list(self.groups.all_members()), self.leases.held())
-        if self.leases.grace_end_s is not None:
-            # Former holders of the run before this one may still be out there.
+        if self.leases.grace_end_s is not None or self.leases.next_block_end_s() is not None:
+            # Former holders may still be out there: of the run before this one, or of a queue that
+            # was taken from them.
             record = replace(self._record, is_clean=False)
         async with self._writing:
             await self._write(record.encode())

@@ -28,6 +28,8 @@ class LeaseRecord:
     session_timeout_max_ms: int
     """The longest session granted in this run; 0 before the first."""
     is_clean: bool
+    boot_id: str = ""
+    """Of the machine's start in which the run took place; empty if unknown."""
     members: tuple[Member, ...] = ()
     leases: tuple[Lease, ...] = ()
 
@@ -36,6 +38,7 @@ class LeaseRecord:
             "runNumber": self.run_number,
             "sessionTimeoutMaxMs": self.session_timeout_max_ms,
             "cleanStop": self.is_clean,
+            "bootId": self.boot_id,
             "members": [_member_object(member) for member in self.members],
             "leases": [_lease_object(lease) for lease in self.leases],
         }
@@ -50,6 +53,7 @@ class LeaseRecord:
                 run_number=_whole(document["runNumber"]),
                 session_timeout_max_ms=_whole(document["sessionTimeoutMaxMs"]),
                 is_clean=document["cleanStop"] is True,
+                boot_id=str(document.get("bootId", "")),
                 members=tuple(_member(entry) for entry in document["members"]),
                 leases=tuple(_lease(entry) for entry in document["leases"]),
             )
@@ -61,7 +65,7 @@ FIRST_RECORD = LeaseRecord(run_number=0, session_timeout_max_ms=0, is_clean=True
 """What a new folder has: no earlier run, nothing held."""
 
 
-def next_run(previous: LeaseRecord) -> LeaseRecord:
+def next_run(previous: LeaseRecord, boot_id: str = "") -> LeaseRecord:
     """The record that this run begins with, to be on disk before the first grant.
 
     After a clean stop the members taken over may hold on for as long as they were promised then;
@@ -71,6 +75,7 @@ def next_run(previous: LeaseRecord) -> LeaseRecord:
         run_number=previous.run_number + 1,
         session_timeout_max_ms=previous.session_timeout_max_ms,
         is_clean=False,
+        boot_id=boot_id,
     )
 
 
@@ -80,7 +85,7 @@ def clean_record(
     """The record of a clean stop."""
     kept = tuple(member for member in members if not member.broadcasting)
     longest_ms = max((round(member.session_timeout_s * 1_000) for member in kept), default=0)
-    return LeaseRecord(current.run_number, longest_ms, True, kept, tuple(leases))
+    return LeaseRecord(current.run_number, longest_ms, True, current.boot_id, kept, tuple(leases))
 
 
 def _member_object(member: Member) -> dict[str, object]:

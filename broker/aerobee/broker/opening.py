@@ -46,8 +46,10 @@ class OpenedFolder:
     this_run: LeaseRecord
 
 
-def open_folder(disk: Disk, clock: Clock, config: StoreConfig) -> OpenedFolder:
+def open_folder(disk: Disk, clock: Clock, config: StoreConfig, boot_id: str = "") -> OpenedFolder:
     """Lock and recover the folder, load its tables, begin the next run. Blocks.
+
+    `boot_id` names the machine's start, so that a power failure can be told from a crash.
 
     Raises:
         InvalidArgument: it cannot be used as it lies; the message says why and what to do.
@@ -58,7 +60,7 @@ def open_folder(disk: Disk, clock: Clock, config: StoreConfig) -> OpenedFolder:
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     try:
-        opened = _load(disk, store)
+        opened = _load(disk, store, clock, boot_id)
     except BaseException:
         store.close()
         raise
@@ -80,13 +82,14 @@ def open_folder(disk: Disk, clock: Clock, config: StoreConfig) -> OpenedFolder:
     return opened
 
 
-def _load(disk: Disk, store: MessageStore) -> OpenedFolder:
+def _load(disk: Disk, store: MessageStore, clock: Clock, boot_id: str) -> OpenedFolder:
     try:
         topics = load_table(disk, TOPICS_PATH, TopicTable)
         groups = load_table(disk, SUBSCRIPTION_GROUPS_PATH, SubscriptionGroupTable)
         offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable)
         previous = read_with_backup(disk, LEASES_PATH, LeaseRecord.decode).value or FIRST_RECORD
-        this_run = next_run(previous)
+        _cut_offsets(disk, store, offsets, clock)
+        this_run = next_run(previous, boot_id)
         replace_atomically(disk, LEASES_PATH, this_run.encode())
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
@@ -96,6 +99,33 @@ def _load(disk: Disk, store: MessageStore) -> OpenedFolder:
             "and the space on its disk"
         ) from error
     return OpenedFolder(store, topics, groups, offsets, previous, this_run)
+
+
+def _cut_offsets(
+    disk: Disk, store: MessageStore, offsets: ConsumerOffsetTable, clock: Clock
+) -> None:
+    """A group must not be ahead of its queue: a power failure may have taken messages that it had
+    consumed before they were flushed, and the next ones will get their offsets."""
+    ahead = [
+        (group, topic, queue_id, queue_max)
+        for group in offsets.groups()
+        for topic, queues in offsets.of_group(group).items()
+        for queue_id, offset in queues.items()
+        if offset > (queue_max := store.queue_bounds(topic, queue_id).max_offset)
+    ]
+    for group, topic, queue_id, queue_max in ahead:
+        log_event(
+            log,
+            "offset cut to the end of its queue",
+            level=logging.WARNING,
+            group=group,
+            topic=topic,
+            queue_id=queue_id,
+            offset=queue_max,
+        )
+        offsets.commit(group, topic, queue_id, queue_max)
+    if ahead:
+        replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(clock.now_ms()))
 
 
 class _ProgressLog:

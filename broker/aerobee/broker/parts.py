@@ -72,6 +72,10 @@ class Parts:
         self.coordinator.expire(self.clock.monotonic_s())
         return self.coordinator.is_current(key, epoch)
 
+    async def save_offsets(self) -> None:
+        """Return once the committed offsets are on disk."""
+        await self.files.save(CONSUMER_OFFSETS_PATH)
+
     def note_group(self, name: str) -> None:
         """A group is created by its first member."""
         if name not in self.folder.groups:

@@ -40,15 +40,34 @@ class Lease:
 class QueueLeases:
     """Leases and wishes by queue."""
 
-    __slots__ = ("_by_client", "_counter", "_grace_end_s", "_held", "_run_number", "_wishes")
+    __slots__ = (
+        "_believes_earlier_runs",
+        "_blocks",
+        "_by_client",
+        "_counter",
+        "_grace_end_s",
+        "_held",
+        "_run_number",
+        "_wishes",
+    )
 
-    def __init__(self, *, run_number: int, grace_end_s: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        run_number: int,
+        grace_end_s: float | None = None,
+        believes_earlier_runs: bool = True,
+    ) -> None:
         """`run_number` counts the broker's starts; `grace_end_s` (monotonic) only after an
-        unclean stop."""
+        unclean stop. Unless `believes_earlier_runs`, no lease that a member shows from before it
+        is confirmed."""
+        self._believes_earlier_runs = believes_earlier_runs
         self._run_number = run_number
         self._grace_end_s = grace_end_s
         self._counter = 0
         self._held: dict[QueueKey, Lease] = {}
+        # Revoked from a member that may not have heard of it: who, and until when it may believe.
+        self._blocks: dict[QueueKey, tuple[str, float]] = {}
         # Insertion order is the order of asking.
         self._wishes: dict[QueueKey, dict[str, None]] = {}
         # Every queue that a client holds or wishes, so that its end costs no search.
@@ -63,10 +82,14 @@ class QueueLeases:
         return self._grace_end_s
 
     def acquire(self, key: QueueKey, client_id: str) -> Lease | None:
-        """The lease if the queue is free (or already the caller's), else None: the wish waits."""
+        """The lease if the queue is free (or already the caller's), else None: the wish waits.
+
+        Asking may also free a queue for somebody who has waited longer: look at its client.
+        """
         held = self._held.get(key)
         if held is not None and held.client_id == client_id:
             return held
+        self._lift_block(key, client_id)
         self._wishes.setdefault(key, {})[client_id] = None
         self._by_client.setdefault((key.group, client_id), set()).add(key)
         return self._grant_next(key)
@@ -79,6 +102,9 @@ class QueueLeases:
         Returns the lease that ended, if the caller held it under this epoch, and who has it now.
         """
         self._withdraw(key, client_id)
+        if self._lift_block(key, client_id):
+            granted = self._grant_next(key)
+            return None, [] if granted is None else [granted]
         held = self._held.get(key)
         if held is None or held.client_id != client_id or held.epoch != epoch:
             return None, []
@@ -96,16 +122,43 @@ class QueueLeases:
             if held is not None and held.client_id == client_id:
                 self._end(held)
                 ended.append(held)
-        return ended, self._grant_all(lease.key for lease in ended)
+        free = [lease.key for lease in ended]
+        for key in [key for key, (owner, _) in self._blocks.items() if owner == client_id]:
+            if key.group == group:
+                del self._blocks[key]
+                free.append(key)
+        return ended, self._grant_all(free)
 
-    def revoke(self, key: QueueKey) -> tuple[Lease | None, list[Lease]]:
-        """Take a queue away from its holder; returns (ended, granted to the next in line)."""
+    def revoke(self, key: QueueKey, believes_until_s: float) -> Lease | None:
+        """Take a queue away from its holder; returns the lease that ended.
+
+        Nobody else gets the queue before the former holder shows that it has heard of it, by
+        asking or giving back, or before `believes_until_s`: until then it may still work on it.
+        """
         held = self._held.get(key)
         if held is None:
-            return None, []
+            return None
         self._end(held)
-        granted = self._grant_next(key)
-        return held, [] if granted is None else [granted]
+        self._blocks[key] = held.client_id, believes_until_s
+        return held
+
+    def end_blocks(self, now_s: float) -> list[Lease]:
+        """Former holders whose time is up believe no more; returns the leases granted."""
+        free = [key for key, (_, until_s) in self._blocks.items() if until_s <= now_s]
+        for key in free:
+            del self._blocks[key]
+        return self._grant_all(free)
+
+    def next_block_end_s(self) -> float | None:
+        """When `end_blocks` may next have something to do."""
+        return min((until_s for _, until_s in self._blocks.values()), default=None)
+
+    def _lift_block(self, key: QueueKey, client_id: str) -> bool:
+        block = self._blocks.get(key)
+        if block is None or block[0] != client_id:
+            return False
+        del self._blocks[key]
+        return True
 
     def resume(
         self, group: str, client_id: str, presented: Iterable[tuple[QueueKey, int]]
@@ -180,7 +233,11 @@ class QueueLeases:
     def _is_of_earlier_run(self, epoch: int) -> bool:
         """Only believed while nobody knows better."""
         in_grace = self._grace_end_s is not None
-        return in_grace and 0 < epoch >> COUNTER_BITS < self._run_number
+        return (
+            self._believes_earlier_runs
+            and in_grace
+            and 0 < epoch >> COUNTER_BITS < self._run_number
+        )
 
     def _outranks(self, epoch: int, held: Lease) -> bool:
         """Two members show leases of earlier runs: the later grant was the valid one."""
@@ -193,6 +250,8 @@ class QueueLeases:
         """Give a free queue to the first in line; None if it is taken or nobody waits."""
         wishes = self._wishes.get(key)
         if not wishes or key in self._held or self._grace_end_s is not None:
+            return None
+        if key in self._blocks:
             return None
         client_id = next(iter(wishes))
         del wishes[client_id]

@@ -113,8 +113,13 @@ class TableFiles:
             StoreFailed: the disk failed.
         """
         loop = asyncio.get_running_loop()
+        replacing = loop.run_in_executor(self._pool, replace_atomically, self._disk, path, data)
         try:
-            await loop.run_in_executor(self._pool, replace_atomically, self._disk, path, data)
+            await asyncio.shield(replacing)
+        except asyncio.CancelledError:
+            # The caller's lock must outlast the thread, or the next write meets this one.
+            await asyncio.wait((replacing,))
+            raise
         except OSError as error:
             if error.errno in DISK_FULL:
                 raise NotWritable(f"the disk is too full to write {path}: free space") from error

@@ -102,6 +102,9 @@ class Broadcasting:
 
     # -------------------------------------------------------------------------- sessions' news
 
+    def on_joined(self, broker_name: str) -> None:
+        """Offsets are local: nothing of theirs can be lost with a broker."""
+
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
         """Nobody shares queues here."""
 

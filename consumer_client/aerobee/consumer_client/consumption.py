@@ -323,6 +323,12 @@ class Consumption:
             [self._holdings[queue] for queue in wanted if queue in self._holdings]
         )
 
+    def forget_commits(self, broker_name: str) -> None:
+        """Commit again what this broker was told: it may have crashed since and lost it."""
+        for queue, holding in self._holdings.items():
+            if queue.broker_name == broker_name:
+                holding.committed_offset = None
+
     async def _commit(self, holdings: Iterable[_Holding]) -> Mapping[MessageQueue, errors.MqError]:
         async with self._committing:
             due: dict[MessageQueue, tuple[_Holding, Commit]] = {}

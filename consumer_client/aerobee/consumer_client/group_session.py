@@ -261,6 +261,7 @@ class GroupSession:
         self._interval_s = self._heartbeat_interval_s(joined.session_timeout_ms)
         self._is_joined = True
         self._report_lost(lost, "the broker did not confirm the lease")
+        self._events.on_joined(self.broker_name)
         for held in confirmed:
             if self.table.epoch_of(held.key) != held.epoch:
                 self._send_release(held.key, held.epoch)

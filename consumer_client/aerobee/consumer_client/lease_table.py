@@ -80,6 +80,8 @@ class LeaseTable:
         """
         self._timeout_s = session_timeout_ms / 1_000 - safety_margin_s(session_timeout_ms)
         self._sent_at_s.clear()
+        # A new session, perhaps a shorter one: what the old one promised ends here.
+        self._deadline_s = NEVER_S
         self._renew(sent_s)
         kept = {(held.key, held.epoch) for held in confirmed}
         lost = [held for held in self.held() if (held.key, held.epoch) not in kept]

@@ -63,6 +63,10 @@ class Grant:
 class SessionEvents(Protocol):
     """What the owner of sessions is told. None of this may wait."""
 
+    def on_joined(self, broker_name: str) -> None:
+        """A session has begun, or goes on over a new stream, perhaps with a restarted broker."""
+        ...
+
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None: ...
 
     def on_granted(self, broker_name: str, grant: Grant) -> None: ...

@@ -190,6 +190,9 @@ class Delivery:
 
     def on_refused(self, broker_name: str, batch: Batch, error: errors.MqError) -> None:
         batch.last_error = error
+        if isinstance(error, errors.StoreFailed):
+            # A failed disk cannot say what it has kept.
+            batch.is_outcome_unknown = True
         retry = retry_of(error)
         if retry is None:
             self._fail(batch, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, MutableSequence, Sequence
 from typing import Any, Protocol
 
 import grpc
@@ -11,7 +12,13 @@ from aerobee.broker.guard import Guard
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.rpc.convert import status_of
 from aerobee.runtime import names, rpc
-from aerobee.runtime.errors import InvalidArgument, MqError, QueueNotFound, TopicNotFound
+from aerobee.runtime.errors import (
+    InvalidArgument,
+    MqError,
+    NotWritable,
+    QueueNotFound,
+    TopicNotFound,
+)
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -41,7 +48,16 @@ class QueueReader(Protocol):
 class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     """Each entry of a request has its own result."""
 
-    def __init__(self, offsets: ConsumerOffsets, guard: Guard, queues: QueueReader) -> None:
+    def __init__(
+        self,
+        offsets: ConsumerOffsets,
+        guard: Guard,
+        queues: QueueReader,
+        *,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`save` returns once the committed offsets are on disk, or raises NotWritable."""
+        self._save = save
         self._offsets = offsets
         self._guard = guard
         self._queues = queues
@@ -53,15 +69,30 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         names.check_group_name(request.group)
         _check_count(len(request.offsets))
         response = broker_pb2.CommitOffsetsResponse()
-        for entry in request.offsets:
+        firsts: list[int] = []
+        for index, entry in enumerate(request.offsets):
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
-                self._offsets.commit(key, entry.offset, entry.lease_epoch)
+                if self._offsets.commit(key, entry.offset, entry.lease_epoch):
+                    firsts.append(index)
             except MqError as error:
                 response.results.append(status_of(error))
             else:
                 response.results.append(status_of(None))
+        await self._save_for(response.results, firsts)
         return response
+
+    async def _save_for(
+        self, results: MutableSequence[common_pb2.Status], indexes: Sequence[int]
+    ) -> None:
+        """Bring offsets to the disk before these entries are acknowledged."""
+        if not indexes:
+            return
+        try:
+            await self._save()
+        except NotWritable as error:
+            for index in indexes:
+                results[index].CopyFrom(status_of(error))
 
     @rpc.unary
     async def QueryOffsets(
@@ -133,7 +164,8 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         names.check_group_name(request.group)
         _check_count(len(request.offsets))
         response = broker_pb2.ResetOffsetsResponse()
-        for entry in request.offsets:
+        done: list[int] = []
+        for index, entry in enumerate(request.offsets):
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
                 self._offsets.reset(key, entry.offset)
@@ -141,6 +173,8 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                 response.results.append(status_of(error))
             else:
                 response.results.append(status_of(None))
+                done.append(index)
+        await self._save_for(response.results, done)
         return response
 
 

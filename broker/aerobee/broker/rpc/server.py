@@ -48,7 +48,7 @@ class BrokerServer:
             on_session_timeout=parts.group_state.promise_session,
             on_group=parts.note_group,
         )
-        offsets = OffsetService(parts.offsets, parts.guard, parts.queues)
+        offsets = OffsetService(parts.offsets, parts.guard, parts.queues, save=parts.save_offsets)
         admin = AdminService(identity, parts.statistics)
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)

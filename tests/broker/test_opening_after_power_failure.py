@@ -1,0 +1,66 @@
+"""What a group may believe after the machine lost what was not flushed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aerobee.broker.group_state import GroupState
+from aerobee.broker.lease_journal import LeaseRecord, next_run
+from aerobee.broker.opening import open_folder
+from aerobee.broker.queue_leases import COUNTER_BITS, QueueKey
+from aerobee.broker.store.atomic_file import replace_atomically
+from aerobee.broker.store.config import FlushMode
+from aerobee.broker.store.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
+from aerobee.broker.store.disk import RealDisk
+from aerobee.runtime.clock import ManualClock
+from tests.support.fault_disk import FaultDisk
+from tests.support.stores import SMALL, append, flush
+
+CONFIG = replace(SMALL, flush_mode=FlushMode.ASYNC)
+KEY = QueueKey("g", "t", 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_group_is_never_ahead_of_its_queue(tmp_path: Path, seed: int) -> None:
+    """Messages seen from the page cache are gone, the commit behind them is not: the next messages
+    get their offsets and must be seen."""
+    (tmp_path / "before").mkdir()
+    disk = FaultDisk(tmp_path / "before")
+    folder = open_folder(disk, ManualClock(), CONFIG)
+    append(folder.store, "t", 0, *[b"kept"] * 5)
+    flush(folder.store)
+    append(folder.store, "t", 0, *[b"only in the page cache"] * 5)
+    folder.offsets.commit("g", "t", 0, 10)
+    replace_atomically(disk, CONSUMER_OFFSETS_PATH, folder.offsets.snapshot_bytes(1))
+    disk.cut_power(tmp_path / "after", random.Random(seed))
+
+    after = RealDisk(tmp_path / "after")
+    reopened = open_folder(after, ManualClock(), CONFIG)
+    end = reopened.store.queue_bounds("t", 0).max_offset
+    assert 5 <= end <= 10
+    assert reopened.offsets.query("g", "t", 0) == end
+    on_disk = ConsumerOffsetTable.load(after.read_file(CONSUMER_OFFSETS_PATH))
+    assert on_disk.query("g", "t", 0) == end, "a second crash must not bring the old one back"
+    reopened.store.close()
+    folder.store.fail(RuntimeError("the power is gone"))
+    folder.store.close()
+
+
+@pytest.mark.parametrize(("boot_id", "confirmed"), [("one", 1), ("another", 0), ("", 0)])
+def test_held_leases_are_believed_only_within_one_start_of_the_machine(
+    boot_id: str, confirmed: int
+) -> None:
+    """After another boot a member may have fetched what is no longer there: it starts again at its
+    committed offset instead of going on where it was."""
+
+    async def write(_data: bytes) -> None:
+        raise AssertionError("nothing to write")
+
+    previous = LeaseRecord(7, 10_000, False, "one")
+    state = GroupState(previous, next_run(previous, boot_id), 0.0, write)
+    held = [(KEY, (7 << COUNTER_BITS) + 3)]
+    assert len(state.leases.resume("g", "a", held)[0]) == confirmed
