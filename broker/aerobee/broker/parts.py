@@ -73,8 +73,8 @@ class Parts:
         return self.coordinator.is_current(key, epoch)
 
     async def save_offsets(self) -> None:
-        """Return once the committed offsets are on disk."""
-        await self.files.save(CONSUMER_OFFSETS_PATH)
+        """Return once the committed offsets are on disk; on a full one they wait in memory."""
+        await self.files.save_if_room(CONSUMER_OFFSETS_PATH)
 
     def note_group(self, name: str) -> None:
         """A group is created by its first member."""

@@ -93,17 +93,25 @@ class TableFiles:
             await self.write(path, file.table.snapshot_bytes(self._clock.now_ms()))
             file.saved_changes = changes
 
+    async def save_if_room(self, path: str) -> None:
+        """`save`; on a full disk the table stays in memory for the next time.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        try:
+            await self.save(path)
+        except NotWritable as error:
+            log_event(log, "table not saved", level=logging.WARNING, path=path, reason=error)
+
     async def save_all(self) -> None:
-        """`save` every table that changed; on a full disk they stay for the next time.
+        """`save_if_room` every table that changed.
 
         Raises:
             StoreFailed: the disk failed.
         """
         for path in self._files:
-            try:
-                await self.save(path)
-            except NotWritable as error:
-                log_event(log, "table not saved", level=logging.WARNING, path=path, reason=error)
+            await self.save_if_room(path)
 
     async def write(self, path: str, data: bytes) -> None:
         """Replace a file's content on the pool; for files without a table, too.

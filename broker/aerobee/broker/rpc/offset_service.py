@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableSequence, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import grpc
@@ -15,7 +15,6 @@ from aerobee.runtime import names, rpc
 from aerobee.runtime.errors import (
     InvalidArgument,
     MqError,
-    NotWritable,
     QueueNotFound,
     TopicNotFound,
 )
@@ -56,7 +55,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         *,
         save: Callable[[], Awaitable[None]],
     ) -> None:
-        """`save` returns once the committed offsets are on disk, or raises NotWritable."""
+        """`save` returns once the committed offsets are on disk, if it has room for them."""
         self._save = save
         self._offsets = offsets
         self._guard = guard
@@ -69,30 +68,18 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         names.check_group_name(request.group)
         _check_count(len(request.offsets))
         response = broker_pb2.CommitOffsetsResponse()
-        firsts: list[int] = []
-        for index, entry in enumerate(request.offsets):
+        has_first = False
+        for entry in request.offsets:
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
-                if self._offsets.commit(key, entry.offset, entry.lease_epoch):
-                    firsts.append(index)
+                has_first |= self._offsets.commit(key, entry.offset, entry.lease_epoch)
             except MqError as error:
                 response.results.append(status_of(error))
             else:
                 response.results.append(status_of(None))
-        await self._save_for(response.results, firsts)
-        return response
-
-    async def _save_for(
-        self, results: MutableSequence[common_pb2.Status], indexes: Sequence[int]
-    ) -> None:
-        """Bring offsets to the disk before these entries are acknowledged."""
-        if not indexes:
-            return
-        try:
+        if has_first:
             await self._save()
-        except NotWritable as error:
-            for index in indexes:
-                results[index].CopyFrom(status_of(error))
+        return response
 
     @rpc.unary
     async def QueryOffsets(
@@ -164,8 +151,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         names.check_group_name(request.group)
         _check_count(len(request.offsets))
         response = broker_pb2.ResetOffsetsResponse()
-        done: list[int] = []
-        for index, entry in enumerate(request.offsets):
+        for entry in request.offsets:
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
                 self._offsets.reset(key, entry.offset)
@@ -173,8 +159,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                 response.results.append(status_of(error))
             else:
                 response.results.append(status_of(None))
-                done.append(index)
-        await self._save_for(response.results, done)
+        await self._save()
         return response
 
 
