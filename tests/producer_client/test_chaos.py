@@ -27,8 +27,8 @@ SENDERS = 12
 MESSAGES_PER_SENDER = 25
 
 
-async def disturb(brokers: list[FakeBroker], chance: random.Random) -> None:
-    """Endless faults, one at a time."""
+async def disturb(brokers: list[FakeBroker], chance: random.Random, enough: asyncio.Event) -> None:
+    """One fault at a time, each to its end: a gRPC server must not be cancelled while it stops."""
 
     def refuse(batch: broker_pb2.RecordBatch) -> broker_pb2.SendAck | None:
         if chance.random() < 0.2:
@@ -37,7 +37,7 @@ async def disturb(brokers: list[FakeBroker], chance: random.Random) -> None:
 
     for broker in brokers:
         broker.refuse = refuse
-    while True:
+    while not enough.is_set():
         broker = chance.choice(brokers)
         fault = chance.randrange(3)
         if fault == 0:
@@ -93,12 +93,13 @@ async def test_every_receipt_is_true_whatever_happens(
     brokers = {"broker-a": broker_a, "broker-b": broker_b}
     config = ProducerConfig(send_timeout_ms=2_000, batch_bytes_max=1_000)
     async with Producer(two_brokers.address, config=config) as producer:
-        disturbing = asyncio.ensure_future(disturb(list(brokers.values()), chance))
+        enough = asyncio.Event()
+        disturbing = asyncio.ensure_future(disturb(list(brokers.values()), chance, enough))
         outcomes = await asyncio.gather(
             *(send_many(producer, sender, chance) for sender in range(SENDERS))
         )
-        disturbing.cancel()
-        await asyncio.gather(disturbing, return_exceptions=True)
+        enough.set()
+        await disturbing
         assert producer.stats().buffered_bytes == 0
     stored = {
         (name, each.queue_id, each.queue_offset): each.record
