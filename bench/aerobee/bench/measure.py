@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from aerobee.runtime.clock import Clock
-
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
@@ -68,11 +66,6 @@ class Stopwatch:
 
     def elapsed_s(self) -> float:
         return self._now() - self._start
-
-
-def deadline_after(clock: Clock, seconds: float) -> float:
-    """A point on the monotonic scale."""
-    return clock.monotonic_s() + seconds
 
 
 def _rank(ordered: Sequence[float], share: float) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from aerobee.broker.store.config_document import (
     ConfigDocument,
@@ -77,10 +77,20 @@ class SubscriptionGroupConfig:
     unknown: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
-class TopicTable:
-    """topics.json in memory."""
+class Named(Protocol):
+    """A configuration that is known by its name."""
 
-    def __init__(self, configs: Mapping[str, TopicConfig] | None = None) -> None:
+    @property
+    def name(self) -> str: ...
+
+
+Config = TypeVar("Config", bound=Named)
+
+
+class NamedConfigs(Generic[Config]):
+    """Configurations by name, with the rest of their file: what both tables are."""
+
+    def __init__(self, configs: Mapping[str, Config] | None = None) -> None:
         self._configs = dict(configs or {})
         self._document = ConfigDocument()
 
@@ -90,26 +100,17 @@ class TopicTable:
     def __contains__(self, name: str) -> bool:
         return name in self._configs
 
-    @classmethod
-    def load(cls, data: bytes) -> Self:
-        """The table in a file's bytes. Raises ValueError for anything that is not one."""
-        document = parse_document(data)
-        beans = take_object(document, "topicConfigTable")
-        table = cls({name: _topic_from_bean(name, bean) for name, bean in beans.items()})
-        table._document = ConfigDocument.load(document)
-        return table
-
-    def get(self, name: str) -> TopicConfig | None:
+    def get(self, name: str) -> Config | None:
         return self._configs.get(name)
 
     def names(self) -> list[str]:
         return sorted(self._configs)
 
-    def configs(self) -> list[TopicConfig]:
-        """All topics in the order of their names."""
+    def configs(self) -> list[Config]:
+        """All in the order of their names."""
         return [self._configs[name] for name in sorted(self._configs)]
 
-    def put(self, config: TopicConfig) -> bool:
+    def put(self, config: Config) -> bool:
         """Add or replace; False if it was there exactly so."""
         if self._configs.get(config.name) == config:
             return False
@@ -123,6 +124,24 @@ class TopicTable:
             return False
         self._document.changes += 1
         return True
+
+    @property
+    def changes(self) -> int:
+        """How often the table changed since it was made: what a saver compares."""
+        return self._document.changes
+
+
+class TopicTable(NamedConfigs[TopicConfig]):
+    """topics.json in memory."""
+
+    @classmethod
+    def load(cls, data: bytes) -> Self:
+        """The table in a file's bytes. Raises ValueError for anything that is not one."""
+        document = parse_document(data)
+        beans = take_object(document, "topicConfigTable")
+        table = cls({name: _topic_from_bean(name, bean) for name, bean in beans.items()})
+        table._document = ConfigDocument.load(document)
+        return table
 
     @property
     def metadata_revision(self) -> int:
@@ -136,29 +155,14 @@ class TopicTable:
             self._document.unknown["metadataRevision"] = revision
             self._document.changes += 1
 
-    @property
-    def changes(self) -> int:
-        """How often the table changed since it was made: what a saver compares."""
-        return self._document.changes
-
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
         beans = {name: _topic_bean(config) for name, config in self._configs.items()}
         return self._document.render(now_ms, "topicConfigTable", render_text(beans, depth=1))
 
 
-class SubscriptionGroupTable:
+class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):
     """subscriptionGroup.json in memory."""
-
-    def __init__(self, configs: Mapping[str, SubscriptionGroupConfig] | None = None) -> None:
-        self._configs = dict(configs or {})
-        self._document = ConfigDocument()
-
-    def __len__(self) -> int:
-        return len(self._configs)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._configs
 
     @classmethod
     def load(cls, data: bytes) -> Self:
@@ -168,36 +172,6 @@ class SubscriptionGroupTable:
         table = cls({name: _group_from_bean(name, bean) for name, bean in beans.items()})
         table._document = ConfigDocument.load(document)
         return table
-
-    def get(self, name: str) -> SubscriptionGroupConfig | None:
-        return self._configs.get(name)
-
-    def names(self) -> list[str]:
-        return sorted(self._configs)
-
-    def configs(self) -> list[SubscriptionGroupConfig]:
-        """All groups in the order of their names."""
-        return [self._configs[name] for name in sorted(self._configs)]
-
-    def put(self, config: SubscriptionGroupConfig) -> bool:
-        """Add or replace; False if it was there exactly so."""
-        if self._configs.get(config.name) == config:
-            return False
-        self._configs[config.name] = config
-        self._document.changes += 1
-        return True
-
-    def remove(self, name: str) -> bool:
-        """False if there was none."""
-        if self._configs.pop(name, None) is None:
-            return False
-        self._document.changes += 1
-        return True
-
-    @property
-    def changes(self) -> int:
-        """How often the table changed since it was made: what a saver compares."""
-        return self._document.changes
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
