@@ -544,12 +544,88 @@ class GroupQueue(_message.Message):
     max_offset: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_holder: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
 
+class GetMessageRequest(_message.Message):
+    __slots__ = ("offset_message_id", "physical_offset")
+    OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    offset_message_id: str
+    physical_offset: int
+    def __init__(self, offset_message_id: _Optional[str] = ..., physical_offset: _Optional[int] = ...) -> None: ...
+
+class StoredMessage(_message.Message):
+    __slots__ = ("record",)
+    RECORD_FIELD_NUMBER: _ClassVar[int]
+    record: bytes
+    def __init__(self, record: _Optional[bytes] = ...) -> None: ...
+
+class QueryMessagesRequest(_message.Message):
+    __slots__ = ("topic", "key", "unique_key", "begin_ms", "end_ms", "max_messages")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_MS_FIELD_NUMBER: _ClassVar[int]
+    END_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    key: str
+    unique_key: str
+    begin_ms: int
+    end_ms: int
+    max_messages: int
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[str] = ..., unique_key: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+
+class QueryMessagesResponse(_message.Message):
+    __slots__ = ("records", "indexed_timestamp_ms", "indexed_physical_offset", "more")
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_PHYSICAL_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    records: _containers.RepeatedScalarFieldContainer[bytes]
+    indexed_timestamp_ms: int
+    indexed_physical_offset: int
+    more: bool
+    def __init__(self, records: _Optional[_Iterable[bytes]] = ..., indexed_timestamp_ms: _Optional[int] = ..., indexed_physical_offset: _Optional[int] = ..., more: _Optional[bool] = ...) -> None: ...
+
+class CleanStoreRequest(_message.Message):
+    __slots__ = ("force", "unread")
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_FIELD_NUMBER: _ClassVar[int]
+    force: bool
+    unread: bool
+    def __init__(self, force: _Optional[bool] = ..., unread: _Optional[bool] = ...) -> None: ...
+
+class CleanStoreResponse(_message.Message):
+    __slots__ = ("removed_segments", "removed_bytes", "log_min_offset", "removed_unread", "kept_because")
+    REMOVED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOG_MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_UNREAD_FIELD_NUMBER: _ClassVar[int]
+    KEPT_BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    removed_segments: int
+    removed_bytes: int
+    log_min_offset: int
+    removed_unread: _containers.RepeatedCompositeFieldContainer[UnreadRemoval]
+    kept_because: str
+    def __init__(self, removed_segments: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., log_min_offset: _Optional[int] = ..., removed_unread: _Optional[_Iterable[_Union[UnreadRemoval, _Mapping]]] = ..., kept_because: _Optional[str] = ...) -> None: ...
+
+class UnreadRemoval(_message.Message):
+    __slots__ = ("group", "topic", "queue_id", "messages")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    queue_id: int
+    messages: int
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
 class GetStatsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class BrokerStats(_message.Message):
-    __slots__ = ("identity", "role", "epoch", "version", "uptime_ms", "log_min_offset", "log_appended_end", "log_flushed_end", "log_confirmed_end", "log_dispatched_end", "flush_mode", "writable", "not_writable_reason", "messages_in", "bytes_in", "messages_out", "bytes_out", "batches_in", "refused", "fsyncs", "topics", "queues", "groups", "members", "send_streams", "pull_streams", "cpu_seconds", "resident_bytes", "inflight_bytes", "loop_delay_p99_ms")
+    __slots__ = ("identity", "role", "epoch", "version", "uptime_ms", "log_min_offset", "log_appended_end", "log_flushed_end", "log_confirmed_end", "log_dispatched_end", "flush_mode", "writable", "not_writable_reason", "messages_in", "bytes_in", "messages_out", "bytes_out", "batches_in", "refused", "fsyncs", "topics", "queues", "groups", "members", "send_streams", "pull_streams", "cpu_seconds", "resident_bytes", "inflight_bytes", "loop_delay_p99_ms", "disk_total_bytes", "disk_free_bytes", "log_segments", "removed_segments", "removed_bytes", "removed_unread_messages", "removed_unread", "index_files", "index_keys", "indexed_end", "index_pending_keys", "cold_reads", "cold_bytes", "cold_reads_waiting")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -580,6 +656,20 @@ class BrokerStats(_message.Message):
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     INFLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOOP_DELAY_P99_MS_FIELD_NUMBER: _ClassVar[int]
+    DISK_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOG_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_UNREAD_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_UNREAD_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FILES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_KEYS_FIELD_NUMBER: _ClassVar[int]
+    INDEXED_END_FIELD_NUMBER: _ClassVar[int]
+    INDEX_PENDING_KEYS_FIELD_NUMBER: _ClassVar[int]
+    COLD_READS_FIELD_NUMBER: _ClassVar[int]
+    COLD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COLD_READS_WAITING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     role: _common_pb2.BrokerRole
     epoch: int
@@ -610,4 +700,18 @@ class BrokerStats(_message.Message):
     resident_bytes: int
     inflight_bytes: int
     loop_delay_p99_ms: float
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., log_min_offset: _Optional[int] = ..., log_appended_end: _Optional[int] = ..., log_flushed_end: _Optional[int] = ..., log_confirmed_end: _Optional[int] = ..., log_dispatched_end: _Optional[int] = ..., flush_mode: _Optional[str] = ..., writable: _Optional[bool] = ..., not_writable_reason: _Optional[str] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., batches_in: _Optional[int] = ..., refused: _Optional[int] = ..., fsyncs: _Optional[int] = ..., topics: _Optional[int] = ..., queues: _Optional[int] = ..., groups: _Optional[int] = ..., members: _Optional[int] = ..., send_streams: _Optional[int] = ..., pull_streams: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., loop_delay_p99_ms: _Optional[float] = ...) -> None: ...
+    disk_total_bytes: int
+    disk_free_bytes: int
+    log_segments: int
+    removed_segments: int
+    removed_bytes: int
+    removed_unread_messages: int
+    removed_unread: _containers.RepeatedCompositeFieldContainer[UnreadRemoval]
+    index_files: int
+    index_keys: int
+    indexed_end: int
+    index_pending_keys: int
+    cold_reads: int
+    cold_bytes: int
+    cold_reads_waiting: int
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., log_min_offset: _Optional[int] = ..., log_appended_end: _Optional[int] = ..., log_flushed_end: _Optional[int] = ..., log_confirmed_end: _Optional[int] = ..., log_dispatched_end: _Optional[int] = ..., flush_mode: _Optional[str] = ..., writable: _Optional[bool] = ..., not_writable_reason: _Optional[str] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., batches_in: _Optional[int] = ..., refused: _Optional[int] = ..., fsyncs: _Optional[int] = ..., topics: _Optional[int] = ..., queues: _Optional[int] = ..., groups: _Optional[int] = ..., members: _Optional[int] = ..., send_streams: _Optional[int] = ..., pull_streams: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., loop_delay_p99_ms: _Optional[float] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., log_segments: _Optional[int] = ..., removed_segments: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., removed_unread_messages: _Optional[int] = ..., removed_unread: _Optional[_Iterable[_Union[UnreadRemoval, _Mapping]]] = ..., index_files: _Optional[int] = ..., index_keys: _Optional[int] = ..., indexed_end: _Optional[int] = ..., index_pending_keys: _Optional[int] = ..., cold_reads: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., cold_reads_waiting: _Optional[int] = ...) -> None: ...

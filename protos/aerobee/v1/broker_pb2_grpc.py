@@ -716,6 +716,21 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.GetStatsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.BrokerStats.FromString,
                 _registered_method=True)
+        self.GetMessage = channel.unary_unary(
+                '/aerobee.v1.AdminService/GetMessage',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.GetMessageRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.StoredMessage.FromString,
+                _registered_method=True)
+        self.QueryMessages = channel.unary_unary(
+                '/aerobee.v1.AdminService/QueryMessages',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.QueryMessagesRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.QueryMessagesResponse.FromString,
+                _registered_method=True)
+        self.CleanStore = channel.unary_unary(
+                '/aerobee.v1.AdminService/CleanStore',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -729,6 +744,28 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMessage(self, request, context):
+        """One message by where it lies: by the id that names the broker and the log offset, or by the log
+        offset alone. MESSAGE_NOT_FOUND where no record begins or retention removed it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryMessages(self, request, context):
+        """Messages by a key or by their unique key, through the index. Newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CleanStore(self, request, context):
+        """Remove expired log segments now, whatever the hour.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -736,6 +773,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStats,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.GetStatsRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.BrokerStats.SerializeToString,
+            ),
+            'GetMessage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMessage,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.GetMessageRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.StoredMessage.SerializeToString,
+            ),
+            'QueryMessages': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryMessages,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.QueryMessagesRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.QueryMessagesResponse.SerializeToString,
+            ),
+            'CleanStore': grpc.unary_unary_rpc_method_handler(
+                    servicer.CleanStore,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -767,6 +819,87 @@ class AdminService:
             '/aerobee.v1.AdminService/GetStats',
             aerobee_dot_v1_dot_broker__pb2.GetStatsRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.BrokerStats.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMessage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AdminService/GetMessage',
+            aerobee_dot_v1_dot_broker__pb2.GetMessageRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.StoredMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryMessages(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AdminService/QueryMessages',
+            aerobee_dot_v1_dot_broker__pb2.QueryMessagesRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.QueryMessagesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CleanStore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AdminService/CleanStore',
+            aerobee_dot_v1_dot_broker__pb2.CleanStoreRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.CleanStoreResponse.FromString,
             options,
             channel_credentials,
             insecure,
