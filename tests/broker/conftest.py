@@ -14,10 +14,10 @@ import pytest
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.store.atomic_file import replace_atomically
 from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.tables.atomic_file import replace_atomically
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.rpc import build_channel
 from aerobee.runtime.supervise import Lifecycle

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from aerobee.broker.store.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.rpc import build_channel
 from aerobee.runtime.supervise import ExitCode

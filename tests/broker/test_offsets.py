@@ -9,8 +9,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
 

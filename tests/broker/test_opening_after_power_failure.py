@@ -12,10 +12,10 @@ from aerobee.broker.group_state import GroupState
 from aerobee.broker.lease_journal import LeaseRecord, next_run
 from aerobee.broker.opening import open_folder
 from aerobee.broker.queue_leases import COUNTER_BITS, QueueKey
-from aerobee.broker.store.atomic_file import replace_atomically
 from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.tables.atomic_file import replace_atomically
+from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush

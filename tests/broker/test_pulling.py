@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.config_tables import TopicConfig
 from aerobee.broker.store.disk import DiskFile, RealDisk
+from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2

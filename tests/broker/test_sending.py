@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.store.config_tables import TopicConfig
+from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.store_format.message_id import parse_offset_message_id

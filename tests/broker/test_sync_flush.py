@@ -16,7 +16,7 @@ import pytest
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import DiskFile, RealDisk
-from aerobee.broker.store.preallocation import SPARE_PREFIX
+from aerobee.broker.store.log.preallocation import SPARE_PREFIX
 from aerobee.runtime.errors import StoreFailed
 from aerobee.v1 import broker_pb2, common_pb2
 

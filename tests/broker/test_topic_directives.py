@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerobee.broker.store.config_tables import TopicConfig, TopicTable
+from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.topic_directives import AnnouncedTopic, apply_topics
 
 

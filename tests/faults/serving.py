@@ -18,9 +18,9 @@ from typing import Any, Self
 
 import grpc
 
-from aerobee.broker.store.atomic_file import replace_atomically
-from aerobee.broker.store.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.tables.atomic_file import replace_atomically
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cli.local_cluster.spawn import spawn_tied
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.rpc import build_channel, error_from_rpc

@@ -16,10 +16,10 @@ from typing import Any, Protocol, Self
 
 from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
-from aerobee.broker.store.atomic_file import replace_atomically
 from aerobee.broker.store.config import FlushMode, StoreConfig
-from aerobee.broker.store.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.tables.atomic_file import replace_atomically
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.client_core.channels import Channels
 from aerobee.client_core.methods import DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
 from aerobee.runtime import errors, rpc

@@ -8,7 +8,7 @@ from pathlib import Path
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.message_store import Appended, MessageStore
-from aerobee.broker.store.reading import GetStatus
+from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.runtime.clock import Clock, ManualClock
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch

@@ -13,7 +13,7 @@ from aerobee.broker.egress import lease_expired
 from aerobee.broker.group_coordinator import GroupCoordinator
 from aerobee.broker.guard import Guard
 from aerobee.broker.queue_leases import QueueKey
-from aerobee.broker.store.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, LeaseHeld
 

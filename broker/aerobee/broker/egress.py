@@ -18,7 +18,7 @@ from typing import Protocol
 from aerobee.broker.guard import Guard
 from aerobee.broker.queue_leases import Lease, QueueKey
 from aerobee.broker.stats import Counters
-from aerobee.broker.store.reading import GetStatus, Located
+from aerobee.broker.store.queues.reading import GetStatus, Located
 from aerobee.runtime.errors import LeaseExpired
 
 KIB = 1024

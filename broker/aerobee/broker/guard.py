@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from aerobee.broker.store.config_tables import TopicTable
+from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
     NotMaster,

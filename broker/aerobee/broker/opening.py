@@ -10,9 +10,13 @@ import logging
 from dataclasses import dataclass
 
 from aerobee.broker.lease_journal import FIRST_RECORD, LEASES_PATH, LeaseRecord, next_run
-from aerobee.broker.store.atomic_file import read_with_backup, replace_atomically
 from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.config_tables import (
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import RecoveryProgress
+from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
+from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
@@ -20,10 +24,6 @@ from aerobee.broker.store.config_tables import (
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.broker.table_files import load_table
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument

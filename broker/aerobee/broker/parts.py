@@ -28,14 +28,14 @@ from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.queue_reader import QueueReader
 from aerobee.broker.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.store.config import FlushMode
-from aerobee.broker.store.config_tables import (
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.statistics import StoreState
+from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
     SubscriptionGroupConfig,
 )
-from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.statistics import StoreState
 from aerobee.broker.table_files import TableFiles
 from aerobee.broker.watermarks import FlushWaiters
 from aerobee.runtime.clock import Clock

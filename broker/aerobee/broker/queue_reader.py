@@ -10,7 +10,7 @@ import asyncio
 from concurrent.futures import Executor
 
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.time_search import Boundary
+from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.record import Record
 

@@ -12,9 +12,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from aerobee.broker.store.atomic_file import read_with_backup, replace_atomically
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.preallocation import DISK_FULL
+from aerobee.broker.store.log.preallocation import DISK_FULL
+from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.runtime.log import log_event

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aerobee.broker.store.config_tables import TopicConfig, TopicTable
+from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

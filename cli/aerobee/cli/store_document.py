@@ -13,8 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aerobee.broker.store.atomic_file import read_with_backup
-from aerobee.broker.store.config_tables import (
+from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.errors import StoreDamaged, StoreUnusable
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.tables.atomic_file import read_with_backup
+from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
@@ -22,10 +26,6 @@ from aerobee.broker.store.config_tables import (
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.errors import StoreDamaged, StoreUnusable
-from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.segment import COMMIT_LOG_DIRECTORY
 from aerobee.cli.store_message import describe_message
 from aerobee.cli.store_options import store_config
 from aerobee.runtime.clock import SystemClock

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.store.atomic_file import Source, read_with_backup, replace_atomically
 from aerobee.broker.store.disk import BytesLike, Disk, DiskFile, RealDisk
 from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.tables.atomic_file import Source, read_with_backup, replace_atomically
 
 PATH = "config/topics.json"
 

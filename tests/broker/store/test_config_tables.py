@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.store.config_tables import (
+from aerobee.broker.store.tables.config_tables import (
     ConsumerOffsetTable,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,

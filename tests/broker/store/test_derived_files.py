@@ -13,8 +13,8 @@ import pytest
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_bounds import QueueBounds
-from aerobee.broker.store.queue_set import QueueSet
+from aerobee.broker.store.queues.queue_bounds import QueueBounds
+from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.consume_queue_entry import PRE_BLANK_ENTRY, pack_entry

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queue_bounds import QueueBounds
-from aerobee.broker.store.reading import GetStatus, ReadLimits, select
-from aerobee.broker.store.time_search import Boundary
+from aerobee.broker.store.queues.queue_bounds import QueueBounds
+from aerobee.broker.store.queues.reading import GetStatus, ReadLimits, select
+from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.consume_queue_entry import pack_entries

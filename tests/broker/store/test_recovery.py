@@ -13,9 +13,9 @@ import pytest
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreDamaged, StoreUnusable
-from aerobee.broker.store.log_walk import LogWalk
+from aerobee.broker.store.log.log_walk import LogWalk
+from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.segment import Segment
 from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.checkpoint import Checkpoint

@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.flush_work import FlushWork
+from aerobee.broker.store.log.preallocation import PrepareWork
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.preallocation import PrepareWork
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, batch_of, check_agreement, log_records, open_store

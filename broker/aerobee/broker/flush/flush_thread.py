@@ -20,7 +20,7 @@ from aerobee.broker.flush.work_thread import WorkThread
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.preallocation import PrepareWork
+from aerobee.broker.store.log.preallocation import PrepareWork
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import StoreFailed
 

@@ -7,7 +7,7 @@ import logging
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.guard import Role
 from aerobee.broker.parts import Parts
-from aerobee.broker.store.config_tables import TOPICS_PATH
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH
 from aerobee.broker.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event

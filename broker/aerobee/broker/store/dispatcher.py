@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from aerobee.broker.store.consume_queue import ConsumeQueue
-from aerobee.broker.store.queue_set import QueueName, QueueSet
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 
 
 class Pending(NamedTuple):

@@ -7,14 +7,14 @@ thread, and finished here; until then its bytes count as unflushed and its entri
 from __future__ import annotations
 
 from aerobee.broker.store.admission import Admission
-from aerobee.broker.store.commit_log import CommitLog
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.dispatcher import Dispatcher
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.preallocation import PrepareWork
-from aerobee.broker.store.queue_ends import encode_queue_ends
-from aerobee.broker.store.queue_set import QueueSet
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.log.preallocation import PrepareWork
+from aerobee.broker.store.queues.queue_ends import encode_queue_ends
+from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint
 

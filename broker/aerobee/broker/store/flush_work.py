@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aerobee.broker.store.consume_queue import QueueWrite
 from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.preallocation import DISK_FULL
-from aerobee.broker.store.queue_ends import write_queue_ends
-from aerobee.broker.store.queue_files import write_entries
+from aerobee.broker.store.log.preallocation import DISK_FULL
+from aerobee.broker.store.queues.consume_queue import QueueWrite
+from aerobee.broker.store.queues.queue_ends import write_queue_ends
+from aerobee.broker.store.queues.queue_files import write_entries
 from aerobee.store_format.checkpoint import Checkpoint
 
 CHECKPOINT_FILE = "checkpoint"

@@ -24,15 +24,15 @@ from aerobee.broker.store.dispatcher import Dispatcher, Pending
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
+from aerobee.broker.store.log.preallocation import PrepareWork, remove_strays
+from aerobee.broker.store.log.segment import SegmentInfo
 from aerobee.broker.store.opening import lock_store, mark_closed, mark_running
-from aerobee.broker.store.preallocation import PrepareWork, remove_strays
-from aerobee.broker.store.queue_bounds import QueueBounds
-from aerobee.broker.store.queue_set import QueueName
-from aerobee.broker.store.reading import Located, ReadLimits, out_of_range
-from aerobee.broker.store.recovery import Recovered, recover
-from aerobee.broker.store.segment import SegmentInfo
+from aerobee.broker.store.queues.queue_bounds import QueueBounds
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.store.queues.reading import Located, ReadLimits, out_of_range
+from aerobee.broker.store.queues.time_search import Boundary, TimeSearch
+from aerobee.broker.store.recovery.recover import Recovered, recover
 from aerobee.broker.store.statistics import RecoveryProgress, StoreState, StoreStatistics
-from aerobee.broker.store.time_search import Boundary, TimeSearch
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.store_format.checked_batch import CheckedBatch

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from aerobee.broker.store.consume_queue import ConsumeQueue, QueueWrite
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue, QueueWrite
+from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
 from aerobee.store_format.record_layout import is_topic_storable

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable
 from enum import StrEnum
 
-from aerobee.broker.store.consume_queue import ConsumeQueue
 from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 from aerobee.store_format.record import SYSFLAG_BORN_HOST_V6

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
-from aerobee.broker.store.config_document import (
+from aerobee.broker.store.tables.config_document import (
     ConfigDocument,
     named_members,
     parse_document,
@@ -21,7 +21,10 @@ from aerobee.broker.store.config_document import (
     take_member,
     take_object,
 )
-from aerobee.broker.store.consumer_offset_table import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
+from aerobee.broker.store.tables.consumer_offset_table import (
+    CONSUMER_OFFSETS_PATH,
+    ConsumerOffsetTable,
+)
 from aerobee.store_format.json_config import JsonValue, render_text
 
 __all__ = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-from aerobee.broker.store.config_document import ConfigDocument, parse_document, take_object
+from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
 from aerobee.store_format.json_config import JsonValue, render_text
 
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aerobee.broker.store.consume_queue import (
+from aerobee.broker.store.disk import DirectoryEntry, Disk
+from aerobee.broker.store.queues.consume_queue import (
     CONSUME_QUEUE_DIRECTORY,
     ConsumeQueue,
 )
-from aerobee.broker.store.disk import DirectoryEntry, Disk
-from aerobee.broker.store.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
 from aerobee.store_format.names import FileNameIllegal, parse_file_name

@@ -7,23 +7,23 @@ leads the next recovery to the log's first segment.
 
 from __future__ import annotations
 
-from aerobee.broker.store.consume_queue import ConsumeQueue
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.flush_work import write_checkpoint
-from aerobee.broker.store.log_walk import WalkedChunk
+from aerobee.broker.store.log.log_walk import WalkedChunk
 from aerobee.broker.store.opening import mark_running
-from aerobee.broker.store.queue_ends import FileRange, QueueEnds, read_queue_ends
-from aerobee.broker.store.queue_files import write_entries
-from aerobee.broker.store.queue_loader import load_queues
-from aerobee.broker.store.queue_repair import (
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_ends import FileRange, QueueEnds, read_queue_ends
+from aerobee.broker.store.queues.queue_files import write_entries
+from aerobee.broker.store.queues.queue_loader import load_queues
+from aerobee.broker.store.queues.queue_repair import (
     cut_queue,
     entries_match,
     remove_queue_files,
     trim_queue_files,
 )
-from aerobee.broker.store.queue_set import QueueName, QueueSet
-from aerobee.broker.store.recovery_context import RecoveryContext
-from aerobee.broker.store.replay import Replay
+from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.recovery.context import RecoveryContext
+from aerobee.broker.store.recovery.replay import Replay
 from aerobee.store_format.checkpoint import Checkpoint
 
 

@@ -18,23 +18,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from aerobee.broker.store.commit_log import CommitLog
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreDamaged
 from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.log.segment import BLANK_BYTES_MIN, COMMIT_LOG_DIRECTORY
+from aerobee.broker.store.log.segment_loader import load_segments
+from aerobee.broker.store.log.segment_repair import clear_behind, remove_segments, sync_segments
 from aerobee.broker.store.opening import was_left_running
-from aerobee.broker.store.queue_recovery import QueueRecovery
-from aerobee.broker.store.queue_set import QueueSet
-from aerobee.broker.store.recovery_context import RecoveryContext
-from aerobee.broker.store.recovery_start import (
+from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.recovery.context import RecoveryContext
+from aerobee.broker.store.recovery.queue_recovery import QueueRecovery
+from aerobee.broker.store.recovery.start import (
     first_segment_after_close,
     first_segment_after_crash,
     load_checkpoint,
 )
-from aerobee.broker.store.segment import BLANK_BYTES_MIN, COMMIT_LOG_DIRECTORY
-from aerobee.broker.store.segment_loader import load_segments
-from aerobee.broker.store.segment_repair import clear_behind, remove_segments, sync_segments
 from aerobee.broker.store.statistics import RecoveryProgress, RecoveryReport
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint

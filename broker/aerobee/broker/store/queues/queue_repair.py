@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from aerobee.broker.store.consume_queue import ConsumeQueue, queue_directory
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.queue_bounds import PRE_BLANK_SIZE
-from aerobee.broker.store.queue_loader import is_queue_file
-from aerobee.broker.store.segment import Segment
+from aerobee.broker.store.log.segment import Segment
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue, queue_directory
+from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.queues.queue_loader import is_queue_file
 from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 from aerobee.store_format.names import file_name

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.broker.store.consume_queue import ConsumeQueue
-from aerobee.broker.store.log_walk import WalkedChunk
-from aerobee.broker.store.queue_set import QueueName, QueueSet
+from aerobee.broker.store.log.log_walk import WalkedChunk
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.checked_batch import UNQUEUED_BIT
 from aerobee.store_format.consume_queue_entry import pack_entries

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 
-from aerobee.broker.store.consume_queue import CONSUME_QUEUE_DIRECTORY, QueueWrite
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.preallocation import SPARE_PREFIX
+from aerobee.broker.store.log.preallocation import SPARE_PREFIX
+from aerobee.broker.store.queues.consume_queue import CONSUME_QUEUE_DIRECTORY, QueueWrite
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.names import file_name
 

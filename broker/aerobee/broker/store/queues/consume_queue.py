@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.queue_bounds import QueueBounds
-from aerobee.broker.store.reading import Located, ReadLimits, entries_to_read, select
+from aerobee.broker.store.queues.queue_bounds import QueueBounds
+from aerobee.broker.store.queues.reading import Located, ReadLimits, entries_to_read, select
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_ENTRY
 from aerobee.store_format.names import file_name
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.segment import Segment
+from aerobee.broker.store.log.segment import Segment
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.flush_work import CHECKPOINT_FILE
-from aerobee.broker.store.segment import Segment
+from aerobee.broker.store.log.segment import Segment
 from aerobee.store_format.checkpoint import Checkpoint, CheckpointIllegal
 from aerobee.store_format.record import Record, RecordCorrupt
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from aerobee.broker.store.disk import DirectoryEntry, Disk
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.segment import COMMIT_LOG_DIRECTORY, Segment
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.store_format.names import FileNameIllegal, parse_file_name
 
 

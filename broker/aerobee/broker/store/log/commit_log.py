@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 
 from aerobee.broker.store.disk import BytesLike, Disk, DiskFile
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.preallocation import (
+from aerobee.broker.store.log.preallocation import (
     DISK_FULL,
     SPARE_PREFIX,
     PrepareWork,
     Spare,
     create_spare,
 )
-from aerobee.broker.store.segment import (
+from aerobee.broker.store.log.segment import (
     BLANK_BYTES_MIN,
     COMMIT_LOG_DIRECTORY,
     Segment,

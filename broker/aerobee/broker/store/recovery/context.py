@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.log_walk import LogWalk
-from aerobee.broker.store.segment import Segment
+from aerobee.broker.store.log.log_walk import LogWalk
+from aerobee.broker.store.log.segment import Segment
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.tags import TagsCodes
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.broker.store.queue_bounds import PRE_BLANK_SIZE, QueueBounds
+from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE, QueueBounds
 from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.record import RECORD_SIZE_MIN
 

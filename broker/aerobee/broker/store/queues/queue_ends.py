@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from zlib import crc32
 
-from aerobee.broker.store.consume_queue import ConsumeQueue
 from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.store_format.checkpoint import Checkpoint
 
 QUEUE_ENDS_FILE = "consumequeue.ends"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.segment import COMMIT_LOG_DIRECTORY, Segment
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.broker.store.zeros import used_size
 
 _CHUNK_BYTES = 1 << 20

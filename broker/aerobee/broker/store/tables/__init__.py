@@ -1,0 +1,1 @@
+"""The small JSON files of `config/`, as Apache reads and writes them."""
