@@ -13,6 +13,7 @@ from aerobee.runtime import errors
 from aerobee.store_format.compression import CompressionKind, compress
 from aerobee.store_format.properties import RESERVED_NAMES, decode_properties
 from aerobee.store_format.record import HostAddress, Record, encode_record
+from aerobee.store_format.record_layout import BODY_AT
 
 HOST = HostAddress.parse("10.0.0.5:10911")
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -121,6 +122,28 @@ def test_a_body_that_only_claims_to_be_compressed_is_a_typed_error() -> None:
     with pytest.raises(errors.CorruptBody, match="orders@broker-a:3"):
         _ = message.body
     assert message.message_id == message.offset_message_id
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_body_that_changed_on_its_way_is_never_handed_out(compressed: bool) -> None:
+    body = compress(b"flight 7" * 9, CompressionKind.LZ4) if compressed else b"flight 7"
+    record = bytearray(
+        encode_record(
+            topic=b"orders",
+            body=body,
+            properties=b"",
+            sys_flag=CompressionKind.LZ4.sys_flag if compressed else 0,
+            born_timestamp_ms=0,
+            born_host=HOST,
+        )
+    )
+    record[BODY_AT + 3] ^= 1
+    for message in (
+        ReceivedMessage(Record(bytes(record)), QUEUE),
+        ReceivedMessage.at(bytes(record), 0, QUEUE),
+    ):
+        with pytest.raises(errors.CorruptBody, match="damaged since it was sent"):
+            _ = message.body
 
 
 def test_queues_sort_by_topic_broker_and_number() -> None:

@@ -14,6 +14,7 @@ from aerobee.consumer_client.received_batch import decode_entries
 from aerobee.consumer_client.tag_expression import parse_tag_expression
 from aerobee.runtime import errors
 from aerobee.store_format.record import HostAddress, encode_record
+from aerobee.store_format.record_layout import BODY_AT
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 IPV4 = HostAddress(b"\x7f\x00\x00\x01", 1)
@@ -68,6 +69,18 @@ def test_bodies_and_messages_say_the_same_whatever_the_hosts_and_compression(
     assert [message.body for message in received] == bodies
     assert [message.body for message in received] == bodies
     assert all(message.queue == QUEUE for message in received)
+
+
+def test_one_damaged_body_is_not_handed_out_among_whole_ones() -> None:
+    damaged = bytearray(record(b"second"))
+    damaged[BODY_AT] ^= 1
+    received = batch(record(b"first"), bytes(damaged))
+    with pytest.raises(errors.CorruptBody, match="damaged since it was sent"):
+        received.bodies()
+    messages = received.messages()
+    assert messages[0].body == b"first"
+    with pytest.raises(errors.CorruptBody):
+        _ = messages[1].body
 
 
 def test_tags_are_compared_as_text() -> None:

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from isal.isal_zlib import crc32
+
 from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLarge
 from aerobee.store_format.compression import BodyCorrupt, decompress
 from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
@@ -21,15 +23,20 @@ from aerobee.store_format.properties import (
     PropertyName,
     encode_properties,
 )
-from aerobee.store_format.record import HostAddress, Record
-from aerobee.store_format.record_layout import BODY_AT, SYSFLAG_COMPRESSED, SYSFLAG_HOSTS_MASK
+from aerobee.store_format.record import HostAddress, Record, RecordCorrupt
+from aerobee.store_format.record_layout import (
+    BODY_AT,
+    CRC_MASK,
+    SYSFLAG_COMPRESSED,
+    SYSFLAG_HOSTS_MASK,
+)
 
 PROPERTIES_BYTES_MAX = 32_767
 UNIQUE_KEY_PROPERTY_BYTES_MAX = len(PropertyName.UNIQ_KEY) + 2 + 56
 """What the producer adds to every message: name, value of an IPv6 host, two separators."""
 
 
-_SYS_FLAG_AND_BODY_LENGTH = struct.Struct(">36xi44xi")
+_CRC_FLAG_AND_BODY_LENGTH = struct.Struct(">8xi24xi44xi")
 _UNUSUAL_MASK = SYSFLAG_HOSTS_MASK | SYSFLAG_COMPRESSED
 
 
@@ -232,22 +239,25 @@ class ReceivedMessage:
         """The body as the producer gave it, decompressed if it was compressed.
 
         Raises:
-            CorruptBody: it says that it is compressed and is not.
+            CorruptBody: its checksum is wrong, or it says that it is compressed and is not.
         """
         body = self._body
         if body is None:
             records, start = self._records, self._start
             if self._record is None and type(records) is bytes:
                 # The usual body, not compressed, hosts IPv4: taken without a view of the record.
-                sys_flag, length = _SYS_FLAG_AND_BODY_LENGTH.unpack_from(records, start)
+                crc, sys_flag, length = _CRC_FLAG_AND_BODY_LENGTH.unpack_from(records, start)
                 if not sys_flag & _UNUSUAL_MASK:
                     body = records[start + BODY_AT : start + BODY_AT + length]
-                    if len(body) == length:
+                    if len(body) == length and crc32(body) & CRC_MASK == crc:
                         self._body = body
                         return body
             record = self.record
             try:
+                record.check_body_crc()
                 body = self._body = decompress(record.body, record.sys_flag)
+            except RecordCorrupt as error:
+                raise CorruptBody(f"{self!r} was damaged since it was sent: {error}") from error
             except BodyCorrupt as error:
                 raise CorruptBody(f"{self!r} cannot be decompressed: {error}") from error
         return body

@@ -9,18 +9,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from isal.isal_zlib import crc32
+
 from aerobee.client_core.message import MessageQueue, ReceivedMessage
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.runtime.errors import MessageIllegal
 from aerobee.store_format.record_layout import (
     BODY_AT,
+    CRC_MASK,
     RECORD_SIZE_MIN,
     SYSFLAG_COMPRESSED,
     SYSFLAG_HOSTS_MASK,
 )
 
 _SIZE_AND_OFFSET = struct.Struct(">i16xq")
-_SIZE_FLAG_BODY_LENGTH = struct.Struct(">i32xi44xi")
+_SIZE_CRC_FLAG_BODY_LENGTH = struct.Struct(">i4xi24xi44xi")
 _PLAIN_MASK = SYSFLAG_HOSTS_MASK | SYSFLAG_COMPRESSED
 
 
@@ -75,26 +78,27 @@ class ReceivedBatch:
         """All bodies as the producers gave them.
 
         Raises:
+            CorruptBody: a body's checksum is wrong.
             MessageIllegal: the bytes are no sequence of records.
         """
         if self._tags is not None:
             return [message.body for message in self.messages()]
         records = self._records
-        read = _SIZE_FLAG_BODY_LENGTH.unpack_from
+        read = _SIZE_CRC_FLAG_BODY_LENGTH.unpack_from
         position = 0
         end = len(records)
         bodies: list[bytes] = []
         append = bodies.append
         try:
             while position < end:
-                size, flags, length = read(records, position)
+                size, crc, flags, length = read(records, position)
                 if size < RECORD_SIZE_MIN:
                     raise _broken(self.queue, position)
-                if flags & _PLAIN_MASK:
-                    append(ReceivedMessage.at(records, position, self.queue).body)
-                else:
-                    start = position + BODY_AT
-                    append(records[start : start + length])
+                start = position + BODY_AT
+                body = records[start : start + length]
+                if flags & _PLAIN_MASK or crc32(body) & CRC_MASK != crc:
+                    body = ReceivedMessage.at(records, position, self.queue).body
+                append(body)
                 position += size
         except (struct.error, ValueError) as error:
             raise _broken(self.queue, position) from error
