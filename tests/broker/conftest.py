@@ -16,6 +16,7 @@ from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.runtime.clock import SystemClock, system_random
@@ -124,7 +125,12 @@ async def running_broker(
             nameservers=(),
             store_root=root,
             stop_grace_ms=200,
-            store=StoreConfig(segment_bytes=16 * MIB, disk_free_bytes_min=0),
+            # How full the disk of this machine is must not decide what a test sees.
+            store=StoreConfig(
+                segment_bytes=16 * MIB,
+                disk_free_bytes_min=0,
+                retention=RetentionConfig(enabled=False),
+            ),
             sessions=SessionConfig(timeout_min_ms=200, timeout_default_ms=1_000),
         ),
         **changes,

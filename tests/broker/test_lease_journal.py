@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 
 from aerobee.broker.consumer_groups import Member, Subscription
 from aerobee.broker.group_state import GroupState
-from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord, clean_record, next_run
+from aerobee.broker.lease_journal import (
+    FIRST_RECORD,
+    LeaseRecord,
+    clean_record,
+    known_by_backup,
+    next_run,
+)
 from aerobee.broker.queue_leases import COUNTER_BITS, Lease, QueueKey
 
 NAMES = st.text("abc-_%", min_size=1, max_size=5)
@@ -59,6 +65,29 @@ def test_a_missing_member_is_refused(name: str) -> None:
     del document[name]
     with pytest.raises(ValueError, match="not a record of queue leases"):
         LeaseRecord.decode(json.dumps(document).encode())
+
+
+@given(st.data())
+def test_a_flipped_bit_is_noticed_unless_it_means_nothing(data: st.DataObject) -> None:
+    record = LeaseRecord(12, 30_000, True, "boot", (member("a"),), (lease("a"),))
+    written = bytearray(record.encode())
+    position = data.draw(st.integers(0, len(written) - 1))
+    written[position] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        read = LeaseRecord.decode(bytes(written))
+    except ValueError:
+        return
+    assert read == record, "white space became other white space"
+
+
+def test_of_a_lost_record_its_backup_says_what_can_be_said() -> None:
+    """The lost one may be of the run after the backup's, and may have promised more."""
+    backup = LeaseRecord(12, 30_000, True, "boot", (member("a"),), (lease("a"),))
+    known = known_by_backup(backup, 120_000)
+    assert (known.run_number, known.session_timeout_max_ms, known.is_clean) == (13, 120_000, False)
+    assert (known.members, known.leases) == ((), ())
+    assert next_run(known).run_number == 14
+    assert known_by_backup(backup, 1_000).session_timeout_max_ms == 30_000
 
 
 def member(client_id: str, timeout_s: float = 10.0, *, broadcasting: bool = False) -> Member:

@@ -15,7 +15,13 @@ from aerobee.broker.queue_leases import COUNTER_BITS, QueueKey
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
-from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
+from aerobee.broker.store.tables.config_tables import (
+    CONSUMER_OFFSETS_PATH,
+    TOPICS_PATH,
+    ConsumerOffsetTable,
+    TopicConfig,
+    TopicTable,
+)
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush
@@ -47,6 +53,21 @@ def test_a_group_is_never_ahead_of_its_queue(tmp_path: Path, seed: int) -> None:
     assert on_disk.query("g", "t", 0) == end, "a second crash must not bring the old one back"
     reopened.store.close()
     folder.store.fail(RuntimeError("the power is gone"))
+    folder.store.close()
+
+
+def test_offsets_in_queues_that_we_do_not_serve_are_left_alone(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    topics = TopicTable()
+    topics.put(TopicConfig(name="batches", attributes={"queue.type": "BatchCQ"}))
+    replace_atomically(disk, TOPICS_PATH, topics.snapshot_bytes(1))
+    offsets = ConsumerOffsetTable()
+    offsets.commit("g", "batches", 0, 10)
+    offsets.commit("g", "gone", 0, 10)
+    replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(1))
+    folder = open_folder(disk, ManualClock(), CONFIG)
+    assert folder.offsets.query("g", "batches", 0) == 10
+    assert folder.offsets.query("g", "gone", 0) == 0
     folder.store.close()
 
 

@@ -365,6 +365,9 @@ class ColdFile:
         self.allocate = file.allocate
         self.truncate = file.truncate
         self.next_data = file.next_data
+        self.advise = file.advise
+        self.touch_pages = file.touch_pages
+        self.lock_in_memory = file.lock_in_memory
         self.size = file.size
         self.close = file.close
 

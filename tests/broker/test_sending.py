@@ -135,6 +135,10 @@ REFUSED: dict[str, tuple[Callable[[MakeBatch], broker_pb2.RecordBatch], int]] = 
         lambda make: make("SCHEDULE_TOPIC_XXXX", 0, b"x"),
         common_pb2.NOT_WRITABLE_TOPIC,
     ),
+    "topic of batch queues": (
+        lambda make: make("of-batches", 0, b"x"),
+        common_pb2.NOT_WRITABLE_TOPIC,
+    ),
     "topic that may not be written": (
         lambda make: make("read-only", 0, b"x"),
         common_pb2.NOT_WRITABLE_TOPIC,
@@ -177,6 +181,7 @@ async def test_what_is_wrong_is_refused_before_it_is_stored(
         name: TopicConfig(name=name, read_queue_count=4, write_queue_count=4, perm=perm)
         for name, perm in (("t", 6), ("u", 6), ("read-only", 4), ("SCHEDULE_TOPIC_XXXX", 6))
     }
+    topics["of-batches"] = TopicConfig(name="of-batches", attributes={"queue.type": "BatchCQ"})
     broker = await start_broker(topics=topics)
     make, code = REFUSED[what]
     (ack,) = await broker.exchange(broker_pb2.SendFrame(batches=[make(make_batch)]))

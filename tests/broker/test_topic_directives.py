@@ -59,3 +59,27 @@ def test_members_that_only_apache_knows_stay_with_their_topic() -> None:
     config = table.get("a")
     assert config is not None
     assert config.unknown == {"groupId": "x"}
+
+
+def test_what_only_the_folder_says_of_a_topic_is_not_announced_away() -> None:
+    of_apache = TopicConfig(
+        name="a",
+        filter_type="MULTI_TAG",
+        sys_flag=1,
+        attributes={"queue.type": "BatchCQ", "message.type": "FIFO"},
+    )
+    table = TopicTable({"a": of_apache})
+    apply_topics(table, [announced("a")], metadata_revision=2, is_complete=False)
+    config = table.get("a")
+    assert config is not None
+    assert (config.filter_type, config.sys_flag, config.revision) == ("MULTI_TAG", 1, 9)
+    assert config.attributes == {"queue.type": "BatchCQ", "message.type": "FIFO"}
+    later = announced("a", revision=10, attributes={"message.type": "NORMAL"})
+    apply_topics(table, [later], metadata_revision=3, is_complete=False)
+    config = table.get("a")
+    assert config is not None
+    assert config.attributes == {"queue.type": "BatchCQ", "message.type": "NORMAL"}
+    apply_topics(table, [announced("a", revision=11)], metadata_revision=4, is_complete=False)
+    config = table.get("a")
+    assert config is not None
+    assert config.attributes == {"queue.type": "BatchCQ"}

@@ -325,7 +325,7 @@ def table_rows(page: Path, heading: str) -> Iterator[tuple[str, str]]:
     section = re.split(r"(?m)^#+ ", page.read_text("utf-8").partition(f"# {heading}\n")[2])[0]
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if len(cells) == 3 and re.fullmatch(r"`[a-z_.]+`", cells[0]):
+        if len(cells) >= 3 and re.fullmatch(r"`[a-z_.]+`", cells[0]):
             yield cells[0].strip("`"), cells[1].strip("`")
 
 
@@ -341,7 +341,12 @@ def default_text(default: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kind"), [("Nameserver", NameserverConfig), ("Broker", BrokerConfig)]
+    ("heading", "kind"),
+    [
+        ("Nameserver", NameserverConfig),
+        ("Broker", BrokerConfig),
+        ("Settings of retention", BrokerConfig),
+    ],
 )
 def test_service_settings_are_as_documented(heading: str, kind: type[Any]) -> None:
     known = {key.name: default_text(key.default) for key in keys_of(kind)}

@@ -245,6 +245,33 @@ async def test_below_the_minimum_of_free_space_nothing_is_taken(
         await sender.check(client)
 
 
+async def test_above_its_percentage_nothing_is_taken_until_the_disk_is_clearly_emptier(
+    full_disk: Path, ballast: Ballast, tmp_path: Path
+) -> None:
+    sender = Sender()
+    settings = {"store-segment-bytes": str(MIB), "store-retention-enabled": "true"}
+    total = shutil.disk_usage(full_disk).total
+    async with (
+        broker_process(full_disk / "store", tmp_path / "broker.log", {"t": 1}, settings) as broker,
+        broker.client() as client,
+    ):
+        await sender.send(client, size=KIB)
+        ballast.leave(total * 8 // 100)
+
+        async def is_above() -> bool:
+            ack = await sender.send(client, size=KIB)
+            return "messages are refused above 90 %" in ack.message
+
+        await eventually(is_above, "it has measured the disk")
+        stats = await client.stats()
+        assert (stats.writable, stats.disk_total_bytes) == (False, total)
+        assert 0 < stats.disk_free_bytes <= total * 8 // 100
+        await sender.check(client)
+        ballast.drop()
+        await sender.until_taken(client)
+        await sender.check(client)
+
+
 async def eventually_writable(client: Client) -> None:
     async def writable() -> bool:
         return (await client.stats()).writable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Callable
@@ -15,10 +16,14 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreDamaged
 from aerobee.cli.__main__ import main
 from aerobee.cli.store_document import dump_store
+from aerobee.cli.store_index_sizes import index_geometry_on_disk
 from aerobee.cli.store_message import describe_message
 from aerobee.cli.store_options import store_config
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.batch_consume_queue_entry import BatchEntry
+from aerobee.store_format.property_crc import reserve_property_crc, write_property_crc
 from aerobee.store_format.record import HostAddress, Record, encode_record
+from tests.support.documents import without_answers
 
 Extract = Callable[[str], Any]
 
@@ -36,24 +41,93 @@ def options_of(golden: Any) -> list[str]:
 def test_one_json_document_says_what_the_manifest_says(
     golden: Any, compare: Callable[[Any, Any], list[str]]
 ) -> None:
+    before = golden.files()
     result = run(golden.root, "--json", *options_of(golden))
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    for key in ("commitLog", "consumerOffsets", "topicConfigs", "listedEvery"):
-        assert compare(golden.manifest[key], document[key]) == []
-    assert compare(golden.topics, document["topics"]) == []
+    assert document.pop("otherConfigs") == {
+        "consumerFilter.json": {"filterDataByTopic": {}},
+        "consumerOrderInfo.json": {"table": {}},
+    }
+    assert compare(golden.content, document) == []
+    assert golden.files() == before, "looking changes nothing"
+
+
+def test_the_questions_of_another_document_are_answered(
+    golden: Any, tmp_path: Path, compare: Callable[[Any, Any], list[str]]
+) -> None:
+    """Other questions than the dump itself would ask: each with the answer of the manifest."""
+    asked = json.loads(json.dumps(golden.content))
+    for queues in asked["topics"].values():
+        for queue in queues.values():
+            queue["offsetByTime"] = queue["offsetByTime"][1::3]
+            queue["outOfRange"] = queue["outOfRange"][-1:]
+    asked["index"]["answers"] = asked["index"]["answers"][5::7]
+    asked["index"]["windows"] = asked["index"]["windows"][::11]
+    file = tmp_path / "questions.json"
+    file.write_text(json.dumps({"topics": asked["topics"], "index": asked["index"]}))
+    document = json.loads(run(golden.root, "--json", "--questions", file).stdout)
+    assert compare(asked["topics"], document["topics"]) == []
+    assert compare(asked["index"], document["index"]) == []
+
+
+@pytest.mark.parametrize("text", ["nonsense", "[1]"])
+def test_questions_that_are_no_document_are_refused(
+    extract_golden: Extract, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "questions.json"
+    file.write_text(text)
+    result = run(extract_golden("ipv6-v2").root, "--questions", file)
+    assert result.exit_code == 2
+    assert "questions.json" in result.stderr
+    assert "Traceback" not in result.output
 
 
 def test_sizes_come_from_the_files_when_they_are_not_given(
     golden: Any, compare: Callable[[Any, Any], list[str]]
 ) -> None:
     document = dump_store(golden.root, {})
-    assert document["config"] == {
-        name: golden.config[name]
-        for name in ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue")
+    assert document["config"] == golden.config
+    assert compare(golden.content["index"], document["index"]) == []
+    assert compare(golden.topics, without_answers(document["topics"])) == []
+
+
+def test_no_index_file_in_use_leaves_the_usual_sizes(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    for file in (golden.root / "index").iterdir():
+        file.write_bytes(bytes(40 + 4 * 503 + 20 * 1200))
+    assert index_geometry_on_disk(RealDisk(golden.root)) is None
+
+
+def test_a_timer_wheel_of_another_length_is_a_problem_of_that_section_only(
+    extract_golden: Extract,
+) -> None:
+    golden = extract_golden("ipv6-v2")
+    (golden.root / "timerwheel").write_bytes(bytes(100))
+    document = dump_store(golden.root, {})
+    assert "38707200" in document["timer"]["problem"]
+    assert document["commitLog"] == golden.manifest["commitLog"]
+
+
+def test_batch_queues_are_shown_as_they_lie_there(extract_golden: Extract) -> None:
+    golden = extract_golden("ipv6-v2")
+    assert "batchQueues" not in dump_store(golden.root, {})
+    entries = [BatchEntry(500 * n, 400, 7, 1_700_000_000_000 + n, 3 * n, 3) for n in range(1, 4)]
+    data = b"".join(entry.encode() for entry in entries)
+    folder = golden.root / "batchconsumequeue" / "Batched" / "2"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}").write_bytes(data.ljust(460, b"\0"))
+    assert dump_store(golden.root, {})["batchQueues"] == {
+        "Batched": {
+            "2": {
+                "minOffset": 3,
+                "maxOffset": 12,
+                "maxPhysicalOffset": 1_900,
+                "records": 3,
+                "entriesSha256": hashlib.sha256(data).hexdigest(),
+            }
+        }
     }
-    assert compare(golden.manifest["commitLog"], document["commitLog"]) == []
-    assert compare(golden.topics, document["topics"]) == []
 
 
 def test_each_nth_message_and_the_last_are_listed_and_digests_cover_all(
@@ -238,6 +312,24 @@ def test_a_compressed_body_shows_both_sizes_or_what_is_wrong_with_it() -> None:
     broken = message_of(b"not compressed", sys_flag=1)
     assert "plainBodyLength" not in broken
     assert "zlib" in broken["plainBodyProblem"]
+
+
+def test_a_record_whose_own_checksum_is_wrong_says_so() -> None:
+    data = bytearray(
+        encode_record(
+            topic=b"t",
+            body=b"x",
+            properties=reserve_property_crc(b"TAGS\x01a\x02"),
+            born_timestamp_ms=1,
+            born_host=HostAddress.parse("127.0.0.1:1"),
+        )
+    )
+    write_property_crc(data, 0, len(data))
+    sound = describe_message(Record(data), 0)
+    assert len(sound["properties"]["__CRC32#"]) == 10
+    assert "propertyCrcProblem" not in sound
+    data[20] ^= 1
+    assert "not the one that was written" in describe_message(Record(data), 0)["propertyCrcProblem"]
 
 
 def test_progress_ends_at_the_whole(extract_golden: Extract) -> None:

@@ -18,6 +18,7 @@ from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.store_format.tags import TagsCodes
+from tests.support.documents import without_answers
 
 Compare = Callable[[Any, Any], list[str]]
 
@@ -68,7 +69,7 @@ def differences_to_plain(tmp_path: Path, plain_store: Any, compare: Compare) -> 
     document = dump_store(tmp_path, {})
     return [
         *compare(plain.commit_log(), document["commitLog"]),
-        *compare(plain.topics(), document["topics"]),
+        *compare(plain.topics(), without_answers(document["topics"])),
     ]
 
 
@@ -110,7 +111,7 @@ def test_a_record_longer_than_one_read_is_shown(
     plain = plain_store(tmp_path, config.segment_bytes)
     document = dump_store(tmp_path, {})
     assert compare(plain.commit_log(), document["commitLog"]) == []
-    assert compare(plain.topics(), document["topics"]) == []
+    assert compare(plain.topics(), without_answers(document["topics"])) == []
 
 
 def test_an_empty_store_has_nothing_to_show(live: MessageStore, tmp_path: Path) -> None:

@@ -148,6 +148,8 @@ async def test_an_empty_attribute_is_removed(server: Any) -> None:
         pb.UpdateTopicRequest(name="orders", attributes={"a": "", "c": "3"})
     )
     assert dict(changed.attributes) == {"b": "2", "c": "3"}
+    nonsense = pb.UpdateTopicRequest(name="orders", attributes={"keep_unread_max_bytes": "-1"})
+    assert await code_of(server.stub.UpdateTopic(nonsense)) == common_pb2.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(
@@ -162,6 +164,10 @@ async def test_an_empty_attribute_is_removed(server: Any) -> None:
         ({"name": "orders", "queues": 4_097}, common_pb2.INVALID_ARGUMENT),
         ({"name": "orders", "perm": 8}, common_pb2.INVALID_ARGUMENT),
         ({"name": "orders", "attributes": {"k": "v" * 70_000}}, common_pb2.INVALID_ARGUMENT),
+        (
+            {"name": "orders", "attributes": {"keep_unread_max_bytes": "1 GB"}},
+            common_pb2.INVALID_ARGUMENT,
+        ),
         ({"name": "orders", "cluster": "another"}, common_pb2.INVALID_ARGUMENT),
     ],
 )

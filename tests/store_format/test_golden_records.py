@@ -23,7 +23,7 @@ def scans(golden_log: Any) -> list[tuple[int, bytes, ScanResult]]:
     """Base offset, bytes and scan of each segment, up to the first that does not end in a blank."""
     found = []
     for base, content in sorted(golden_log.segments.items()):
-        result = scan_records(content, check_crc=True, tags=TagsCodes(), with_keys=True)
+        result = scan_records(content, check_crc=True, tags=TagsCodes())
         found.append((base, content, result))
         if result.end is not ScanEnd.BLANK:
             break

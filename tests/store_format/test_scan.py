@@ -9,18 +9,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aerobee.store_format.java_hash import index_key_hash
 from aerobee.store_format.record import Record, RecordCorrupt, blank_record
-from aerobee.store_format.record_layout import is_topic_storable
+from aerobee.store_format.record_layout import SYSFLAG_TRANSACTION_ROLLBACK, is_topic_storable
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
 
 def scan(buffer: bytes | bytearray | memoryview, *, check_crc: bool = True) -> ScanResult:
-    return scan_records(buffer, check_crc=check_crc, tags=TagsCodes(), with_keys=True)
+    return scan_records(buffer, check_crc=check_crc, tags=TagsCodes())
 
 
 def walk(buffer: bytes, *, check_crc: bool) -> list[Record]:
@@ -55,9 +57,8 @@ def assert_columns_match(result: ScanResult, records: list[Record]) -> None:
     assert result.topics == [record.topic for record in records]
     assert len(set(result.topic_codes.tolist())) == len(result.topic_table)
     assert result.valid_end == (records[-1].end if records else 0)
-    for record, tags_code, keys in zip(
-        records, result.tags_codes.tolist(), result.index_keys, strict=True
-    ):
+    assert_keys_match(result, records)
+    for record, tags_code in zip(records, result.tags_codes.tolist(), strict=True):
         properties = record.properties_bytes
         if record.topic == "SCHEDULE_TOPIC_XXXX":
             assert tags_code == codes.scheduled_code_in(
@@ -65,8 +66,20 @@ def assert_columns_match(result: ScanResult, records: list[Record]) -> None:
             )
         else:
             assert tags_code == codes.code_of((record.tag or "").encode())
-        unique = [] if record.unique_key is None else [record.unique_key]
-        assert keys == (*unique, *record.keys)
+
+
+def assert_keys_match(result: ScanResult, records: list[Record]) -> None:
+    """The key index gets what the records say, in their order."""
+    buffer = records[0].buffer if records else b""
+    found = result.index_keys(buffer, 1000, np.arange(result.count))
+    expected = [
+        (index_key_hash(f"{record.topic}#{key}"), 1000 + record.start, record.store_timestamp_ms)
+        for record in records
+        if record.transaction_type != SYSFLAG_TRANSACTION_ROLLBACK
+        for key in ([record.unique_key] if record.unique_key else []) + list(record.keys)
+    ]
+    columns = (found.hashes, found.physical_offsets, found.store_timestamps_ms)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
 
 
 @pytest.fixture(scope="session")
@@ -208,12 +221,22 @@ def test_a_topic_that_can_be_no_folder_ends_the_scan(
         Record(bad).check()
 
 
-def test_keys_are_collected_only_if_asked_for(
+def test_keys_come_from_the_chosen_records_and_not_from_rollbacks(
     message_type: type[Any], reference: Callable[..., bytes]
 ) -> None:
-    record = reference(message_type(properties=b"KEYS\x01a  b\x02UNIQ_KEY\x01u\x02"))
-    assert scan(record).index_keys == (("u", "a", "b"),)
-    assert scan_records(record, check_crc=True, tags=TagsCodes()).index_keys == ()
+    properties = b"KEYS\x01a  b\x02UNIQ_KEY\x01u\x02"
+    none, prepared, commit, rollback = (
+        reference(message_type(properties=properties, sys_flag=sys_flag))
+        for sys_flag in (0x0, 0x4, 0x8, 0xC)
+    )
+    buffer = none + prepared + rollback + commit
+    result = scan(buffer)
+    hashes = [index_key_hash(f"TopicTest#{key}") for key in ("u", "a", "b")]
+    found = result.index_keys(buffer, 500, np.arange(1, 4))
+    assert found.hashes.tolist() == hashes * 2
+    starts = result.positions.tolist()
+    assert found.physical_offsets.tolist() == [500 + starts[1]] * 3 + [500 + starts[3]] * 3
+    assert len(result.index_keys(buffer, 0, np.arange(2, 3))) == 0
 
 
 def test_an_empty_buffer_is_the_end() -> None:

@@ -250,8 +250,12 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
     async def DescribeCluster(
         self, request: nameserver_pb2.DescribeClusterRequest, context: Any
     ) -> nameserver_pb2.ClusterDescription:
+        brokers = self.endpoints()
         return nameserver_pb2.ClusterDescription(
-            cluster=request.cluster, version=self.version, brokers=self.endpoints()
+            cluster=request.cluster,
+            version=self.version,
+            brokers=brokers,
+            heartbeat_age_ms=[0] * len(brokers),
         )
 
     @rpc.unary

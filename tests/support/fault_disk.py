@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee.broker.store.disk import (
+    Advice,
     BytesLike,
     DirectoryEntry,
     DiskFile,
@@ -60,9 +61,13 @@ class FaultDisk:
         self._adopt("")
         self.calls: list[tuple[str, str]] = []
         self.allocate_error: OSError | None = None
+        self.read_error: tuple[PathTest, OSError] | None = None
         self.write_error: tuple[PathTest, OSError] | None = None
         self.datasync_error: tuple[PathTest, OSError] | None = None
+        self.lock_error: OSError | None = None
         self.free: int | None = None
+        self.total: int | None = None
+        self.can_sync_all = True
 
     def __str__(self) -> str:
         return self.root
@@ -128,11 +133,31 @@ class FaultDisk:
             if change is not None and _parent(change.path) == path:
                 change.promised = True
 
+    def is_apart(self, path: str) -> bool:
+        return False
+
+    def sync_all(self) -> bool:
+        self.calls.append(("sync_all", ""))
+        if not self.can_sync_all:
+            return False
+        for path, node in self._names.items():
+            if not node.is_directory and (node.writes or node.lengths):
+                fault = self.datasync_error
+                if fault is not None and fault[0](path):
+                    raise fault[1]
+                node.synced = self._real.read_file(path)
+                node.writes.clear()
+                node.lengths.clear()
+        for change in self._journal:
+            if change is not None:
+                change.promised = True
+        return True
+
     def free_bytes(self) -> int:
         return self._real.free_bytes() if self.free is None else self.free
 
     def total_bytes(self) -> int:
-        return self._real.total_bytes()
+        return self._real.total_bytes() if self.total is None else self.total
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
         lock = self._real.lock_file(path, content)
@@ -199,10 +224,30 @@ class FaultFile:
             self._disk.changed_length(self._node, offset + len(data))
 
     def read_at(self, offset: int, size: int) -> bytes:
+        self._check_readable()
         return self._file.read_at(offset, size)
 
+    def _check_readable(self) -> None:
+        fault = self._disk.read_error
+        if fault is not None and fault[0](self._node.path):
+            raise fault[1]
+
     def read_into_nowait(self, offset: int, target: memoryview) -> bool:
+        self._check_readable()
         return self._file.read_into_nowait(offset, target)
+
+    def advise(self, offset: int, size: int, advice: Advice) -> None:
+        self._file.advise(offset, size, advice)
+
+    def touch_pages(self, offset: int, size: int) -> None:
+        self._disk.calls.append(("touch", self._node.path))
+        self._file.touch_pages(offset, size)
+
+    def lock_in_memory(self, offset: int, size: int) -> None:
+        self._disk.calls.append(("lock", self._node.path))
+        if self._disk.lock_error is not None:
+            raise self._disk.lock_error
+        self._file.lock_in_memory(offset, size)
 
     def datasync(self) -> None:
         self._disk.calls.append(("datasync", self._node.path))

@@ -18,6 +18,7 @@ from aerobee.broker.app import serve_broker
 from aerobee.broker.config import BrokerConfig, SessionConfig
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.client_core.channels import Channels
@@ -41,6 +42,7 @@ class RealBroker:
     topics: Mapping[str, int]
     session_timeout_min_ms: int = 500
     flush_mode: FlushMode = FlushMode.ASYNC
+    store_options: Mapping[str, int] = field(default_factory=dict)
     port: int = 0
     _lifecycle: Lifecycle | None = None
     _task: asyncio.Task[None] | None = None
@@ -63,7 +65,11 @@ class RealBroker:
             store_root=self.folder,
             stop_grace_ms=100,
             store=StoreConfig(
-                segment_bytes=16 * MIB, disk_free_bytes_min=0, flush_mode=self.flush_mode
+                disk_free_bytes_min=0,
+                # How full the disk of this machine is must not decide what a test sees.
+                retention=RetentionConfig(enabled=False),
+                flush_mode=self.flush_mode,
+                **{"segment_bytes": 16 * MIB, **self.store_options},  # type: ignore[arg-type]
             ),
             sessions=SessionConfig(timeout_min_ms=self.session_timeout_min_ms),
         )
@@ -105,10 +111,18 @@ class RealBroker:
 class BrokerProcess:
     """A broker in a process of its own, so that it can be killed."""
 
-    def __init__(self, name: str, folder: Path, topics: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        topics: Mapping[str, int],
+        store_options: Mapping[str, int] | None = None,
+    ) -> None:
+        """`store_options` are fields of StoreConfig."""
         self.name = name
         self.topics = topics
         self._folder = folder
+        self._store_options = dict(store_options or {})
         self._process: asyncio.subprocess.Process | None = None
         self._address = ""
 
@@ -128,12 +142,21 @@ class BrokerProcess:
             self.name,
             str(self._folder),
             json.dumps(dict(self.topics)),
+            json.dumps(self._store_options),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
         assert self._process.stdout is not None
         self._address = f"127.0.0.1:{int(await self._process.stdout.readline())}"
         return self
+
+    async def end(self) -> None:
+        """Let it stop by itself, as on SIGTERM."""
+        process, self._process = self._process, None
+        assert process is not None
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await process.wait() == 0
 
     async def stop(self) -> None:
         """kill -9; does nothing when it is not running."""
@@ -409,13 +432,16 @@ class Link:
             target.close()
 
 
-async def serve_one(name: str, folder: Path, topics: Mapping[str, int]) -> None:
+async def serve_one(
+    name: str, folder: Path, topics: Mapping[str, int], store_options: Mapping[str, int]
+) -> None:
     """What a BrokerProcess runs: it ends with its standard input."""
-    broker = await RealBroker(name, folder, topics).start()
+    broker = await RealBroker(name, folder, topics, store_options=store_options).start()
     print(broker.port, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     await broker.stop()
 
 
 if __name__ == "__main__":
-    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])))
+    topics_of_folder, options_of_store = map(json.loads, sys.argv[3:5])
+    asyncio.run(serve_one(sys.argv[1], Path(sys.argv[2]), topics_of_folder, options_of_store))

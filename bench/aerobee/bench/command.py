@@ -9,7 +9,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from aerobee.bench import suite
+from aerobee.bench import cold_read, index, suite
 from aerobee.bench.report import Report
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
@@ -18,6 +18,9 @@ RUNS: dict[str, Run] = {
     "consume": suite.run_consume,
     "latency": suite.run_latency,
     "recovery": suite.run_recovery,
+    "many-queues": suite.run_many_queues,
+    "index": index.run_index,
+    "cold": cold_read.run_cold,
 }
 
 

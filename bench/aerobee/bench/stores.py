@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee.bench.measure import Stopwatch, Throughput
@@ -22,26 +22,44 @@ QUEUES = 4
 HOST = HostAddress.parse("127.0.0.1:10911")
 
 
-def recovery_rate(*, body_bytes: int, total_bytes: int) -> Throughput:
-    """Write a log, lose its checkpoint and its queues as a crash at the worst time would, and
-    measure the start: every record is read, its CRC checked, its queue entry written again."""
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Starts of one store. `crashed`: killed right after a checkpoint; `lost`: checkpoint, queues
+    and index are gone too, as by a crash at the worst time. Bytes are those of the whole log."""
+
+    clean_start_s: float
+    crashed: Throughput
+    lost: Throughput
+
+
+def measure_recovery(*, body_bytes: int, total_bytes: int) -> Recovery:
+    """Write a log, and start the store in the states of `Recovery`. After a crash every record that
+    is walked is read and its CRC checked; what was lost is written again."""
     with tempfile.TemporaryDirectory(prefix="aerobee-bench-store-") as name:
-        root = Path(name)
+        root = Path(name) / "store"
         config = replace(StoreConfig(), disk_free_bytes_min=0, unflushed_bytes_max=1 << 40)
-        messages = _fill(root / "store", config, body_bytes=body_bytes, total_bytes=total_bytes)
-        for derived in ("checkpoint", "consumequeue"):
-            path = root / "store" / derived
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        (root / "store" / "abort").touch()
-        watch = Stopwatch()
-        store = MessageStore.open(RealDisk(root / "store"), SystemClock(), config)
-        elapsed_s = watch.elapsed_s()
-        recovered = store.appended_end - store.min_offset
-        store.close()
-    return Throughput(messages=messages, bytes=recovered, elapsed_s=elapsed_s)
+        messages = fill_store(root, config, body_bytes=body_bytes, total_bytes=total_bytes)
+        clean = _start(root, config, messages)
+        (root / "abort").touch()
+        crashed = _start(root, config, messages)
+        (root / "checkpoint").unlink()
+        for derived in ("consumequeue", "index"):
+            shutil.rmtree(root / derived, ignore_errors=True)
+        (root / "abort").touch()
+        lost = _start(root, config, messages)
+    return Recovery(clean.elapsed_s, crashed, lost)
 
 
-def _fill(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes: int) -> int:
+def _start(root: Path, config: StoreConfig, messages: int) -> Throughput:
+    watch = Stopwatch()
+    store = MessageStore.open(RealDisk(root), SystemClock(), config)
+    elapsed_s = watch.elapsed_s()
+    size = store.appended_end - store.min_offset
+    store.close()
+    return Throughput(messages=messages, bytes=size, elapsed_s=elapsed_s)
+
+
+def fill_store(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes: int) -> int:
     """Append until `total_bytes` are there; the number of messages."""
     store = MessageStore.open(RealDisk(root), SystemClock(), config)
     tags = TagsCodes()
@@ -49,7 +67,7 @@ def _fill(root: Path, config: StoreConfig, *, body_bytes: int, total_bytes: int)
     properties = encode_properties({"UNIQ_KEY": "0" * 32, "TAGS": "TagA"})
     records, sizes = encode_batch(
         topic=b"bench",
-        bodies=[bytes(body_bytes)] * BATCH_MESSAGES,
+        bodies=[b"x" * body_bytes] * BATCH_MESSAGES,
         properties=[properties] * BATCH_MESSAGES,
         born_timestamp_ms=1,
         born_host=HOST,

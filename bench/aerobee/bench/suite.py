@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from aerobee.bench import bare_stream, consume, end_to_end, produce
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
+from aerobee.bench.many_queues import measure_many_queues
 from aerobee.bench.measure import Latencies, Throughput
 from aerobee.bench.report import Report, Row
-from aerobee.bench.stores import recovery_rate
+from aerobee.bench.stores import measure_recovery
 
 FRAME_BYTES = 512 * 1024
 TOPIC = "bench"
@@ -143,13 +144,43 @@ async def run_latency(report: Report, load: Load, say: Say) -> None:
 
 
 async def run_recovery(report: Report, load: Load, say: Say) -> None:
-    """Start of a store after a crash that took checkpoint and queues."""
+    """Starts of a store after a clean stop, after a crash, and after one that took all but the log."""
     say("recovery scan")
-    total_bytes = load.batched * load.body_bytes
-    recovered = await asyncio.to_thread(
-        recovery_rate, body_bytes=load.body_bytes, total_bytes=total_bytes
+    total_bytes = load.batched * load.body_bytes * 2
+    recovery = await asyncio.to_thread(
+        measure_recovery, body_bytes=load.body_bytes, total_bytes=total_bytes
     )
-    report.add(Row("recovery scan, whole log", recovered))
+    report.add(Row("clean start", note=f"{recovery.clean_start_s:.2f} s"))
+    report.add(Row("start after a crash, right after a checkpoint", recovery.crashed))
+    report.add(Row("recovery scan, whole log", recovery.lost))
+
+
+async def run_many_queues(report: Report, load: Load, say: Say) -> None:
+    """A store with 10,000 topics of 8 queues: starts, memory, checkpoints."""
+    say("many queues")
+    topics = max(16, int(10_000 * load.batched / Load().batched))
+    found = await asyncio.to_thread(measure_many_queues, topics)
+    for name, start in (
+        ("clean start", found.clean),
+        ("start after a crash, 96 queues changed", found.crashed),
+        ("start after a crash, all changed", found.crashed_all),
+    ):
+        memory = f"{start.bytes_before / 1e6:.0f} MB before, {start.bytes_after / 1e6:.0f} after"
+        report.add(
+            Row(f"{found.queues} queues, {name}", note=f"{start.open_s:.2f} s, resident {memory}")
+        )
+    for name, cost in (
+        ("first checkpoint", found.all_new),
+        ("checkpoint, all changed", found.all_queues),
+        (f"checkpoint, {found.few_queues.queues} changed", found.few_queues),
+    ):
+        report.add(
+            Row(
+                f"{found.queues} queues, {name}",
+                note=f"{cost.written_s:.3f} s, of the loop's time "
+                f"{cost.taken_s * 1e3:.1f} + {cost.finished_s * 1e3:.1f} ms",
+            )
+        )
 
 
 async def _batches(cluster: BenchCluster, load: Load) -> produce.Produced:

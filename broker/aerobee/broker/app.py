@@ -15,14 +15,14 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.opening import OpenedFolder, open_folder
-from aerobee.broker.parts import Parts, assemble
+from aerobee.broker.parts import Parts, Threads, assemble
 from aerobee.broker.registration import Registration, RegistrationConfig
 from aerobee.broker.rpc.cluster_link import ClusterLink, identity_of
 from aerobee.broker.rpc.server import BrokerServer
@@ -31,6 +31,7 @@ from aerobee.runtime.boot import boot_id
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.store_format.record_layout import HostAddress
 
@@ -41,11 +42,14 @@ DRAIN_TIMEOUT_S = 20.0
 LEAVE_TIMEOUT_S = 2.0
 """How long a stop tries to tell a nameserver."""
 EXPIRY_INTERVAL_S = 0.25
+FILE_THREADS = 2
+"""Threads that replace small files."""
 WRITABLE_INTERVAL_S = 1.0
 
 
 def run_broker(config: BrokerConfig) -> ExitCode:
     """A whole broker process, until a signal or a failure ends it."""
+    raise_limit()
 
     async def service(lifecycle: Lifecycle) -> None:
         await serve_broker(config, lifecycle, clock=SystemClock(), chance=system_random())
@@ -67,21 +71,36 @@ async def serve_broker(
     `disk` replaces the file system below `config.store_root`, for tests.
 
     Raises:
-        InvalidArgument: the folder cannot be used, or the address cannot be listened on.
+        InvalidArgument: the folder cannot be used, the address cannot be listened on, or too few
+            files may be open.
         DuplicateBroker: another live broker has this identity.
         StoreFailed: a write or fsync failed while running.
     """
+    connections_max(config.own_files)
     disk = RealDisk(config.store_root) if disk is None else disk
     loop = asyncio.get_running_loop()
     store_host = await _store_host(config)
     store_config = replace(config.store, store_host=store_host)
-    with ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as pool:
-        folder = await loop.run_in_executor(pool, open_folder, disk, clock, store_config, boot_id())
+    with (
+        ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
+        ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files") as files,
+    ):
+        folder = await loop.run_in_executor(
+            files,
+            lambda: open_folder(
+                disk,
+                clock,
+                store_config,
+                boot_id(),
+                session_timeout_max_ms=config.sessions.timeout_max_ms,
+            ),
+        )
         try:
-            broker = Broker(config, folder, disk, pool, clock, chance, store_host=store_host)
+            threads = Threads(reads, files)
+            broker = Broker(config, folder, disk, threads, clock, chance, store_host=store_host)
             await broker.run(lifecycle, on_listening)
         finally:
-            await loop.run_in_executor(pool, folder.store.close)
+            await loop.run_in_executor(files, folder.store.close)
     log_event(log, "broker stopped", broker=config.broker_name)
 
 
@@ -93,7 +112,7 @@ class Broker:
         config: BrokerConfig,
         folder: OpenedFolder,
         disk: Disk,
-        pool: Executor,
+        threads: Threads,
         clock: Clock,
         chance: random.Random,
         *,
@@ -108,7 +127,7 @@ class Broker:
             config,
             folder,
             disk,
-            pool,
+            threads,
             clock,
             chance,
             store_host=store_host,
@@ -118,6 +137,7 @@ class Broker:
             folder.store, disk, clock, config.store, on_flushed=self.parts.durability.on_flushed
         )
         self.parts.durability.attach(self._flush)
+        self.parts.cleaning.attach(self._flush.upkeep)
         self._identity = identity_of(config, instance=f"{chance.getrandbits(64):016x}")
         self._server = BrokerServer(self.parts, self._identity)
         self._running: list[asyncio.Task[Any]] = []
@@ -158,6 +178,7 @@ class Broker:
             self._running.append(tasks.create_task(coroutine, name=name))
 
         run("flush", self._flush.run())
+        run("cleaning", self.parts.cleaning.run())
         run("expiry", self._expire_sessions())
         run("snapshots", self._save_tables())
         run("loop-delay", self.parts.loop_delay.run())
@@ -210,6 +231,7 @@ class Broker:
         while True:
             now_s = self._clock.monotonic_s()
             self.parts.coordinator.expire(now_s)
+            self.parts.folder.store.reads.tidy()
             next_s = self.parts.coordinator.next_expiry_s()
             due_s = EXPIRY_INTERVAL_S if next_s is None else max(0.01, next_s - now_s)
             await asyncio.sleep(min(EXPIRY_INTERVAL_S, due_s))

@@ -15,6 +15,11 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):([0-9]{1,5})")
 _WILDCARDS = frozenset({"0.0.0.0", "[::]"})
 
 
+OTHER_FILES = 128
+"""What the broker has open beside handles for reading: the log's end, files that are being
+replaced, one for each cold read, and the loop's own."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
     """How long a consumer's membership, and with it its queue leases, outlive its heartbeats."""
@@ -63,7 +68,10 @@ class BrokerConfig:
     store_root: Path
     """The folder that holds everything the broker stores."""
     read_threads_max: int = 4
-    """Threads that read cold data and replace small files."""
+    """Threads that read what is not in the page cache."""
+    catch_up_bytes_per_s: int = 32 * 1024 * 1024
+    """How fast all readers that are far behind read together while messages are being sent, if each
+    then reads faster than messages come in; 0: no limit. Without sends there is none."""
     snapshot_interval_ms: int = 5_000
     """How often committed offsets and group settings are written to their files."""
     stop_grace_ms: int = 1_000
@@ -98,12 +106,18 @@ class BrokerConfig:
             _require_address("nameservers", nameserver)
         for name in ("read_threads_max", "snapshot_interval_ms"):
             require(getattr(self, name) > 0, f"{name} must be > 0", getattr(self, name))
-        require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
+        for name in ("stop_grace_ms", "catch_up_bytes_per_s"):
+            require(getattr(self, name) >= 0, f"{name} must be >= 0", getattr(self, name))
         require(
             self.registration_lease_ms >= 1_000,
             "registration_lease_ms must be >= 1000",
             self.registration_lease_ms,
         )
+
+    @property
+    def own_files(self) -> int:
+        """How many files the broker may have open, clients not counted."""
+        return self.store.open_files_max + OTHER_FILES
 
     def known_store_host(self) -> HostAddress | None:
         """What to stamp into records, if no name must be resolved for it."""

@@ -3,22 +3,24 @@
 Owns: single reads (consume queue, then log), the waiting readers of each queue, and the running
 pulls that depend on a lease. Sync on the loop except `load`, which reads cold data on a pool.
 Invariants: a reader that was told "no new message" and then waits in the same turn misses nothing,
-because dispatch runs on this loop; a waiting reader is woken once and asks again.
+because dispatch runs on this loop; a waiting reader is woken once and asks again; nothing here
+waits for the disk but `load`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
 from aerobee.broker.guard import Guard
 from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.read_pool import STEP_BYTES, ReadPool
 from aerobee.broker.stats import Counters
-from aerobee.broker.store.queues.reading import GetStatus, Located
+from aerobee.broker.store.queue_reads import QueueRead, QueueReads
+from aerobee.broker.store.queues.reading import GetStatus
+from aerobee.broker.store.read_work import ReadOutcome, ReadWork
 from aerobee.runtime.errors import LeaseExpired
 
 KIB = 1024
@@ -51,18 +53,6 @@ _CODE_OF_STATUS: dict[GetStatus, ReadCode] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRead:
-    """One read of one queue. `tags_codes` None: all messages."""
-
-    topic: str
-    queue_id: int
-    offset: int
-    max_bytes: int
-    max_messages: int
-    tags_codes: frozenset[int] | None
-
-
 @dataclass(slots=True)
 class Fetched:
     """What a read found. `records` is empty unless OK, and may be so then: nothing matched the
@@ -78,29 +68,18 @@ class Fetched:
 
 @dataclass(slots=True)
 class ColdRead:
-    """Found in the consume queue, but the records are not in the page cache: `load` them."""
+    """To be loaded in the reader's turn: it is far behind while others want something, or what it
+    wants is not in the page cache."""
 
-    fetched: Fetched
-    runs: Sequence[tuple[int, int]]
+    wanted: QueueRead
+    work: ReadWork | None
 
 
 class ReadableStore(Protocol):
     """What the pull path needs of the store."""
 
-    def locate(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        *,
-        max_messages: int,
-        max_bytes: int,
-        tags_filter: frozenset[int] | None,
-    ) -> Located: ...
-
-    def read_nowait(self, runs: Sequence[tuple[int, int]]) -> bytes | None: ...
-
-    def read(self, runs: Sequence[tuple[int, int]]) -> bytes: ...
+    @property
+    def reads(self) -> QueueReads: ...
 
 
 Wake = Callable[[], None]
@@ -110,7 +89,7 @@ class Egress:
     """Reads, waits and wakes, for all queues."""
 
     def __init__(
-        self, guard: Guard, store: ReadableStore, counters: Counters, *, pool: Executor
+        self, guard: Guard, store: ReadableStore, counters: Counters, *, pool: ReadPool
     ) -> None:
         self._guard = guard
         self._store = store
@@ -129,14 +108,46 @@ class Egress:
         """
         self._guard.check_available()
         self._guard.check_read(wanted.topic, wanted.queue_id)
-        located = self._store.locate(
-            wanted.topic,
-            wanted.queue_id,
-            wanted.offset,
-            max_messages=wanted.max_messages,
-            max_bytes=wanted.max_bytes,
-            tags_filter=wanted.tags_codes,
-        )
+        reads, pool = self._store.reads, self._pool
+        is_behind = reads.is_behind(wanted)
+        if is_behind and pool.spares_sends():
+            return ColdRead(replace(wanted, max_bytes=min(wanted.max_bytes, STEP_BYTES)), None)
+        if is_behind and pool.has_waiting:
+            return ColdRead(wanted, None)
+        found = reads.read(wanted)
+        if isinstance(found, ReadWork):
+            return ColdRead(wanted, found)
+        if is_behind:
+            self._advise(wanted)
+        return self._fetched(wanted, found)
+
+    async def load(self, cold: ColdRead) -> Fetched:
+        """Read in the reader's turn, on a thread if the page cache has not all of it.
+
+        Raises:
+            Busy, StoreFailed.
+            MqError: the disk could not be read, or its files are damaged.
+        """
+        wanted = cold.wanted
+        reads, pool, counters = self._store.reads, self._pool, self._counters
+        async with pool.turn(wanted.reader, wanted.max_bytes):
+            found = cold.work or reads.read(wanted)
+            if isinstance(found, ReadWork):
+                counters.cold_reads += 1
+                await pool.run(found.run)
+                found = reads.finish(wanted, found)
+                counters.cold_bytes += len(found.records)
+            pool.spend(len(found.records))
+            self._advise(wanted)
+        return self._fetched(wanted, found)
+
+    def _advise(self, wanted: QueueRead) -> None:
+        advice = self._store.reads.take_advice(wanted)
+        if advice is not None:
+            self._pool.run_aside(advice.run)
+
+    def _fetched(self, wanted: QueueRead, outcome: ReadOutcome) -> Fetched:
+        located = outcome.located
         fetched = Fetched(
             _CODE_OF_STATUS[located.status],
             located.next_offset,
@@ -148,22 +159,9 @@ class Egress:
                 fetched.code, fetched.next_offset = ReadCode.OFFSET_TOO_LARGE, 0
             return fetched
         fetched.count = located.count
-        records = self._store.read_nowait(located.runs)
-        if records is None:
-            return ColdRead(fetched, located.runs)
-        return self._complete(fetched, records)
-
-    async def load(self, cold: ColdRead) -> Fetched:
-        """Finish a cold read on the pool."""
-        self._counters.cold_reads += 1
-        loop = asyncio.get_running_loop()
-        records = await loop.run_in_executor(self._pool, self._store.read, cold.runs)
-        return self._complete(cold.fetched, records)
-
-    def _complete(self, fetched: Fetched, records: bytes) -> Fetched:
-        fetched.records = records
+        fetched.records = outcome.records
         self._counters.messages_out += fetched.count
-        self._counters.bytes_out += len(records)
+        self._counters.bytes_out += len(fetched.records)
         return fetched
 
     # ---------------------------------------------------------------------- waiting

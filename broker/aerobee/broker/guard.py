@@ -96,6 +96,11 @@ class Guard:
             self._refuse_unknown(topic)
         elif topic in INTERNAL_TOPICS:
             raise NotWritableTopic(f"topic {topic} is the broker's own; clients do not send to it")
+        elif entry.has_batch_queues:
+            raise NotWritableTopic(
+                f"topic {topic} keeps batches as one message each (queue.type BatchCQ), which this "
+                "broker reads and keeps but does not write; send to another topic"
+            )
         elif not entry.perm & PERM_WRITE:
             raise NotWritableTopic(
                 f"topic {topic} is not writable (perm {entry.perm}); update the topic to allow it"
@@ -132,6 +137,11 @@ class Guard:
             queues = max(entry.read_queue_count, entry.write_queue_count)
             if not 0 <= queue_id < queues:
                 raise self._queue_not_found(topic, queue_id, queues)
+
+    def check_topic(self, topic: str) -> None:
+        """Is the topic known here, whatever its permissions? Raises IllegalName, TopicNotFound."""
+        if self._topics.get(topic) is None:
+            self._refuse_unknown(topic)
 
     def write_queues(self, topic: str) -> int:
         """How many queues of the topic take messages here; 0 if it is unknown."""

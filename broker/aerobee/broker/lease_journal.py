@@ -4,15 +4,16 @@ Owns: that file and what it says of the previous run. The run number is advanced
 the first lease is granted, so epochs rise across restarts. A clean stop records who was a member
 and held what, and the next start takes them over as if nothing had happened. After an unclean stop
 nothing is known but the longest session that was promised: for so long some member may still
-believe that it holds a queue.
+believe that it holds a queue. A checksum keeps a flipped bit from setting the run number back.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 from aerobee.broker.consumer_groups import Member, Subscription
 from aerobee.broker.queue_leases import Lease, QueueKey
@@ -42,13 +43,15 @@ class LeaseRecord:
             "members": [_member_object(member) for member in self.members],
             "leases": [_lease_object(lease) for lease in self.leases],
         }
-        return json.dumps(document, indent="\t").encode()
+        return _text({**document, "crc32": _checksum(document)})
 
     @classmethod
     def decode(cls, data: bytes) -> LeaseRecord:
         """Raises ValueError for anything that is not such a file."""
         try:
             document = json.loads(data)
+            if document.pop("crc32") != _checksum(document):
+                raise ValueError("its checksum does not fit")
             return cls(
                 run_number=_whole(document["runNumber"]),
                 session_timeout_max_ms=_whole(document["sessionTimeoutMaxMs"]),
@@ -79,6 +82,22 @@ def next_run(previous: LeaseRecord, boot_id: str = "") -> LeaseRecord:
     )
 
 
+def known_by_backup(backup: LeaseRecord, session_timeout_max_ms: int) -> LeaseRecord:
+    """What is known of the previous run if only the record before its last one can be read.
+
+    That run may be the backup's or the one after it, and it may have promised sessions of up to
+    `session_timeout_max_ms`.
+    """
+    return replace(
+        backup,
+        run_number=backup.run_number + 1,
+        session_timeout_max_ms=max(backup.session_timeout_max_ms, session_timeout_max_ms),
+        is_clean=False,
+        members=(),
+        leases=(),
+    )
+
+
 def clean_record(
     current: LeaseRecord, members: Sequence[Member], leases: Sequence[Lease]
 ) -> LeaseRecord:
@@ -86,6 +105,15 @@ def clean_record(
     kept = tuple(member for member in members if not member.broadcasting)
     longest_ms = max((round(member.session_timeout_s * 1_000) for member in kept), default=0)
     return LeaseRecord(current.run_number, longest_ms, True, current.boot_id, kept, tuple(leases))
+
+
+def _text(document: Mapping[str, object]) -> bytes:
+    return json.dumps(document, indent="\t").encode()
+
+
+def _checksum(document: Mapping[str, object]) -> str:
+    """Over the text that `document` is written as, without the checksum itself."""
+    return f"{crc32(_text(document)):08x}"
 
 
 def _member_object(member: Member) -> dict[str, object]:

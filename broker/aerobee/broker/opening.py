@@ -9,13 +9,23 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from aerobee.broker.lease_journal import FIRST_RECORD, LEASES_PATH, LeaseRecord, next_run
+from aerobee.broker.lease_journal import (
+    FIRST_RECORD,
+    LEASES_PATH,
+    LeaseRecord,
+    known_by_backup,
+    next_run,
+)
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import RecoveryProgress
-from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
+from aerobee.broker.store.tables.atomic_file import (
+    Source,
+    read_with_backup,
+    replace_atomically,
+)
 from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
@@ -46,10 +56,18 @@ class OpenedFolder:
     this_run: LeaseRecord
 
 
-def open_folder(disk: Disk, clock: Clock, config: StoreConfig, boot_id: str = "") -> OpenedFolder:
+def open_folder(
+    disk: Disk,
+    clock: Clock,
+    config: StoreConfig,
+    boot_id: str = "",
+    *,
+    session_timeout_max_ms: int = 120_000,
+) -> OpenedFolder:
     """Lock and recover the folder, load its tables, begin the next run. Blocks.
 
     `boot_id` names the machine's start, so that a power failure can be told from a crash.
+    `session_timeout_max_ms` is the longest that a member's session may be.
 
     Raises:
         InvalidArgument: it cannot be used as it lies; the message says why and what to do.
@@ -60,7 +78,7 @@ def open_folder(disk: Disk, clock: Clock, config: StoreConfig, boot_id: str = ""
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     try:
-        opened = _load(disk, store, clock, boot_id)
+        opened = _load(disk, store, clock, boot_id, session_timeout_max_ms)
     except BaseException:
         store.close()
         raise
@@ -82,13 +100,15 @@ def open_folder(disk: Disk, clock: Clock, config: StoreConfig, boot_id: str = ""
     return opened
 
 
-def _load(disk: Disk, store: MessageStore, clock: Clock, boot_id: str) -> OpenedFolder:
+def _load(
+    disk: Disk, store: MessageStore, clock: Clock, boot_id: str, session_timeout_max_ms: int
+) -> OpenedFolder:
     try:
         topics = load_table(disk, TOPICS_PATH, TopicTable)
         groups = load_table(disk, SUBSCRIPTION_GROUPS_PATH, SubscriptionGroupTable)
         offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable)
-        previous = read_with_backup(disk, LEASES_PATH, LeaseRecord.decode).value or FIRST_RECORD
-        _cut_offsets(disk, store, offsets, clock)
+        previous = _previous_run(disk, session_timeout_max_ms)
+        _cut_offsets(disk, store, topics, offsets, clock)
         this_run = next_run(previous, boot_id)
         replace_atomically(disk, LEASES_PATH, this_run.encode())
     except StoreUnusable as error:
@@ -101,15 +121,38 @@ def _load(disk: Disk, store: MessageStore, clock: Clock, boot_id: str) -> Opened
     return OpenedFolder(store, topics, groups, offsets, previous, this_run)
 
 
+def _previous_run(disk: Disk, session_timeout_max_ms: int) -> LeaseRecord:
+    loaded = read_with_backup(disk, LEASES_PATH, LeaseRecord.decode)
+    if loaded.value is None:
+        return FIRST_RECORD
+    if loaded.source is Source.FILE:
+        return loaded.value
+    log_event(
+        log,
+        "leases read from elsewhere: who held which queue is unknown",
+        level=logging.WARNING,
+        source=loaded.source,
+        why=loaded.problem,
+    )
+    return known_by_backup(loaded.value, session_timeout_max_ms)
+
+
 def _cut_offsets(
-    disk: Disk, store: MessageStore, offsets: ConsumerOffsetTable, clock: Clock
+    disk: Disk,
+    store: MessageStore,
+    topics: TopicTable,
+    offsets: ConsumerOffsetTable,
+    clock: Clock,
 ) -> None:
     """A group must not be ahead of its queue: a power failure may have taken messages that it had
-    consumed before they were flushed, and the next ones will get their offsets."""
+    consumed before they were flushed, and the next ones will get their offsets.
+
+    Queues that we keep and do not serve are left to the broker that does."""
     ahead = [
         (group, topic, queue_id, queue_max)
         for group in offsets.groups()
         for topic, queues in offsets.of_group(group).items()
+        if (config := topics.get(topic)) is None or not config.has_batch_queues
         for queue_id, offset in queues.items()
         if offset > (queue_max := store.queue_bounds(topic, queue_id).max_offset)
     ]

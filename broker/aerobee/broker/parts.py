@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from aerobee.broker.cleaning import Cleaning
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.consumer_offsets import ConsumerOffsets
 from aerobee.broker.durability import Durability
@@ -23,9 +24,11 @@ from aerobee.broker.guard import Guard, Role
 from aerobee.broker.ingest import Ingest
 from aerobee.broker.lease_journal import LEASES_PATH
 from aerobee.broker.message_encoder import MessageEncoder
+from aerobee.broker.message_lookup import MessageLookup
 from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.queue_reader import QueueReader
+from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import Disk
@@ -37,12 +40,21 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupConfig,
 )
 from aerobee.broker.table_files import TableFiles
+from aerobee.broker.unread_readers import UnreadReaders
 from aerobee.broker.watermarks import FlushWaiters
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Where works wait for the disk: small files never behind a reader that catches up."""
+
+    reads: Executor
+    files: Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,8 @@ class Parts:
     ingest: Ingest
     encoder: MessageEncoder
     queues: QueueReader
+    lookup: MessageLookup
+    cleaning: Cleaning
     group_state: GroupState
     coordinator: GroupCoordinator
     offsets: ConsumerOffsets
@@ -88,7 +102,9 @@ class Parts:
         except MqError as error:
             return str(error)
         state = self.folder.store.state
-        return "" if state is StoreState.WRITABLE else f"the store is {state}"
+        if state is StoreState.WRITABLE:
+            return ""
+        return f"the store is {state}: {self.folder.store.retention.why_full}".rstrip(": ")
 
     def statistics(self) -> BrokerStatistics:
         reason = self.not_writable_reason()
@@ -114,7 +130,7 @@ def assemble(
     config: BrokerConfig,
     folder: OpenedFolder,
     disk: Disk,
-    pool: Executor,
+    threads: Threads,
     clock: Clock,
     chance: random.Random,
     *,
@@ -125,7 +141,14 @@ def assemble(
     store = folder.store
     counters = Counters()
     guard = Guard(folder.topics, broker_name=config.broker_name)
-    egress = Egress(guard, store, counters, pool=pool)
+    reads = ReadPool(
+        threads.reads,
+        counters,
+        clock,
+        threads=config.read_threads_max,
+        bytes_per_s=config.catch_up_bytes_per_s,
+    )
+    egress = Egress(guard, store, counters, pool=reads)
     waiters = _flush_waiters(store.flushed_end, clock)
     durability = Durability(store, egress, waiters, config.store)
     ingest = Ingest(
@@ -139,7 +162,7 @@ def assemble(
         on_appended=durability.on_appended,
         on_store_failed=on_store_failed,
     )
-    files = _table_files(folder, disk, clock, pool)
+    files = _table_files(folder, disk, clock, threads.files)
     group_state = GroupState(
         folder.previous_run,
         folder.this_run,
@@ -147,7 +170,7 @@ def assemble(
         lambda data: files.write(LEASES_PATH, data),
     )
     coordinator = _coordinator(group_state, egress)
-    queues = QueueReader(store, pool)
+    queues = QueueReader(store, reads)
     return Parts(
         config=config,
         clock=clock,
@@ -161,6 +184,8 @@ def assemble(
         ingest=ingest,
         encoder=MessageEncoder(guard, clock, chance, store_host, process_id=os.getpid()),
         queues=queues,
+        lookup=MessageLookup(guard, store, reads, index_enabled=config.store.index_enabled),
+        cleaning=_cleaning(config, folder, group_state),
         group_state=group_state,
         coordinator=coordinator,
         offsets=ConsumerOffsets(
@@ -197,6 +222,12 @@ def _coordinator(group_state: GroupState, egress: Egress) -> GroupCoordinator:
         on_views_changed=push_views_soon,
     )
     return coordinator
+
+
+def _cleaning(config: BrokerConfig, folder: OpenedFolder, group_state: GroupState) -> Cleaning:
+    store = folder.store
+    readers = UnreadReaders(folder.topics, folder.offsets, group_state.groups, store)
+    return Cleaning(store.retention, readers, config.store.retention)
 
 
 def _table_files(folder: OpenedFolder, disk: Disk, clock: Clock, pool: Executor) -> TableFiles:

@@ -3,8 +3,8 @@
 Owns: the handles of one stream and the order in which they are served. No gRPC here: the servicer
 feeds commands in and takes frames out of `next_frame`.
 Invariants: a handle is in exactly one place: ready (in the turn order), waiting for its queue to
-grow, out of credit, or loading cold data. A handle that has sent a frame goes to the end of the
-order, so that a busy queue never starves another.
+grow, out of credit, loading cold data, or waiting to do so. A handle that has sent a frame goes to
+the end of the order, so that a busy queue never starves another.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from aerobee.broker.egress import ColdRead, Egress, Fetched, QueueRead, ReadCode, lease_expired
+from aerobee.broker.egress import ColdRead, Egress, Fetched, ReadCode, lease_expired
 from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import Busy, InvalidArgument, MqError
 
 HANDLES_MAX = 4_096
@@ -28,7 +29,7 @@ PROGRESS_INTERVAL_S = 0.5
 
 @dataclass(slots=True)
 class PullParameters:
-    """What a subscription asks for, already checked."""
+    """What a subscription asks for, already checked. `reader` is whom cold reads count for."""
 
     topic: str
     queue_id: int
@@ -38,6 +39,7 @@ class PullParameters:
     tags_codes: frozenset[int] | None
     lease_key: QueueKey | None = None
     lease_epoch: int = 0
+    reader: str = ""
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class PullSession:
         self._behind: dict[_Handle, None] = {}
         self._progress_timer: asyncio.TimerHandle | None = None
         self._loading = 0
+        # Those whose data is cold while as many cold reads as may be are under way.
+        self._cold: deque[_Handle] = deque()
         self._event = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -161,7 +165,7 @@ class PullSession:
         """
         if self._frames:
             return self._frames.popleft()
-        while self._ready and self._loading < COLD_READS_MAX:
+        while self._ready:
             handle = self._ready.popleft()
             handle.queued = False
             if handle.ended or handle.credit <= 0:
@@ -172,6 +176,9 @@ class PullSession:
                 self._end(handle, error)
                 return self._frames.popleft()
             if isinstance(found, ColdRead):
+                if self._loading >= COLD_READS_MAX:
+                    self._cold.append(handle)  # what the others want may be in the page cache
+                    continue
                 self._loading += 1
                 return ColdPull(found, handle)
             frame = self._advance(handle, found)
@@ -185,6 +192,11 @@ class PullSession:
         """A cold read has ended; its frame is next."""
         self._loading -= 1
         self._event.set()
+        while self._cold:
+            waiting = self._cold.popleft()
+            if not waiting.ended:
+                self._make_ready(waiting)
+                break
         if pull.handle.ended:
             return
         if isinstance(outcome, MqError):
@@ -201,7 +213,7 @@ class PullSession:
         """
         if self._closed or self._ending:
             return False
-        if self._ready and self._loading < COLD_READS_MAX:
+        if self._ready:
             await asyncio.sleep(0)
         else:
             self._event.clear()
@@ -277,4 +289,5 @@ def _read_of(handle: _Handle) -> QueueRead:
         parameters.max_bytes,
         parameters.max_messages,
         parameters.tags_codes,
+        parameters.reader,
     )

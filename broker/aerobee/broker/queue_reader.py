@@ -6,19 +6,23 @@ the last message's time may need the disk.
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import Executor
-
+from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.time_search import Boundary
+from aerobee.broker.store.read_work import ReadWork
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.record import Record
 
+_READER = "questions about queues"
+_SEARCH_BYTES = 64 * 1024
+"""About what a search reads: a page for each of its steps."""
+
 
 class QueueReader:
-    """Bounds and times of the store's queues."""
+    """Bounds and times of the store's queues; nothing here waits for the disk on the loop."""
 
-    def __init__(self, store: MessageStore, pool: Executor) -> None:
+    def __init__(self, store: MessageStore, pool: ReadPool) -> None:
         self._store = store
         self._pool = pool
 
@@ -36,19 +40,16 @@ class QueueReader:
         bounds = self._store.queue_bounds(topic, queue_id)
         if bounds.max_offset <= bounds.min_offset:
             return 0
-        located = self._store.locate(
-            topic, queue_id, bounds.max_offset - 1, max_messages=1, max_bytes=1
-        )
-        if not located.runs:
-            return 0
+        last = QueueRead(topic, queue_id, bounds.max_offset - 1, max_bytes=1, max_messages=1)
         try:
-            data = self._store.read_nowait(located.runs)
-            if data is None:
-                loop = asyncio.get_running_loop()
-                data = await loop.run_in_executor(self._pool, self._store.read, located.runs)
+            found = self._store.reads.read(last)
+            if isinstance(found, ReadWork):
+                await self._pool.run_in_turn(_READER, _SEARCH_BYTES, found.run)
+                found = self._store.reads.finish(last, found)
         except MessageNotFound:
             return 0
-        return Record(data, 0, len(data)).store_timestamp_ms
+        data = found.records
+        return Record(data, 0, len(data)).store_timestamp_ms if data else 0
 
     async def search_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
@@ -58,5 +59,6 @@ class QueueReader:
         if search is None:
             return 0
         boundary = Boundary.UPPER if upper else Boundary.LOWER
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, search.run, timestamp_ms, boundary)
+        return await self._pool.run_in_turn(
+            _READER, _SEARCH_BYTES, lambda: search.run(timestamp_ms, boundary)
+        )

@@ -28,6 +28,9 @@ class Counters:
     messages_out: int = 0
     bytes_out: int = 0
     cold_reads: int = 0
+    cold_bytes: int = 0
+    cold_reads_waiting: int = 0
+    """Now, not since the start."""
     send_streams: int = 0
     pull_streams: int = 0
 

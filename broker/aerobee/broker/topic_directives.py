@@ -6,8 +6,8 @@ broker group is not kept; topics that no nameserver announced (the store's own) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 
@@ -23,6 +23,10 @@ class AnnouncedTopic:
     revision: int
     deleted: bool = False
     attributes: dict[str, str] = field(default_factory=dict)
+
+
+LAYOUT_ATTRIBUTES = frozenset({"queue.type", "cleanup.policy"})
+"""How a topic's messages lie in the folder: nobody but the folder can say."""
 
 
 def apply_topics(
@@ -42,17 +46,16 @@ def apply_topics(
             if table.remove(topic.name):
                 gone.append(topic.name)
             continue
-        known = table.get(topic.name)
+        known = table.get(topic.name) or TopicConfig(name=topic.name)
         table.put(
-            TopicConfig(
-                name=topic.name,
+            replace(
+                known,
                 read_queue_count=topic.queue_count,
                 write_queue_count=topic.queue_count,
                 perm=topic.perm,
                 order=topic.order,
-                attributes=topic.attributes,
+                attributes={**_kept_attributes(known), **topic.attributes},
                 revision=topic.revision,
-                unknown=known.unknown if known is not None else {},
             )
         )
     if is_complete:
@@ -64,3 +67,11 @@ def apply_topics(
     if metadata_revision:
         table.metadata_revision = metadata_revision
     return gone
+
+
+def _kept_attributes(known: TopicConfig) -> Mapping[str, str]:
+    """What an announcement does not take away: all of a topic that only the folder knew, and of
+    any topic how its messages lie there."""
+    if known.revision == 0:
+        return known.attributes
+    return {name: value for name, value in known.attributes.items() if name in LAYOUT_ATTRIBUTES}

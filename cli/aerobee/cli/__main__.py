@@ -15,6 +15,7 @@ COMMANDS = (
     LazyCommand("demo", "aerobee.cli.demo.command:demo", "Prove a cluster with real events."),
     LazyCommand("produce", "aerobee.cli.commands.produce:produce", "Send lines as messages."),
     LazyCommand("consume", "aerobee.cli.commands.consume:consume", "Print messages of a topic."),
+    LazyCommand("message", "aerobee.cli.commands.message:message", "Find single messages."),
     LazyCommand("topic", "aerobee.cli.commands.topic:topic", "Create, list, show, delete topics."),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show consumer groups and their lag."),
     LazyCommand("offset", "aerobee.cli.commands.offset:offset", "Move a group's offsets."),

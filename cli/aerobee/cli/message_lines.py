@@ -75,6 +75,11 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
 
 def json_of_message(message: ReceivedMessage) -> bytes:
     """One line, without its end."""
+    return json.dumps(document_of_message(message), ensure_ascii=False).encode()
+
+
+def document_of_message(message: ReceivedMessage) -> dict[str, object]:
+    """What JSON shows of a message. Raises CorruptBody if its body cannot be decompressed."""
     document: dict[str, object] = {
         "topic": message.topic,
         "broker": message.queue.broker_name,
@@ -102,7 +107,7 @@ def json_of_message(message: ReceivedMessage) -> bytes:
         document["body"] = message.body.decode()
     except UnicodeDecodeError:
         document["bodyBase64"] = base64.b64encode(message.body).decode()
-    return json.dumps(document, ensure_ascii=False).encode()
+    return document
 
 
 def _body(document: Mapping[str, Any]) -> bytes:

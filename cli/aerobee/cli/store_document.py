@@ -4,40 +4,37 @@ The folder is opened by the broker's own recovery, but for reading only: nothing
 is locked, and a broker may be using it. Digests always cover everything, whatever is listed:
 `recordsSha256` of the log is over all records in log order without blanks; a queue's is over its
 records from minimum to maximum offset, `entriesSha256` over their 20-byte entries.
+
+The document is made while it is written, so memory depends on the longest record and on the keys of
+the listed messages, not on the store's size.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.errors import StoreDamaged, StoreUnusable
-from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
+from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.tables.atomic_file import read_with_backup
-from aerobee.broker.store.tables.config_tables import (
-    CONSUMER_OFFSETS_PATH,
-    SUBSCRIPTION_GROUPS_PATH,
-    TOPICS_PATH,
-    ConsumerOffsetTable,
-    SubscriptionGroupTable,
-    TopicTable,
-)
+from aerobee.broker.store.queues.time_search import Boundary
+from aerobee.cli.json_stream import Members, collected
+from aerobee.cli.store_batch_queues import describe_batch_queues
+from aerobee.cli.store_configs import describe_configs
+from aerobee.cli.store_index import describe_index, index_headers
 from aerobee.cli.store_message import describe_message
-from aerobee.cli.store_options import store_config
+from aerobee.cli.store_on_disk import LogOnDisk, describe_state
+from aerobee.cli.store_options import StoreOptions, store_options
+from aerobee.cli.store_questions import ChosenQuestions, Questions, QueueTimes
+from aerobee.cli.store_timer import describe_timer
 from aerobee.runtime.clock import SystemClock
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
-from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.record import Record
-from aerobee.store_format.scan import ScanEnd, scan_records
-from aerobee.store_format.tags import TagsCodes
 
-DELAY_OFFSETS_PATH = "config/delayOffset.json"
-
-_WALK_BYTES = 4 * 1024 * 1024
 _ENTRIES_PER_READ = 4_096
 _READ_BYTES = 8 * 1024 * 1024
 
@@ -45,22 +42,49 @@ OnProgress = Callable[[int, int], None]
 """Told the bytes done and the bytes in all."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpRequest:
+    """What of a store is to be shown.
+
+    `messages_every` n lists each n-th message of a queue and its last, 0 none; `topics` limits the
+    queues to these topics, empty means all; `questions` are asked beside.
+    """
+
+    messages_every: int = 1
+    topics: Collection[str] = ()
+    questions: Questions = field(default_factory=ChosenQuestions)
+
+
 def dump_store(
     path: Path | str,
     config_overrides: Mapping[str, str],
+    request: DumpRequest | None = None,
     *,
-    messages_every: int = 1,
-    topics: Collection[str] = (),
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """What the store in the folder `path` holds, ready for JSON.
+    """What the store in the folder `path` holds, ready for JSON and all in memory.
 
     Args:
         config_overrides: options under Apache's names; sizes not given are those of the files.
-        messages_every: list each n-th message of a queue and its last; 0 lists none.
-        topics: only these topics; empty means all.
 
     Raises InvalidArgument for an option, StoreUnusable for a folder that is no store, or damaged.
+    """
+    with open_dump(path, config_overrides, request, on_progress=on_progress) as document:
+        members: dict[str, Any] = collected(document)
+    return members
+
+
+@contextlib.contextmanager
+def open_dump(
+    path: Path | str,
+    config_overrides: Mapping[str, str],
+    request: DumpRequest | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+) -> Iterator[Members]:
+    """As `dump_store`, but to be gone through once: for `write_json`. Inside the block only.
+
+    What is damaged in the log or unreadable in a config file is raised before the block begins.
     """
     root = Path(path)
     if not root.is_dir():
@@ -70,20 +94,22 @@ def dump_store(
         raise StoreUnusable(
             f"{root} is no store: it has neither commitlog, consumequeue nor config in it"
         )
-    config = store_config(disk, config_overrides)
-    store = MessageStore.open(disk, SystemClock(), config, read_only=True)
+    options = store_options(disk, config_overrides)
+    on_disk = {**describe_state(root, disk), "indexHeaders": index_headers(disk)}
+    configs = describe_configs(disk)
+    store = MessageStore.open(disk, SystemClock(), options.config, read_only=True)
     try:
         progress = _Progress(store, on_progress)
-        return {
-            "listedEvery": messages_every,
-            "config": {
-                "mappedFileSizeCommitLog": str(config.segment_bytes),
-                "mappedFileSizeConsumeQueue": str(config.consume_queue_file_bytes),
-            },
-            **_config_files(disk),
-            "commitLog": _commit_log(store, config.check_crc_on_recovery, progress),
-            "topics": _topics(store, messages_every, frozenset(topics), progress),
+        log = LogOnDisk(disk, store, check_crc=options.config.check_crc_on_recovery)
+        for size in log.walk():
+            progress.advance(size)
+        on_disk |= {
+            "commitLogSegments": log.segments,
+            "commitLogRecords": log.records,
+            "commitLogEnd": log.end,
         }
+        dump = _Dump(disk, store, options, request or DumpRequest(), progress)
+        yield dump.document(on_disk, configs, log.commit_log())
     finally:
         store.close()
 
@@ -102,150 +128,141 @@ class _Progress:
             self._on_progress(min(self._done, self._total), self._total)
 
 
-def _commit_log(store: MessageStore, check_crc: bool, progress: _Progress) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    count = 0
-    for records, in_part in _record_runs(store, check_crc):
-        digest.update(records)
-        count += in_part
-        progress.advance(len(records))
-    return {
-        "minOffset": store.min_offset,
-        "maxOffset": store.appended_end,
-        "segments": [
-            {"name": segment.name, "wrotePosition": segment.wrote_position}
-            for segment in store.segments()
-        ],
-        "records": count,
-        "recordsSha256": digest.hexdigest(),
-    }
+class _Dump:
+    """The parts of one document."""
 
+    def __init__(
+        self,
+        disk: Disk,
+        store: MessageStore,
+        options: StoreOptions,
+        request: DumpRequest,
+        progress: _Progress,
+    ) -> None:
+        self._disk = disk
+        self._store = store
+        self._options = options
+        self._every = request.messages_every
+        self._wanted = frozenset(request.topics)
+        self._questions = request.questions
+        self._progress = progress
 
-def _record_runs(store: MessageStore, check_crc: bool) -> Iterator[tuple[memoryview, int]]:
-    """All records of the log as runs of whole records, each with how many they are."""
-    tags = TagsCodes()
-    for segment in store.segments():
-        position = segment.base
-        end = segment.base + segment.wrote_position
-        piece_bytes = _WALK_BYTES
-        while position < end:
-            piece = store.read([(position, min(piece_bytes, end - position))])
-            scan = scan_records(piece, check_crc=check_crc, tags=tags)
-            if scan.count:
-                yield memoryview(piece)[: scan.valid_end], scan.count
-            position += scan.valid_end
-            cut_by_us = position - scan.valid_end + len(piece) < end
-            if scan.end is ScanEnd.BLANK:
-                break
-            if scan.end is ScanEnd.TRUNCATED and cut_by_us:
-                # A record that no piece holds as a whole needs a longer one.
-                piece_bytes = _WALK_BYTES if scan.count else 2 * piece_bytes
-            elif scan.end is not ScanEnd.BUFFER_END:
-                raise _damaged(f"{COMMIT_LOG_DIRECTORY}/{segment.name}", position, scan.end)
+    def document(
+        self, on_disk: dict[str, Any], configs: dict[str, Any], commit_log: dict[str, Any]
+    ) -> Members:
+        def members() -> Iterator[tuple[str, Any]]:
+            yield "state", "crashed" if on_disk["abort"] else "clean"
+            yield "listedEvery", self._every
+            yield "config", self._options.as_broker_conf()
+            yield "onDisk", on_disk
+            yield from configs.items()
+            yield "commitLog", commit_log
+            yield "topics", Members(self._topics())
+            if batch_queues := describe_batch_queues(self._disk):
+                yield "batchQueues", batch_queues
+            yield "index", describe_index(self._store, self._questions)
+            timer = describe_timer(self._disk, self._store, self._options.timer_log_bytes)
+            yield "timer", Members(timer.items())
 
+        return Members(members())
 
-def _damaged(segment: str, position: int, reason: ScanEnd) -> StoreDamaged:
-    return StoreDamaged(
-        f"{segment} is damaged at log position {position} ({reason}), in the middle of what was "
-        "safely written; restore the file from a copy",
-        segment=segment,
-        position=position,
-    )
-
-
-def _topics(
-    store: MessageStore, every: int, wanted: frozenset[str], progress: _Progress
-) -> dict[str, Any]:
-    topics: dict[str, Any] = {}
-    for topic, queue_id in store.queue_names():
-        if not wanted or topic in wanted:
-            queue = _queue(store, topic, queue_id, every, progress)
-            topics.setdefault(topic, {})[str(queue_id)] = queue
-    return topics
-
-
-def _queue(
-    store: MessageStore, topic: str, queue_id: int, every: int, progress: _Progress
-) -> dict[str, Any]:
-    bounds = store.queue_bounds(topic, queue_id)
-    entries_digest = hashlib.sha256()
-    records_digest = hashlib.sha256()
-    messages: list[dict[str, Any]] = []
-    offset = bounds.min_offset
-    while offset < bounds.max_offset:
-        wanted = min(_ENTRIES_PER_READ, bounds.max_offset - offset)
-        entries = store.queue_entries(topic, queue_id, offset, wanted)
-        if not entries:
-            raise StoreUnusable(
-                f"the queue {topic}/{queue_id} has no entry at offset {offset}; its files are "
-                "damaged: start a broker on a copy of the folder, which rebuilds them"
+    def _topics(self) -> Iterator[tuple[str, Members]]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, queue_id in self._store.queue_names():
+            if not self._wanted or topic in self._wanted:
+                by_topic.setdefault(topic, []).append(queue_id)
+        for topic, queue_ids in by_topic.items():
+            yield (
+                topic,
+                Members(
+                    (str(queue_id), Members(self._queue(topic, queue_id))) for queue_id in queue_ids
+                ),
             )
-        entries_digest.update(entries)
-        for record, tags_code in _records(store, entries):
-            records_digest.update(record.raw)
-            last = offset == bounds.max_offset - 1
-            if every > 0 and (last or (offset - bounds.min_offset) % every == 0):
-                messages.append(describe_message(record, tags_code))
-            progress.advance(record.size)
-            offset += 1
-    return {
-        "minOffset": bounds.min_offset,
-        "maxOffset": bounds.max_offset,
-        "maxPhysicalOffset": bounds.max_physical_offset,
-        "entriesSha256": entries_digest.hexdigest(),
-        "recordsSha256": records_digest.hexdigest(),
-        "messages": messages,
-    }
+
+    def _queue(self, topic: str, queue_id: int) -> Iterator[tuple[str, Any]]:
+        bounds = self._store.queue_bounds(topic, queue_id)
+        yield "minOffset", bounds.min_offset
+        yield "maxOffset", bounds.max_offset
+        yield "maxPhysicalOffset", bounds.max_physical_offset
+        times = self._questions.times(topic, queue_id, bounds.max_offset - bounds.min_offset)
+        walk = _QueueWalk(self._store, topic, queue_id, self._progress)
+        yield "messages", self._messages(walk, times)
+        yield "entriesSha256", walk.entries_digest.hexdigest()
+        yield "recordsSha256", walk.records_digest.hexdigest()
+        offsets = self._questions.outside(topic, queue_id, (bounds.min_offset, bounds.max_offset))
+        yield "outOfRange", [self._outside(topic, queue_id, offset) for offset in offsets]
+        yield (
+            "offsetByTime",
+            [self._by_time(topic, queue_id, timestamp_ms) for timestamp_ms in times.asked()],
+        )
+
+    def _messages(self, walk: _QueueWalk, times: QueueTimes) -> Iterator[dict[str, Any]]:
+        first, last = walk.bounds.min_offset, walk.bounds.max_offset - 1
+        for offset, record, tags_code in walk:
+            times.see(record.store_timestamp_ms)
+            if self._every > 0 and (offset == last or (offset - first) % self._every == 0):
+                message = describe_message(record, tags_code)
+                self._questions.see_message(message)
+                yield message
+
+    def _outside(self, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
+        located = self._store.locate(topic, queue_id, offset, max_messages=32, max_bytes=1 << 18)
+        return {"offset": offset, "status": located.status.value, "nextOffset": located.next_offset}
+
+    def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> dict[str, int]:
+        search = self._store.search_by_time
+        return {
+            "timestamp": timestamp_ms,
+            "lower": search(topic, queue_id, timestamp_ms, Boundary.LOWER),
+            "upper": search(topic, queue_id, timestamp_ms, Boundary.UPPER),
+        }
 
 
-def _records(store: MessageStore, entries: bytes) -> Iterator[tuple[Record, int]]:
-    """The records that the entries point to, each with its tags code; read many at a time."""
-    positions, sizes, tags_codes = (column.tolist() for column in unpack_entries(entries))
-    first = 0
-    while first < len(entries) // ENTRY_SIZE:
-        end = first + 1
-        total = sizes[first]
-        while end < len(sizes) and total + sizes[end] <= _READ_BYTES:
-            total += sizes[end]
-            end += 1
-        runs = list(zip(positions[first:end], sizes[first:end], strict=True))
-        data = store.read(runs)
-        at = 0
-        for index in range(first, end):
-            record = Record(data, at, at + sizes[index])
-            yield record, tags_codes[index]
-            at += sizes[index]
-        first = end
+class _QueueWalk:
+    """A queue's records from minimum to maximum; the digests are complete at its end."""
 
+    def __init__(self, store: MessageStore, topic: str, queue_id: int, progress: _Progress) -> None:
+        self._store = store
+        self._topic = topic
+        self._queue_id = queue_id
+        self._progress = progress
+        self.bounds = store.queue_bounds(topic, queue_id)
+        self.entries_digest = hashlib.sha256()
+        self.records_digest = hashlib.sha256()
 
-def _config_files(disk: Disk) -> dict[str, Any]:
-    offsets = read_with_backup(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable.load).value
-    topics = read_with_backup(disk, TOPICS_PATH, TopicTable.load).value
-    groups = read_with_backup(disk, SUBSCRIPTION_GROUPS_PATH, SubscriptionGroupTable.load).value
-    delays = read_with_backup(disk, DELAY_OFFSETS_PATH, parse_object).value
-    by_queue = {} if offsets is None else offsets.as_json()
-    return {
-        "consumerOffsets": {key: by_queue[key] for key in sorted(by_queue)},
-        "delayOffsets": {} if delays is None else delays.get("offsetTable", {}),
-        "topicConfigs": {
-            config.name: {
-                "readQueueNums": config.read_queue_count,
-                "writeQueueNums": config.write_queue_count,
-                "perm": config.perm,
-                "topicFilterType": config.filter_type,
-                "topicSysFlag": config.sys_flag,
-                "order": config.order,
-                "attributes": dict(config.attributes),
-            }
-            for config in (() if topics is None else topics.configs())
-        },
-        "subscriptionGroups": {
-            config.name: {
-                "consumeEnable": config.consume_enabled,
-                "consumeMessageOrderly": config.consume_orderly,
-                "retryQueueNums": config.retry_queue_count,
-                "retryMaxTimes": config.retry_times_max,
-            }
-            for config in (() if groups is None else groups.configs())
-        },
-    }
+    def __iter__(self) -> Iterator[tuple[int, Record, int]]:
+        """(queue offset, record, tags code of its entry)."""
+        offset = self.bounds.min_offset
+        while offset < self.bounds.max_offset:
+            wanted = min(_ENTRIES_PER_READ, self.bounds.max_offset - offset)
+            entries = self._store.queue_entries(self._topic, self._queue_id, offset, wanted)
+            if not entries:
+                raise StoreUnusable(
+                    f"the queue {self._topic}/{self._queue_id} has no entry at offset {offset}; "
+                    "its files are damaged: start a broker on a copy of the folder, which rebuilds "
+                    "them"
+                )
+            self.entries_digest.update(entries)
+            for record, tags_code in self._records(entries):
+                self.records_digest.update(record.raw)
+                yield offset, record, tags_code
+                self._progress.advance(record.size)
+                offset += 1
+
+    def _records(self, entries: bytes) -> Iterator[tuple[Record, int]]:
+        """The records that the entries point to, each with its tags code; read many at a time."""
+        positions, sizes, tags_codes = (column.tolist() for column in unpack_entries(entries))
+        first = 0
+        while first < len(entries) // ENTRY_SIZE:
+            end = first + 1
+            total = sizes[first]
+            while end < len(sizes) and total + sizes[end] <= _READ_BYTES:
+                total += sizes[end]
+                end += 1
+            data = self._store.read(list(zip(positions[first:end], sizes[first:end], strict=True)))
+            at = 0
+            for index in range(first, end):
+                record = Record(data, at, at + sizes[index])
+                yield record, tags_codes[index]
+                at += sizes[index]
+            first = end

@@ -7,8 +7,10 @@ from typing import Any
 
 from aerobee.store_format.compression import decompress
 from aerobee.store_format.message_id import offset_message_id
+from aerobee.store_format.property_crc import property_crc_matches
 from aerobee.store_format.record import SYSFLAG_COMPRESSED, Record
 
+PROPERTY_CRC = "__CRC32#"
 BODY_TEXT_BYTES_MAX = 96
 """Longer bodies are shown by length and digest only."""
 
@@ -46,7 +48,18 @@ def describe_message(record: Record, tags_code: int) -> dict[str, Any]:
     message["uniqKey"] = properties.get("UNIQ_KEY")
     message["offsetMsgId"] = offset_message_id(record.store_host, record.physical_offset)
     message["properties"] = {name: properties[name] for name in sorted(properties)}
+    if not _property_crc_is_sound(record):
+        message["propertyCrcProblem"] = "the record is not the one that was written"
     return message
+
+
+def _property_crc_is_sound(record: Record) -> bool:
+    """Whether the CRC over the whole record, if it carries one, is that of its bytes."""
+    if PROPERTY_CRC not in record.properties:
+        return True
+    data = record.raw
+    properties_start = len(data) - len(record.properties_bytes)
+    return property_crc_matches(data, 0, properties_start, len(data)) is not False
 
 
 def _plain_body(body: bytes, sys_flag: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
+from aerobee.client_core.messages import FoundMessages, Messages
 from aerobee.client_core.offsets import Offsets, QueueBounds
 from aerobee.client_core.route import Endpoint, TopicRoute
 from aerobee.client_core.routes import RouteChanges, Routes
@@ -16,11 +17,13 @@ __all__ = [
     "Admin",
     "ClusterConnection",
     "Endpoint",
+    "FoundMessages",
     "GroupQueueState",
     "GroupState",
     "Message",
     "MessageId",
     "MessageQueue",
+    "Messages",
     "MqError",
     "Offsets",
     "QueueBounds",

@@ -6,12 +6,21 @@ from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import DESCRIBE_CLUSTER, DESCRIBE_GROUP, GET_STATS, LIST_GROUPS
+from aerobee.client_core.methods import (
+    CLEAN_STORE,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUP,
+    GET_STATS,
+    LIST_GROUPS,
+)
 from aerobee.client_core.offsets import all_of
 from aerobee.client_core.route import Endpoint
 from aerobee.runtime import errors
 from aerobee.runtime.names import check_group_name
 from aerobee.v1 import broker_pb2, nameserver_pb2
+
+CLEAN_TIMEOUT_MS = 300_000
+"""A command removes up to 200 segments, with a pause after each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,53 @@ class Admin:
         return await self._channels.call(
             address, GET_STATS, broker_pb2.GetStatsRequest(), timeout_ms=self._timeout_ms
         )
+
+    async def clean_store(
+        self,
+        address: str,
+        *,
+        force: bool = False,
+        unread: bool = False,
+        timeout_ms: int = CLEAN_TIMEOUT_MS,
+    ) -> broker_pb2.CleanStoreResponse:
+        """Let one broker remove expired log segments now, whatever the hour.
+
+        Args:
+            force: unexpired ones too, as long as the disk is fuller than the broker's limit.
+            unread: also messages that groups have not read; the answer counts them.
+
+        Raises:
+            Unreachable; DeadlineExceeded: it goes on to the end of the segment under way;
+            ShuttingDown, StoreFailed.
+        """
+        return await self._channels.call(
+            address,
+            CLEAN_STORE,
+            broker_pb2.CleanStoreRequest(force=force, unread=unread),
+            timeout_ms=timeout_ms,
+        )
+
+    async def removed_unread(self, group: str) -> dict[MessageQueue, int]:
+        """How many messages each queue lost before the group had read them, since its broker's
+        start. Brokers that do not answer are left out.
+
+        Raises:
+            Unreachable, DeadlineExceeded: no nameserver answers.
+        """
+
+        async def ask(endpoint: Endpoint) -> list[tuple[MessageQueue, int]]:
+            try:
+                stats = await self.broker_stats(endpoint.address)
+            except (errors.Unreachable, errors.DeadlineExceeded):
+                return []
+            return [
+                (MessageQueue(each.topic, endpoint.broker_name, each.queue_id), each.messages)
+                for each in stats.removed_unread
+                if each.group == group
+            ]
+
+        answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
+        return dict(sorted(lost for answer in answers for lost in answer))
 
     async def list_groups(self) -> list[str]:
         """Names of all groups that have members or offsets on some broker, sorted."""

@@ -91,6 +91,12 @@ DESCRIBE_GROUP = Method(
     _GROUP + "DescribeGroup", broker_pb2.DescribeGroupRequest, broker_pb2.GroupDescription
 )
 
-GET_STATS = Method(
-    "/aerobee.v1.AdminService/GetStats", broker_pb2.GetStatsRequest, broker_pb2.BrokerStats
+_ADMIN = "/aerobee.v1.AdminService/"
+GET_STATS = Method(_ADMIN + "GetStats", broker_pb2.GetStatsRequest, broker_pb2.BrokerStats)
+GET_MESSAGE = Method(_ADMIN + "GetMessage", broker_pb2.GetMessageRequest, broker_pb2.StoredMessage)
+QUERY_MESSAGES = Method(
+    _ADMIN + "QueryMessages", broker_pb2.QueryMessagesRequest, broker_pb2.QueryMessagesResponse
+)
+CLEAN_STORE = Method(
+    _ADMIN + "CleanStore", broker_pb2.CleanStoreRequest, broker_pb2.CleanStoreResponse
 )

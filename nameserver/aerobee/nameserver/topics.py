@@ -25,6 +25,7 @@ from aerobee.runtime.errors import (
     TopicExists,
     TopicNotFound,
 )
+from aerobee.runtime.topic_attributes import check_topic_attributes
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 PERM_DEFAULT = PERM_READ | PERM_WRITE
@@ -58,6 +59,7 @@ class Topics:
         """
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
+        check_topic_attributes(attributes or {})
         groups = self._groups_for(name)
         total = queues or min(
             self._policy.default_queues_per_group * len(groups), self._policy.queues_max
@@ -100,6 +102,7 @@ class Topics:
         """
         if perm is not None:
             _check_perm(perm)
+        check_topic_attributes(attributes or {})
         for _ in range(_ATTEMPTS_MAX):
             topic, entry = await self._read(name)
             changed = self._with_queues(topic, topic.queues if queues is None else queues)

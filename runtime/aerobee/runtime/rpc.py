@@ -89,9 +89,13 @@ def build_channel(address: str) -> grpc.aio.Channel:
 class RpcServer:
     """A grpc.aio server with health and reflection, listening on one address."""
 
-    def __init__(self, service_names: Sequence[str]) -> None:
-        """`service_names`: full protobuf names, listed by reflection and health."""
-        self.server = grpc.aio.server(options=list(SERVER_OPTIONS))
+    def __init__(self, service_names: Sequence[str], *, connections_max: int | None = None) -> None:
+        """`service_names`: full protobuf names, listed by reflection and health. Connections
+        beyond `connections_max` are closed at once."""
+        options = list(SERVER_OPTIONS)
+        if connections_max is not None:
+            options.append(("grpc.max_allowed_incoming_connections", connections_max))
+        self.server = grpc.aio.server(options=options)
         self._health = health.aio.HealthServicer()
         self._service_names = tuple(service_names)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)

@@ -189,7 +189,7 @@ def _batch_of_arrays(
         starts=arrays.starts,
         sizes=arrays.ends - arrays.starts,
         sys_flags=arrays.sys_flags,
-        properties_starts=properties_starts,
+        properties_starts=arrays.properties_starts,
         property_crcs=property_crcs,
         tags=tags,
         tags_codes=np.array(tags.codes_in(records, properties_starts, ends), np.int64),

@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 
 from aerobee.store_format.consume_queue_entry import pack_entries, pack_entry
+from aerobee.store_format.index_file import IndexKeys
+from aerobee.store_format.index_keys import LooseRecord, hash_keys, topic_hash
 from aerobee.store_format.property_crc import write_property_crc
 from aerobee.store_format.record_arrays import Int64Array, byte_field
 from aerobee.store_format.record_layout import (
@@ -25,6 +27,7 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_BORN_HOST_V6,
     SYSFLAG_TRANSACTION_MASK,
     SYSFLAG_TRANSACTION_PREPARED,
+    SYSFLAG_TRANSACTION_ROLLBACK,
     HostAddress,
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
@@ -69,7 +72,7 @@ class CheckedBatch:
         starts: list[int] | Int64Array,
         sizes: list[int] | Int64Array,
         sys_flags: list[int] | Int64Array,
-        properties_starts: list[int],
+        properties_starts: list[int] | Int64Array,
         property_crcs: list[int],
         tags: TagsCodes,
         tags_codes: list[int] | Int64Array,
@@ -169,6 +172,44 @@ class CheckedBatch:
             columns = columns[0][queued], columns[1][queued], columns[2][queued]
         return pack_entries(*columns)
 
+    def index_keys(
+        self, base_physical_offset: int, store_timestamp_ms: int
+    ) -> IndexKeys | list[LooseRecord]:
+        """What the key index is to know of the records: all but rollbacks.
+
+        Of few records only their properties, to be hashed together with those of other batches.
+        """
+        if isinstance(self._starts, list):
+            return self._loose_records(base_physical_offset, store_timestamp_ms)
+        starts = self.starts
+        ends = starts + self.sizes
+        properties_starts = np.asarray(self._properties_starts, np.int64)
+        if self.queued_count < self.count:
+            indexed = self.transaction_types != SYSFLAG_TRANSACTION_ROLLBACK
+            starts, ends = starts[indexed], ends[indexed]
+            properties_starts = properties_starts[indexed]
+        found = hash_keys(self.buffer, properties_starts, ends, topic_hash(self.topic))
+        return IndexKeys(
+            found.hashes,
+            starts[found.records] + base_physical_offset,
+            np.full(len(found.hashes), store_timestamp_ms, np.int64),
+        )
+
+    def _loose_records(self, base: int, store_timestamp_ms: int) -> list[LooseRecord]:
+        buffer, topic = self.buffer, self.topic
+        return [
+            LooseRecord(
+                topic,
+                bytes(buffer[properties_start : start + size]),
+                base + start,
+                store_timestamp_ms,
+            )
+            for start, size, sys_flag, properties_start in zip(
+                self._starts, self._sizes, self._sys_flags, self._properties_starts, strict=True
+            )
+            if sys_flag & SYSFLAG_TRANSACTION_MASK != SYSFLAG_TRANSACTION_ROLLBACK
+        ]
+
     def _stamp_one_by_one(
         self,
         queue_id: int,
@@ -225,4 +266,5 @@ class CheckedBatch:
 
     def _properties_spans(self) -> list[tuple[int, int]]:
         ends = (self.starts + self.sizes).tolist()
-        return list(zip(self._properties_starts, ends, strict=True))
+        starts = np.asarray(self._properties_starts, np.int64).tolist()
+        return list(zip(starts, ends, strict=True))

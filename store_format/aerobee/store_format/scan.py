@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 from isal.isal_zlib import crc32
 
-from aerobee.store_format.properties import find_property
+from aerobee.store_format.index_file import IndexKeys
+from aerobee.store_format.index_keys import hash_keys, topic_hash
 from aerobee.store_format.record_arrays import (
     Int64Array,
     RecordArrays,
@@ -36,6 +37,8 @@ from aerobee.store_format.record_layout import (
     QUEUE_OFFSET_AT,
     RECORD_SIZE_MIN,
     STORE_TIMESTAMP_AT,
+    SYSFLAG_TRANSACTION_MASK,
+    SYSFLAG_TRANSACTION_ROLLBACK,
     is_topic_storable,
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
@@ -53,6 +56,7 @@ class ScanEnd(StrEnum):
     BAD_LENGTHS = "bad lengths"  # lengths inside the record contradict its size
     BAD_TOPIC = "bad topic"  # a name that can be no topic's: torn inside the topic
     BAD_CRC = "bad crc"  # the body is not the one that was written
+    TORN = "torn"  # never given by a scan: zeros where a sector of properties belongs
     TRUNCATED = "truncated"  # needs bytes behind the buffer's end
 
 
@@ -60,8 +64,7 @@ class ScanEnd(StrEnum):
 class ScanResult:
     """Columns over the whole records, in log order; positions are relative to the buffer.
 
-    `topic_codes` index `topic_table`. `index_keys` holds the keys of each record as the key index
-    wants them (unique key, then keys), and is empty unless asked for.
+    `topic_codes` index `topic_table`; properties lie from `properties_starts` to the record's end.
     """
 
     positions: Int64Array
@@ -74,7 +77,7 @@ class ScanResult:
     tags_codes: Int64Array
     topic_codes: Int64Array
     topic_table: tuple[str, ...]
-    index_keys: tuple[tuple[str, ...], ...]
+    properties_starts: Int64Array
     # Where the first byte that is no whole record lies, and why.
     valid_end: int
     end: ScanEnd
@@ -84,6 +87,29 @@ class ScanResult:
     @property
     def count(self) -> int:
         return len(self.positions)
+
+    def index_keys(
+        self, buffer: bytes | bytearray | memoryview, position: int, chosen: Int64Array
+    ) -> IndexKeys:
+        """What the key index is to know of the records with the indexes `chosen`, which rise.
+
+        `buffer` is what was scanned, `position` its place in the log. Rollbacks are left out.
+        """
+        transactions = self.sys_flags[chosen] & SYSFLAG_TRANSACTION_MASK
+        chosen = chosen[transactions != SYSFLAG_TRANSACTION_ROLLBACK]
+        starts = self.positions[chosen]
+        topic_hashes = np.array([topic_hash(topic) for topic in self.topic_table], np.uint32)
+        found = hash_keys(
+            buffer,
+            self.properties_starts[chosen],
+            starts + self.sizes[chosen],
+            topic_hashes[self.topic_codes[chosen]],
+        )
+        return IndexKeys(
+            found.hashes,
+            starts[found.records] + position,
+            self.store_timestamps[chosen][found.records],
+        )
 
     @property
     def topics(self) -> list[str]:
@@ -97,7 +123,6 @@ def scan_records(
     *,
     check_crc: bool,
     tags: TagsCodes,
-    with_keys: bool = False,
 ) -> ScanResult:
     """All whole records from the buffer's first byte on. Never raises for what the bytes say."""
     starts, ends, valid_end, end = _hop(buffer)
@@ -130,7 +155,6 @@ def scan_records(
         topic_codes=topic_codes,
         topic_table=tuple(topic.decode("utf-8", "replace") for topic in topics),
         tags=tags,
-        with_keys=with_keys,
         valid_end=valid_end,
         end=end,
         end_size=end_size,
@@ -210,7 +234,6 @@ def _read_columns(
     topic_codes: Int64Array,
     topic_table: tuple[str, ...],
     tags: TagsCodes,
-    with_keys: bool,
     valid_end: int,
     end: ScanEnd,
     end_size: int,
@@ -233,10 +256,6 @@ def _read_columns(
                 properties_ends[index],
                 int(store_timestamps[index]),
             )
-    index_keys: tuple[tuple[str, ...], ...] = ()
-    if with_keys:
-        spans = zip(properties_starts, properties_ends, strict=True)
-        index_keys = tuple(_index_keys(data, start, stop) for start, stop in spans)
     return ScanResult(
         positions=starts,
         sizes=arrays.ends - starts,
@@ -248,7 +267,7 @@ def _read_columns(
         tags_codes=tags_codes,
         topic_codes=topic_codes,
         topic_table=topic_table,
-        index_keys=index_keys,
+        properties_starts=arrays.properties_starts,
         valid_end=valid_end,
         end=end,
         end_size=end_size,
@@ -278,14 +297,3 @@ def _searchable(
     ends = np.cumsum(arrays.ends - arrays.properties_starts)
     starts = ends - (arrays.ends - arrays.properties_starts)
     return data, starts.tolist(), ends.tolist()
-
-
-def _index_keys(data: bytes, start: int, end: int) -> tuple[str, ...]:
-    keys = []
-    unique_key = find_property(data, start, end, b"UNIQ_KEY")
-    if unique_key is not None:
-        keys.append(unique_key.decode("utf-8", "replace"))
-    several = find_property(data, start, end, b"KEYS")
-    if several is not None:
-        keys.extend(key for key in several.decode("utf-8", "replace").split(" ") if key)
-    return tuple(keys)

@@ -16,7 +16,7 @@ from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import NotWritable, StoreFailed
+from aerobee.runtime.errors import NotWritable, ShuttingDown, StoreFailed
 from tests.support.fault_disk import FaultDisk, broken, no_space
 from tests.support.stores import SMALL, append, batch_of, check_agreement, open_store, read_queue
 
@@ -105,7 +105,7 @@ async def test_the_upkeep_writes_queues_checkpoints_and_the_next_segment(tmp_pat
         await flushing.until(lambda: store.statistics().queue_tail_bytes == 0)
         assert (tmp_path / "consumequeue/Orders/0" / ("0" * 20)).stat().st_size == 200
         await flushing.until(lambda: (tmp_path / "preallocated-2").exists())
-        await flushing.until(lambda: store.take_prepare_work() is None)
+        await flushing.until(lambda: store.supply.take_prepare() is None)
         appended = append(store, "Orders", 0, b"y" * 2_500)
         assert appended.base_physical_offset == 4_096
         await flushing.until_flushed()
@@ -183,7 +183,7 @@ async def test_the_disks_free_space_is_measured_about_every_second(tmp_path: Pat
     config = replace(ASYNC, disk_free_bytes_min=1_000)
     async with running(tmp_path, config) as flushing:
         append(flushing.store, "Orders", 0, b"a")
-        flushing.disk.free = 999
+        flushing.disk.free, flushing.disk.total = 999, 2_000
         await flushing.until(lambda: flushing.store.state is StoreState.DISK_FULL)
         with pytest.raises(NotWritable, match="999 bytes free"):
             append(flushing.store, "Orders", 0, b"b")
@@ -249,4 +249,110 @@ async def test_the_loop_goes_on_while_the_disk_is_slow(tmp_path: Path) -> None:
         assert flushing.store.flushed_end == 0
         slow.set()
         await flushing.until_flushed()
+    flushing.store.close()
+
+
+class Labour:
+    """A work that takes as long as a test wants, and may fail."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self.may_end = threading.Event()
+        self.ran_on = ""
+        self._error = error
+
+    def run(self) -> None:
+        assert self.may_end.wait(10)
+        self.ran_on = threading.current_thread().name
+        if self._error is not None:
+            raise self._error
+
+
+async def test_whoever_hands_over_a_work_hears_when_it_has_run(tmp_path: Path) -> None:
+    async with running(tmp_path, ASYNC) as flushing:
+        labour = Labour()
+        waiting = asyncio.create_task(flushing.thread.upkeep(labour))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        labour.may_end.set()
+        await waiting
+        assert labour.ran_on == "upkeep"
+    flushing.store.close()
+    with pytest.raises(ShuttingDown):
+        await flushing.thread.upkeep(labour)
+
+
+async def test_a_cancelled_waiter_still_waits_for_what_it_handed_over(tmp_path: Path) -> None:
+    async with running(tmp_path, ASYNC) as flushing:
+        labour = Labour()
+        waiting = asyncio.create_task(flushing.thread.upkeep(labour))
+        await asyncio.sleep(0.02)
+        waiting.cancel()
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        labour.may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert labour.ran_on == "upkeep"
+    flushing.store.close()
+
+
+async def test_everybody_who_waits_hears_of_the_first_failure(tmp_path: Path) -> None:
+    first, second = Labour(broken()), Labour()
+
+    async def fail() -> None:
+        async with running(tmp_path, ASYNC) as flushing:
+            waiting = [
+                asyncio.create_task(flushing.thread.upkeep(each)) for each in (first, second)
+            ]
+            await asyncio.sleep(0.02)
+            first.may_end.set()
+            outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [StoreFailed, StoreFailed]
+            await asyncio.sleep(10)
+
+    with pytest.raises(ExceptionGroup) as ended:
+        await fail()
+    assert second.ran_on == ""
+    assert ended.group_contains(StoreFailed)
+
+
+async def test_the_log_is_warm_ahead_of_the_appends_and_the_next_segment_is_in_time(
+    tmp_path: Path,
+) -> None:
+    config = replace(
+        ASYNC,
+        segment_bytes=1 << 20,
+        warm_up_segments=True,
+        warm_up_ahead_bytes=1 << 20,
+        unflushed_bytes_max=1 << 30,
+    )
+    async with running(tmp_path, config) as flushing:
+        store = flushing.store
+        for _ in range(64):
+            append(store, "Orders", 0, bytes(100_000))
+            flushing.thread.appended()
+            await asyncio.sleep(0.005)  # 20 MB/s: a segment lasts 50 ms
+        await flushing.until(lambda: store.supply.warm_end > store.appended_end)
+        touched = {path for kind, path in flushing.disk.calls if kind == "touch"}
+        assert len(touched) >= 5
+        await flushing.until_flushed()
+        assert read_queue(store, "Orders", 0) == [bytes(100_000)] * 64
+    store.close()
+
+
+async def test_a_refused_lock_is_told_once_and_harms_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, replace(ASYNC, lock_segments_in_memory=True)) as flushing:
+        flushing.disk.lock_error = OSError(12, "Cannot allocate memory")
+        for number in range(20):
+            append(flushing.store, "Orders", 0, b"%d" % number + bytes(1_000))
+            flushing.thread.appended()
+            await asyncio.sleep(0.001)
+        await flushing.until_flushed()
+    told = [record for record in caplog.records if "not locked in memory" in record.message]
+    assert len(told) == 1
+    assert told[0].levelname == "WARNING"
+    assert "RLIMIT_MEMLOCK" in told[0].message
+    assert len([call for call in flushing.disk.calls if call[0] == "lock"]) == 1
     flushing.store.close()

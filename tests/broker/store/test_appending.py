@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.retention_policy import DiskSpace
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, MessageTooLarge, NotWritable, ShuttingDown, StoreFailed
@@ -157,11 +158,11 @@ def test_unconfirmed_bytes_count_as_waiting_even_if_they_are_flushed(tmp_path: P
 
 def test_a_disk_below_its_minimum_refuses_and_recovers_by_itself(tmp_path: Path) -> None:
     store = open_store(tmp_path, replace(SMALL, disk_free_bytes_min=1_000_000))
-    store.observe_free_bytes(999_999)
+    store.retention.observe(DiskSpace(999_999, 2_000_000))
     with pytest.raises(NotWritable, match="999999 bytes free"):
         append(store, "Orders", 0, b"a")
     assert store.state is StoreState.DISK_FULL
-    store.observe_free_bytes(1_000_000)
+    store.retention.observe(DiskSpace(1_000_000, 2_000_000))
     assert append(store, "Orders", 0, b"a").base_queue_offset == 0
 
 
@@ -191,10 +192,10 @@ def test_a_record_that_still_fits_is_taken_on_a_full_disk(tmp_path: Path) -> Non
     store = open_store(disk)
     append(store, "Orders", 0, b"x" * 2500)
     disk.allocate_error = no_space()
-    work = store.take_prepare_work()
+    work = store.supply.take_prepare()
     assert work is not None
     work.run()
-    store.finish_prepare(work)
+    store.supply.finish_prepare(work)
     append(store, "Orders", 0, b"y" * 100)
     assert read_queue(store, "Orders", 0) == [b"x" * 2500, b"y" * 100]
 
@@ -243,14 +244,14 @@ def test_the_prepared_segment_is_used_when_the_active_one_is_full(tmp_path: Path
     disk = FaultDisk(tmp_path)
     store = open_store(disk)
     append(store, "Orders", 0, b"a")
-    assert store.take_prepare_work() is None  # not half full yet
+    assert store.supply.take_prepare() is None  # not half full yet
     append(store, "Orders", 0, b"x" * 2048)
-    work = store.take_prepare_work()
+    work = store.supply.take_prepare()
     assert work is not None
-    assert store.take_prepare_work() is None  # one at a time
+    assert store.supply.take_prepare() is None  # one at a time
     work.run()
-    store.finish_prepare(work)
-    assert store.take_prepare_work() is None  # one spare is enough
+    store.supply.finish_prepare(work)
+    assert store.supply.take_prepare() is None  # one spare is enough
     disk.allocate_error = no_space()
     append(store, "Orders", 0, b"y" * 2048)
     assert [segment.base for segment in store.segments()] == [0, 4096]
@@ -261,11 +262,11 @@ def test_an_append_does_not_wait_for_a_segment_that_is_still_being_prepared(
     store: MessageStore,
 ) -> None:
     append(store, "Orders", 0, b"x" * 3000)
-    work = store.take_prepare_work()
+    work = store.supply.take_prepare()
     assert work is not None
     append(store, "Orders", 0, b"y" * 3000)
     work.run()
-    store.finish_prepare(work)  # late: kept for the next roll
+    store.supply.finish_prepare(work)  # late: kept for the next roll
     append(store, "Orders", 0, b"z" * 3000)
     assert [segment.base for segment in store.segments()] == [0, 4096, 8192]
     check_agreement(store)
@@ -274,10 +275,10 @@ def test_an_append_does_not_wait_for_a_segment_that_is_still_being_prepared(
 def test_the_spare_segment_goes_at_a_clean_close(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     append(store, "Orders", 0, b"x" * 3000)
-    work = store.take_prepare_work()
+    work = store.supply.take_prepare()
     assert work is not None
     work.run()
-    store.finish_prepare(work)
+    store.supply.finish_prepare(work)
     store.close()
     assert not list(tmp_path.glob("preallocated-*"))
     assert [path.name for path in (tmp_path / "commitlog").iterdir()] == ["0" * 20]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -134,3 +135,23 @@ def test_a_power_failure_keeps_what_was_synced(tmp_path: Path) -> None:
         outcomes.add((target / "kept").read_bytes())
         outcomes.add(b"name kept" if (target / "nameless").exists() else b"name lost")
     assert outcomes == {b"synced", b"SYNCED", b"name kept", b"name lost"}
+
+
+def test_files_come_with_the_time_of_their_last_write(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    disk.open_file("a", create=True).close()
+    os.utime(tmp_path / "a", (1_700_000_000.25, 1_700_000_000.25))
+    (entry,) = disk.list("")
+    assert entry.modified_ms == 1_700_000_000_250
+
+
+def test_a_folder_on_a_file_system_of_its_own_is_known(disk: Disk, tmp_path: Path) -> None:
+    disk.make_directory("here")
+    assert not disk.is_apart("here")
+    assert not disk.is_apart("missing")
+    away = Path("/dev/shm")
+    if isinstance(disk, RealDisk) and away.is_dir():
+        (tmp_path / "away").symlink_to(away)
+        if away.stat().st_dev != tmp_path.stat().st_dev:
+            assert disk.is_apart("away")
+            assert not disk.sync_all()

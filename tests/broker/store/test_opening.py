@@ -131,7 +131,7 @@ def test_a_read_only_store_writes_nothing_and_needs_no_lock(tmp_path: Path) -> N
     with pytest.raises(NotWritable, match="reading only"):
         append(seen, "Orders", 0, b"d")
     assert seen.take_flush_work() is None
-    assert seen.take_prepare_work() is None
+    assert seen.supply.take_prepare() is None
     assert not seen.checkpoint_due
     seen.close()
     seen.close()

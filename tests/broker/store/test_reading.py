@@ -16,6 +16,7 @@ from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.consume_queue_entry import pack_entries
+from aerobee.store_format.consume_queue_ext import ext_address
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record import iterate_records
 from tests.support.stores import SMALL, append, batch_of, flush, open_store, read_queue
@@ -278,3 +279,18 @@ def test_a_blank_or_invalid_entry_sends_the_reader_to_the_next_file(
         tags_filter=None,
     )
     assert (located.status, located.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 10)
+
+
+def test_an_entry_with_an_extension_passes_every_filter() -> None:
+    """Its tags code lies elsewhere: no message may be dropped for that."""
+    codes = [ext_address(28 * number) for number in range(3)] + [-(1 << 31), 5]
+    located = select(
+        pack_entries([0, 100, 200, 300, 400], [100] * 5, codes),
+        offset=0,
+        bounds=QueueBounds(0, 5),
+        limits=ReadLimits(32, 1_000),
+        log_min_offset=0,
+        next_file_offset=10,
+        tags_filter=frozenset({5}),
+    )
+    assert located.runs == [(0, 300), (400, 100)]

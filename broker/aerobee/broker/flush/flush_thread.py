@@ -1,9 +1,10 @@
 """Makes what was appended durable, off the loop.
 
-Two threads. `flush` does nothing but sync the log: everything appended before its turn is covered
-by one fdatasync, which is all there is to group commit. `upkeep` does what nobody waits for:
-consume queues to their files, checkpoint, the next log segment, the disk's free space. Both get
-finished plans from the store and post back to the loop; neither touches the store.
+Three threads. `flush` does nothing but sync the log: everything appended before its turn is covered
+by one fdatasync, which is all there is to group commit. `segments` makes the next log segment and
+brings the log's next pages into memory, which must not wait behind anything else. `upkeep` does
+what nobody waits for: consume queues to their files, checkpoint, the disk's free space. All get
+finished plans from the store and post back to the loop; none touches the store.
 
 After a failed write or sync the store is failed, `run` raises StoreFailed, and the broker ends.
 """
@@ -12,17 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any, Never, Protocol
 
 from aerobee.broker.flush.policy import FlushPolicy
-from aerobee.broker.flush.work_thread import WorkThread
+from aerobee.broker.flush.work_thread import Work, WorkThread
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.log.preallocation import PrepareWork
+from aerobee.broker.store.log.segment_supply import SegmentSupply, SupplyWork
+from aerobee.broker.store.log.warm_up import WarmUpWork
+from aerobee.broker.store.retention.retention_ledger import RetentionLedger
+from aerobee.broker.store.retention.retention_policy import DiskSpace
+from aerobee.broker.store.retention.retention_works import measure
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import StoreFailed
+from aerobee.runtime.errors import ShuttingDown, StoreFailed
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 _MEASURE_INTERVAL_S = 1.0
 
@@ -45,31 +54,42 @@ class FlushableStore(Protocol):
 
     def finish_checkpoint(self, work: CheckpointWork) -> None: ...
 
-    def take_prepare_work(self) -> PrepareWork | None: ...
+    @property
+    def supply(self) -> SegmentSupply: ...
 
-    def finish_prepare(self, work: PrepareWork) -> None: ...
-
-    def observe_free_bytes(self, free_bytes: int) -> None: ...
+    @property
+    def retention(self) -> RetentionLedger: ...
 
     def fail(self, error: BaseException) -> None: ...
 
 
 class MeasureWork:
-    """Asks the disk for its free space; a file system over a network may take its time."""
+    """Asks the disk how full it is; a file system over a network may take its time."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self.free_bytes = 0
+        self.space = DiskSpace()
 
     def run(self) -> None:
-        self.free_bytes = self._disk.free_bytes()
+        self.space = measure(self._disk)
 
 
-UpkeepWork = CheckpointWork | PrepareWork | MeasureWork
+class AwaitedWork:
+    """A work of somebody else, who waits on the loop until it has run."""
+
+    def __init__(self, work: Work, done: asyncio.Future[None]) -> None:
+        self.work = work
+        self.done = done
+
+    def run(self) -> None:
+        self.work.run()
+
+
+UpkeepWork = CheckpointWork | MeasureWork | AwaitedWork
 
 
 class FlushThread:
-    """Owns the two threads while `run` runs."""
+    """Owns the three threads while `run` runs."""
 
     def __init__(
         self,
@@ -92,10 +112,12 @@ class FlushThread:
         self._measured_s = clock.monotonic_s()
         self._failed: asyncio.Future[Never] | None = None
         self._flush: WorkThread[FlushWork] | None = None
+        self._segments: WorkThread[SupplyWork] | None = None
         self._upkeep: WorkThread[UpkeepWork] | None = None
+        self._awaited: dict[asyncio.Future[None], None] = {}
 
     async def run(self) -> Never:
-        """Flush until cancelled. On the way out both threads finish what they were handed.
+        """Flush until cancelled. On the way out the threads finish what they were handed.
 
         Raises StoreFailed once a write or sync has failed.
         """
@@ -103,7 +125,9 @@ class FlushThread:
         self._failed = loop.create_future()
         self._flush = WorkThread("flush", loop.call_soon_threadsafe, self._finish_flush)
         self._upkeep = WorkThread("upkeep", loop.call_soon_threadsafe, self._finish_upkeep)
+        self._segments = WorkThread("segments", loop.call_soon_threadsafe, self._finish_segment)
         self._flush.start()
+        self._segments.start()
         self._upkeep.start()
         try:
             self.request()  # for what came before
@@ -116,8 +140,8 @@ class FlushThread:
             await self._close()
 
     def appended(self) -> None:
-        """[loop] Something was appended: flush if the policy wants it at once, and prepare the next
-        segment in time. Call it once per turn of the loop rather than once per batch."""
+        """[loop] Something was appended: flush if the policy wants it at once, and prepare what the
+        next appends need. Call it once per turn of the loop rather than once per batch."""
         if self._policy.due_after_append(self._store.unflushed_bytes):
             self.request()
         self._prepare_segment()
@@ -139,6 +163,27 @@ class FlushThread:
             self._flushing = True
             self._flush.submit(work)
 
+    async def upkeep(self, work: Work) -> None:
+        """[loop] Return once `work` has run on the upkeep thread, which also writes the queues'
+        files. A cancellation waits for it, too: what was taken can be finished.
+
+        Raises:
+            ShuttingDown: the thread does not run (any more).
+            StoreFailed: it failed; the broker ends.
+        """
+        if self._upkeep is None or self._has_failed():
+            raise ShuttingDown("the broker is stopping: its store is left as it is")
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited[done] = None
+        self._upkeep.submit(AwaitedWork(work, done))
+        try:
+            await asyncio.shield(done)
+        except asyncio.CancelledError:
+            await asyncio.wait((done,))
+            raise
+        finally:
+            self._awaited.pop(done, None)
+
     # ------------------------------------------------------------------------------ by time
 
     def _tick(self) -> None:
@@ -157,11 +202,12 @@ class FlushThread:
             self._upkeep.submit(MeasureWork(self._disk))
 
     def _prepare_segment(self) -> None:
-        if self._upkeep is None:
+        if self._segments is None or self._has_failed():
             return
-        work = self._store.take_prepare_work()
-        if work is not None:
-            self._upkeep.submit(work)
+        supply = self._store.supply
+        for work in (supply.take_prepare(), supply.take_warm_up()):
+            if work is not None:
+                self._segments.submit(work)
 
     # ------------------------------------------------------------------------------ results
 
@@ -188,12 +234,36 @@ class FlushThread:
         try:
             if isinstance(work, CheckpointWork):
                 self._store.finish_checkpoint(work)
-            elif isinstance(work, PrepareWork):
-                self._store.finish_prepare(work)
+            elif isinstance(work, AwaitedWork):
+                work.done.set_result(None)
             else:
-                self._store.observe_free_bytes(work.free_bytes)
+                self._store.retention.observe(work.space)
         except Exception as bug:
             self._fail(bug)
+
+    def _finish_segment(self, work: SupplyWork, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail_disk(error)
+            return
+        try:
+            if isinstance(work, WarmUpWork):
+                self._finish_warm_up(work)
+            else:
+                self._store.supply.finish_prepare(work)
+            self._prepare_segment()  # the next step, if there is one
+        except Exception as bug:
+            self._fail(bug)
+
+    def _finish_warm_up(self, work: WarmUpWork) -> None:
+        self._store.supply.finish_warm_up(work)
+        if work.lock_error is not None:
+            log_event(
+                log,
+                "the log is not locked in memory: raise RLIMIT_MEMLOCK or unset "
+                "lock_segments_in_memory",
+                level=logging.WARNING,
+                reason=work.lock_error,
+            )
 
     def _has_failed(self) -> bool:
         return self._failed is not None and self._failed.done()
@@ -206,12 +276,18 @@ class FlushThread:
     def _fail(self, error: BaseException) -> None:
         """Let `run` raise the first error; the store takes nothing any more."""
         self._store.fail(error)
+        for done in self._awaited:
+            if not done.done():
+                done.set_exception(error)
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
 
     async def _close(self) -> None:
-        """Wait for both threads off the loop. The flush comes first: its end may still bring the
-        upkeep a checkpoint."""
+        """Wait for the threads off the loop. The flush comes before upkeep: its end may still bring
+        that a checkpoint."""
+        segments, self._segments = self._segments, None
+        assert segments is not None
+        await _wait_for_end(segments)
         flush, self._flush = self._flush, None
         assert flush is not None
         await _wait_for_end(flush)

@@ -10,6 +10,7 @@ from aerobee.broker.consumer_groups import Member, Subscription
 from aerobee.broker.group_coordinator import GroupView
 from aerobee.broker.ingest import OK, Receipt
 from aerobee.broker.pull_session import PulledFrame
+from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.broker.tag_filter import tags_codes
 from aerobee.runtime.errors import FilterIllegal, MqError
 from aerobee.store_format.record_layout import HostAddress
@@ -21,6 +22,10 @@ UNKNOWN_HOST = HostAddress(bytes(4), 0)
 _HANDLE_TAG = b"\x08"
 _RESULT_TAG = b"\x12"
 _RECORDS_TAG = b"\x32"
+
+
+REMOVALS_MAX = 1_000
+"""So many queues a list of what was removed unread names; totals count all."""
 
 
 def status_of(error: MqError | None) -> common_pb2.Status:
@@ -180,3 +185,13 @@ def members_changed(view: GroupView, now_s: float) -> broker_pb2.MembersChanged:
         members=[group_member(member, now_s) for member in view.members],
         generation=view.generation,
     )
+
+
+def unread_removals(removals: Sequence[UnreadRemoval]) -> list[broker_pb2.UnreadRemoval]:
+    """The first ones, which are the largest."""
+    return [
+        broker_pb2.UnreadRemoval(
+            group=each.group, topic=each.topic, queue_id=each.queue_id, messages=each.messages
+        )
+        for each in removals[:REMOVALS_MAX]
+    ]

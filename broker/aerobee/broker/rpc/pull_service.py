@@ -17,7 +17,6 @@ from aerobee.broker.egress import (
     ColdRead,
     Egress,
     Fetched,
-    QueueRead,
     ReadCode,
     clamp_bytes,
     clamp_messages,
@@ -28,6 +27,7 @@ from aerobee.broker.pull_session import ColdPull, PullParameters, PullSession
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.rpc.convert import pull_frame_bytes, tags_codes_of, wire_code
 from aerobee.broker.stats import Counters
+from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime import names, rpc
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
@@ -88,21 +88,24 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             self._counters.pull_streams -= 1
 
     async def _read_commands(self, context: Context, session: PullSession) -> None:
+        peer = context.peer()
         while (command := await context.read()) is not grpc.aio.EOF:
             kind = command.WhichOneof("command")
             if kind == "credit":
                 session.grant(command.credit.handle, command.credit.bytes)
             elif kind == "subscribe":
-                self._subscribe(session, command.subscribe)
+                self._subscribe(session, command.subscribe, peer)
             elif kind == "unsubscribe":
                 session.unsubscribe(command.unsubscribe.handle)
             else:
                 raise InvalidArgument("a pull command without content; subscribe, grant or end")
         session.close()
 
-    def _subscribe(self, session: PullSession, wanted: broker_pb2.SubscribeQueue) -> None:
+    def _subscribe(
+        self, session: PullSession, wanted: broker_pb2.SubscribeQueue, peer: str
+    ) -> None:
         try:
-            parameters = self._parameters(wanted.request)
+            parameters = self._parameters(wanted.request, peer)
         except MqError as error:
             session.refuse(wanted.handle, error)
             return
@@ -135,7 +138,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
     async def Pull(
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
-        parameters = self._parameters(request)
+        parameters = self._parameters(request, context.peer())
         deadline_s = self._clock.monotonic_s() + min(request.wait_ms, WAIT_MS_MAX) / 1_000
         wanted = QueueRead(
             parameters.topic,
@@ -144,6 +147,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             parameters.max_bytes,
             parameters.max_messages,
             parameters.tags_codes,
+            parameters.reader,
         )
         while True:
             self._check_lease(parameters)
@@ -181,8 +185,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         if key is not None and not self._is_current(key, parameters.lease_epoch):
             raise lease_expired(key, parameters.lease_epoch)
 
-    def _parameters(self, request: broker_pb2.PullRequest) -> PullParameters:
-        """The request, checked.
+    def _parameters(self, request: broker_pb2.PullRequest, peer: str) -> PullParameters:
+        """The request, checked. Readers without a group are told apart by their connection.
 
         Raises:
             MqError: unknown topic or queue, no permission, an illegal name or filter.
@@ -205,6 +209,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             tags_codes=tags_codes_of(request.filter),
             lease_key=key,
             lease_epoch=request.lease_epoch,
+            reader=request.group or peer,
         )
 
 

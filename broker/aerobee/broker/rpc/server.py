@@ -9,6 +9,7 @@ from aerobee.broker.rpc.offset_service import OffsetService
 from aerobee.broker.rpc.pull_service import PullService, add_pull_service
 from aerobee.broker.rpc.send_service import SendService
 from aerobee.broker.store.config import FlushMode
+from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.rpc import RpcServer
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
@@ -21,7 +22,9 @@ class BrokerServer:
     """Listens, says whether it serves, and ends its streams when asked."""
 
     def __init__(self, parts: Parts, identity: common_pb2.BrokerIdentity) -> None:
-        self._rpc = RpcServer(SERVICE_NAMES)
+        self._rpc = RpcServer(
+            SERVICE_NAMES, connections_max=connections_max(parts.config.own_files)
+        )
         send = SendService(
             parts.ingest,
             parts.encoder,
@@ -49,7 +52,7 @@ class BrokerServer:
             on_group=parts.note_group,
         )
         offsets = OffsetService(parts.offsets, parts.guard, parts.queues, save=parts.save_offsets)
-        admin = AdminService(identity, parts.statistics)
+        admin = AdminService(identity, parts.statistics, parts.lookup, parts.cleaning)
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
         add_pull_service(self._pull, server)

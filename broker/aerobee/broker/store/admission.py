@@ -8,6 +8,7 @@ again when an append is refused.
 from __future__ import annotations
 
 from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.retention.retention_policy import DiskSpace, FullDisk
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, NotWritable, ShuttingDown, StoreFailed
@@ -25,9 +26,10 @@ class Admission:
         "_closing",
         "_config",
         "_failure",
+        "_full_disk",
         "_queue_files_full",
         "_read_only",
-        "disk_free_bytes",
+        "held_by",
         "writable",
     )
 
@@ -39,7 +41,9 @@ class Admission:
         self._closing = False
         self._queue_files_full = False
         self._allocation_pause_end_s = 0.0
-        self.disk_free_bytes = -1  # not measured yet
+        self._full_disk = FullDisk(config.retention)
+        self.held_by = ""
+        """Why retention frees nothing, for those who are refused because the disk is full."""
         self.writable = not read_only
 
     @property
@@ -55,6 +59,16 @@ class Admission:
     @property
     def has_failed(self) -> bool:
         return self._failure is not None
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether the store's files may be changed at all."""
+        return self._failure is None and not self._closing and not self._read_only
+
+    @property
+    def space(self) -> DiskSpace:
+        """The disk as it was measured last."""
+        return self._full_disk.space
 
     def check_not_failed(self) -> None:
         """Raises StoreFailed after the first failed write or fsync."""
@@ -75,8 +89,8 @@ class Admission:
         self._closing = True
         self._update()
 
-    def measured(self, disk_free_bytes: int) -> None:
-        self.disk_free_bytes = disk_free_bytes
+    def measured(self, space: DiskSpace) -> None:
+        self._full_disk.measured(space)
         self._update()
 
     def queue_files_full(self, full: bool) -> None:
@@ -96,10 +110,27 @@ class Admission:
             and not self._queue_files_full
             and self._allocation_pause_end_s == 0.0
             and not self._is_below_minimum()
+            and not self._full_disk.is_full
         )
 
     def _is_below_minimum(self) -> bool:
-        return 0 <= self.disk_free_bytes < self._config.disk_free_bytes_min
+        return 0 <= self.space.free_bytes < self._config.disk_free_bytes_min
+
+    @property
+    def why_full(self) -> str:
+        """What the disk has no room for; empty while it has, or while that is to be tried."""
+        if self._is_below_minimum():
+            return (
+                f"the disk has {self.space.free_bytes} bytes free, less than the "
+                f"{self._config.disk_free_bytes_min} that must stay: free space"
+            )
+        if self._full_disk.is_full:
+            return self._full_disk.describe(self.held_by)
+        if self._queue_files_full:
+            return "the disk is too full to write consume queues and the index: free space"
+        if self._clock.monotonic_s() < self._allocation_pause_end_s:
+            return "the disk has no room for another log segment: free space"
+        return ""
 
     # ------------------------------------------------------------------------------ refusing
 
@@ -113,15 +144,8 @@ class Admission:
             raise ShuttingDown("the store is closing: send to another broker")
         if self._read_only:
             raise NotWritable("the store was opened for reading only")
-        if self._is_below_minimum():
-            raise NotWritable(
-                f"the disk has {self.disk_free_bytes} bytes free, less than the "
-                f"{self._config.disk_free_bytes_min} that must stay: free space"
-            )
-        if self._queue_files_full:
-            raise NotWritable("the disk is too full to write consume queues: free space")
-        if self._clock.monotonic_s() < self._allocation_pause_end_s:
-            raise NotWritable("the disk has no room for another log segment: free space")
+        if why_full := self.why_full:
+            raise NotWritable(why_full)
         self._allocation_pause_end_s = 0.0
         self._update()
         if waiting_bytes + size > self._config.unflushed_bytes_max:

@@ -12,29 +12,42 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from typing import Protocol
 
+from aerobee.broker.store.disk_lock import RealDiskLock, is_locked
+from aerobee.broker.store.locked_pages import LockedPages
+from aerobee.broker.store.whole_sync import WholeSync
+
 BytesLike = bytes | bytearray | memoryview
 
-# struct flock as the kernel's 64-bit interface wants it: type, whence, start, length, pid.
-_FLOCK = struct.Struct("hhqqi4x")
-_BUFFERS_PER_WRITE_MAX = 1024
+_BUFFERS_PER_CALL_MAX = 1024
+_TOUCH_BYTES = 64 * 1024
 _PREALLOCATION_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One name in a directory; `size_bytes` is 0 for directories."""
+    """One name in a directory; `size_bytes` is 0 for directories. `modified_ms`: its last write."""
 
     name: str
     size_bytes: int
     is_directory: bool
+    modified_ms: int = field(default=0, compare=False)
+
+
+class Advice(IntEnum):
+    """What will be done with a range of a file; the numbers are those of posix_fadvise."""
+
+    NORMAL = os.POSIX_FADV_NORMAL
+    RANDOM = os.POSIX_FADV_RANDOM  # of the whole handle: no read-ahead
+    SEQUENTIAL = os.POSIX_FADV_SEQUENTIAL  # of the whole handle: twice the read-ahead
+    WILL_NEED = os.POSIX_FADV_WILLNEED  # read it into the page cache, without waiting for it
+    DONT_NEED = os.POSIX_FADV_DONTNEED  # drop its clean pages from the page cache
 
 
 class DiskFile(Protocol):
@@ -52,6 +65,21 @@ class DiskFile(Protocol):
 
     def read_into_nowait(self, offset: int, target: memoryview) -> bool:
         """Fill `target` from the page cache; False if any of it is not there."""
+        ...
+
+    def advise(self, offset: int, size: int, advice: Advice) -> None:
+        """Tell the kernel what is coming; never changes bytes. `size` 0: to the end. May block."""
+        ...
+
+    def touch_pages(self, offset: int, size: int) -> None:
+        """Bring the range's pages into the page cache, also of space that was never written, so
+        that a later write finds them there. Changes no bytes, dirties nothing. May block."""
+        ...
+
+    def lock_in_memory(self, offset: int, size: int) -> None:
+        """Touch the range and keep it in memory until the handle closes. May block.
+
+        Raises OSError: ENOMEM or EPERM beyond what the process may lock (RLIMIT_MEMLOCK)."""
         ...
 
     def datasync(self) -> None:
@@ -116,6 +144,16 @@ class Disk(Protocol):
         """Make created, renamed and removed names of the directory durable. May block."""
         ...
 
+    def sync_all(self) -> bool:
+        """True once every byte, length and name is on stable storage: one call in place of
+        thousands. False where that cannot be had: sync each file then. May block long."""
+        ...
+
+    def is_apart(self, path: str) -> bool:
+        """Whether a directory lies on another file system than the root, so that nothing can be
+        renamed from one to the other. False if it does not exist."""
+        ...
+
     def free_bytes(self) -> int:
         """What this user may still write."""
         ...
@@ -132,17 +170,18 @@ class Disk(Protocol):
 class RealDiskFile:
     """A file descriptor."""
 
-    __slots__ = ("_descriptor", "_nowait_works")
+    __slots__ = ("_descriptor", "_locked", "_nowait_works")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._locked: LockedPages | None = None
         self._nowait_works = True
 
     def __del__(self) -> None:
         self.close()
 
     def write_at(self, offset: int, buffers: Sequence[BytesLike]) -> None:
-        if len(buffers) > _BUFFERS_PER_WRITE_MAX:
+        if len(buffers) > _BUFFERS_PER_CALL_MAX:
             buffers = (b"".join(buffers),)
         wanted = 0
         for buffer in buffers:
@@ -182,6 +221,28 @@ class RealDiskFile:
                 self._nowait_works = False  # a file system in memory: a plain read does not block
         return os.preadv(self._descriptor, (target,), offset) == len(target)
 
+    def advise(self, offset: int, size: int, advice: Advice) -> None:
+        os.posix_fadvise(self._descriptor, offset, size, advice)
+
+    def touch_pages(self, offset: int, size: int) -> None:
+        # Reading costs one more copy than populating a mapping would, but that one holds the lock
+        # of the whole address space, for which any large allocation of another thread then waits.
+        # The same small buffer stands many times in one call, so that the interpreter's lock is
+        # not asked for between the pieces.
+        scratch = memoryview(bytearray(_TOUCH_BYTES))
+        end = offset + size
+        while offset < end:
+            pieces = [scratch] * min((end - offset) // _TOUCH_BYTES, _BUFFERS_PER_CALL_MAX)
+            read = os.preadv(self._descriptor, pieces or (scratch[: end - offset],), offset)
+            if read == 0:
+                return
+            offset += read
+
+    def lock_in_memory(self, offset: int, size: int) -> None:
+        if self._locked is None:
+            self._locked = LockedPages()
+        self._locked.lock(self._descriptor, offset, size)
+
     def datasync(self) -> None:
         os.fdatasync(self._descriptor)
 
@@ -217,31 +278,19 @@ class RealDiskFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
-
-
-class RealDiskLock:
-    """A lock that belongs to the open file, not to the process, so it also guards against
-    ourselves.
-    """
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        locked, self._locked = self._locked, None
+        if locked is not None:
+            locked.release()
 
 
 class RealDisk:
     """The file system below one directory."""
 
-    __slots__ = ("root",)
+    __slots__ = ("_whole_sync", "root")
 
     def __init__(self, root: Path | str) -> None:
         self.root = os.fspath(root)
+        self._whole_sync: WholeSync | None = None
 
     def __repr__(self) -> str:
         return f"RealDisk({self.root!r})"
@@ -267,8 +316,13 @@ class RealDisk:
         with contextlib.suppress(FileNotFoundError), os.scandir(self._full(path)) as entries:
             for entry in entries:
                 is_directory = entry.is_dir()
-                size = 0 if is_directory else entry.stat().st_size
-                found.append(DirectoryEntry(entry.name, size, is_directory))
+                try:
+                    status = entry.stat()
+                except FileNotFoundError:
+                    continue  # removed meanwhile; that must not end the listing
+                size = 0 if is_directory else status.st_size
+                modified_ms = status.st_mtime_ns // 1_000_000
+                found.append(DirectoryEntry(entry.name, size, is_directory, modified_ms))
         return sorted(found, key=lambda entry: entry.name)
 
     def exists(self, path: str) -> bool:
@@ -293,6 +347,19 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
+    def is_apart(self, path: str) -> bool:
+        try:
+            return os.stat(self._full(path)).st_dev != os.stat(self.root).st_dev
+        except FileNotFoundError:
+            return False
+
+    def sync_all(self) -> bool:
+        if any(self.is_apart(name) for name in os.listdir(self.root)):
+            return False
+        if self._whole_sync is None:
+            self._whole_sync = WholeSync(self.root)
+        return self._whole_sync.run()
+
     def free_bytes(self) -> int:
         status = os.statvfs(self.root)
         return status.f_bavail * status.f_frsize
@@ -301,16 +368,9 @@ class RealDisk:
         status = os.statvfs(self.root)
         return status.f_blocks * status.f_frsize
 
+    def is_locked(self, path: str) -> bool:
+        """Whether anybody holds the lock that `lock_file` takes; nothing is taken or written."""
+        return is_locked(self._full(path))
+
     def lock_file(self, path: str, content: bytes) -> DiskLock:
-        descriptor = os.open(self._full(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            # Conflicts with the process-wide record locks that a JVM takes, too.
-            wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
-            if os.pread(descriptor, len(content) + 1, 0) != content:
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, content, 0)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return RealDiskLock(descriptor)
+        return RealDiskLock(self._full(path), content)

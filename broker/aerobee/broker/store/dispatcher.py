@@ -1,17 +1,21 @@
-"""From the log to the consume queues, in log order.
+"""From the log to the consume queues and the key index, in log order.
 
 Owns: what was appended and not yet dispatched. Records reach their queues only once the caller says
-that they are confirmed; entries were computed when the batch was appended, so nothing is read
-again.
+that they are confirmed; entries and keys were computed when the batch was appended, so nothing is
+read again.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.store_format.index_file import IndexKeys
+from aerobee.store_format.index_keys import LooseRecord
 
 
 class Pending(NamedTuple):
@@ -22,13 +26,17 @@ class Pending(NamedTuple):
     entries: bytes
     queued_count: int
     store_timestamp_ms: int
+    keys: IndexKeys | Sequence[LooseRecord]
 
 
 class Dispatcher:
     """See the module; loop thread only."""
 
-    def __init__(self, queues: QueueSet, *, end: int, store_timestamp_ms: int) -> None:
+    def __init__(
+        self, queues: QueueSet, index: KeyIndex, *, end: int, store_timestamp_ms: int
+    ) -> None:
         self._queues = queues
+        self._index = index
         self._pending: deque[Pending] = deque()
         self.end = end
         # Of the last record dispatched.
@@ -43,11 +51,12 @@ class Dispatcher:
         pending = self._pending
         grown: dict[QueueName, None] = {}
         while pending and pending[0].end <= confirmed_end:
-            end, queue, entries, count, store_timestamp_ms = pending.popleft()
+            end, queue, entries, count, store_timestamp_ms, keys = pending.popleft()
             if count:
                 assert queue.end + count <= queue.next_offset
                 self._queues.append(queue, entries, count, end)
                 grown[queue.topic, queue.queue_id] = None
+            self._index.add(keys, end)
             self.end = end
             self.store_timestamp_ms = store_timestamp_ms
         return list(grown)

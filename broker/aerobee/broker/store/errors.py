@@ -1,10 +1,12 @@
-"""Why a store cannot be opened.
+"""Why a store, or one queue of it, cannot serve.
 
-These end a start-up with one sentence for the operator; they never cross the wire, so they are not
-part of the `MqError` tree.
+`StoreUnusable` and its kind end a start-up with one sentence for the operator; they never cross the
+wire, so they are not part of the `MqError` tree.
 """
 
 from __future__ import annotations
+
+from aerobee.runtime.errors import MqError
 
 
 class StoreUnusable(Exception):
@@ -26,3 +28,17 @@ class StoreDamaged(StoreUnusable):
         super().__init__(message)
         self.segment = segment
         self.position = position
+
+
+class QueueDamaged(MqError):
+    """A consume queue's files turned out to be wrong while the broker runs.
+
+    The log is whole, and other queues are not concerned. The queue takes messages but serves none
+    until the next start, which builds it again from the log.
+    """
+
+    def __init__(self, topic: str, queue_id: int, reason: str) -> None:
+        super().__init__(
+            f"queue {queue_id} of topic {topic} is damaged on disk ({reason}); its messages are "
+            "safe in the log: restart the broker, which builds the queue again"
+        )

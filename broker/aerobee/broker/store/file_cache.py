@@ -9,29 +9,32 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.disk import Advice, Disk, DiskFile
 
 
 class FileCache:
     """Least recently used out first."""
 
-    __slots__ = ("_disk", "_files", "_files_max")
+    __slots__ = ("_files", "_files_max", "disk")
 
     def __init__(self, disk: Disk, files_max: int) -> None:
-        self._disk = disk
+        self.disk = disk
         self._files_max = files_max
         self._files: OrderedDict[str, DiskFile] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def get(self, path: str) -> DiskFile:
-        """The handle of `path`; FileNotFoundError if there is no such file."""
+    def get(self, path: str, advice: Advice = Advice.NORMAL) -> DiskFile:
+        """The handle of `path`; FileNotFoundError if there is no such file. `advice` is given when
+        it is opened."""
         file = self._files.get(path)
         if file is not None:
             self._files.move_to_end(path)
             return file
-        file = self._disk.open_file(path, read_only=True)
+        file = self.disk.open_file(path, read_only=True)
+        if advice is not Advice.NORMAL:
+            file.advise(0, 0, advice)
         self._files[path] = file
         if len(self._files) > self._files_max:
             self._files.popitem(last=False)

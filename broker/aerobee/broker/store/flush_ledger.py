@@ -11,15 +11,11 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.dispatcher import Dispatcher
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
+from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
-from aerobee.broker.store.log.preallocation import PrepareWork
-from aerobee.broker.store.queues.queue_ends import encode_queue_ends
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint
-
-# After a spare segment could not be made, how long until the next try.
-_PREPARE_PAUSE_S = 1.0
 
 
 class FlushLedger:
@@ -33,6 +29,7 @@ class FlushLedger:
         *,
         log: CommitLog,
         queues: QueueSet,
+        index: KeyIndex,
         dispatcher: Dispatcher,
         admission: Admission,
         checkpoint: Checkpoint,
@@ -42,6 +39,7 @@ class FlushLedger:
         self._config = config
         self._log = log
         self._queues = queues
+        self._index = index
         self._dispatcher = dispatcher
         self._admission = admission
         self._checkpoint = checkpoint
@@ -51,8 +49,6 @@ class FlushLedger:
         self._flush_work: FlushWork | None = None
         self._checkpoint_work: CheckpointWork | None = None
         self._checkpoint_due_s = clock.monotonic_s()
-        self._prepare_work: PrepareWork | None = None
-        self._prepare_due_s = 0.0
 
     # ------------------------------------------------------------------------------ the log
 
@@ -83,8 +79,12 @@ class FlushLedger:
             return False
         if self._queues.tail_bytes >= self._config.queue_tail_bytes_max:
             return True
-        news = self._queues.has_unwritten or (
-            self._log.store_timestamp_ms != self._checkpoint.physic_msg_timestamp
+        if self._index.pending_bytes >= self._config.index_pending_bytes_max:
+            return True
+        news = (
+            self._queues.has_unwritten
+            or self._index.has_unwritten
+            or self._log.store_timestamp_ms != self._checkpoint.physic_msg_timestamp
         )
         return news and (at_once or self._clock.monotonic_s() >= self._checkpoint_due_s)
 
@@ -95,24 +95,25 @@ class FlushLedger:
         checkpoint = Checkpoint(
             physic_msg_timestamp=self._log.store_timestamp_ms,
             logics_msg_timestamp=self._dispatcher.store_timestamp_ms,
-            index_msg_timestamp=self._checkpoint.index_msg_timestamp,
+            index_msg_timestamp=self._index.end_timestamp_ms,
             master_flushed_offset=self._checkpoint.master_flushed_offset,
             confirm_physical_offset=flushed_end,
         )
         self._checkpoint_work = CheckpointWork(
             self._disk,
-            self._queues.take_writes(),
-            encode_queue_ends(checkpoint, self._log.min_offset, self._queues),
+            self._queues.take_write_out(),
             checkpoint,
-            entries_per_file=self._config.consume_queue_entries_per_file,
+            index_write=self._index.take_write(),
         )
         return self._checkpoint_work
 
     def finish_checkpoint(self, work: CheckpointWork) -> None:
         assert work is self._checkpoint_work
         self._checkpoint_work = None
+        if work.index_write is not None:
+            self._index.finish_write(work.index_write)
         if work.error is None:
-            self._queues.finish_writes(work.writes)
+            self._queues.finish_write_out(work.queues)
             self._checkpoint = work.checkpoint
             self.checkpoints += 1
         self._admission.queue_files_full(work.error is not None)
@@ -134,22 +135,3 @@ class FlushLedger:
         """Write a checkpoint of what recovery left, whether it is news or not. Blocks."""
         self.take_checkpoint(self.flushed_end)
         self.flush_now()
-
-    # ------------------------------------------------------------------------------ segments
-
-    def take_prepare(self) -> PrepareWork | None:
-        """The next segment, once the active one is half full."""
-        if self._prepare_work is not None or not self._log.spare_wanted:
-            return None
-        if not self._admission.writable or self._clock.monotonic_s() < self._prepare_due_s:
-            return None
-        self._prepare_work = self._log.prepare_work()
-        return self._prepare_work
-
-    def finish_prepare(self, work: PrepareWork) -> None:
-        assert work is self._prepare_work
-        self._prepare_work = None
-        if work.spare is not None:
-            self._log.take_spare(work.spare)
-        else:
-            self._prepare_due_s = self._clock.monotonic_s() + _PREPARE_PAUSE_S

@@ -1,8 +1,8 @@
 """What a flush has to do, taken on the loop and done on another thread.
 
 The order is what makes the checkpoint true: the log reaches the disk first, then the consume queue
-entries that point into it, then the checkpoint that says so. A work touches no state of the store;
-the store learns of its end through `finish_flush` and `finish_checkpoint`.
+entries and the keys that point into it, then the checkpoint that says so. A work touches no state
+of the store; the store learns of its end through `finish_flush` and `finish_checkpoint`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.index.index_write import IndexWrite
 from aerobee.broker.store.log.preallocation import DISK_FULL
-from aerobee.broker.store.queues.consume_queue import QueueWrite
-from aerobee.broker.store.queues.queue_ends import write_queue_ends
-from aerobee.broker.store.queues.queue_files import write_entries
+from aerobee.broker.store.queues.queue_write_out import QueueWriteOut
 from aerobee.store_format.checkpoint import Checkpoint
 
 CHECKPOINT_FILE = "checkpoint"
@@ -28,38 +27,39 @@ def write_checkpoint(disk: Disk, checkpoint: Checkpoint) -> None:
 
 
 class CheckpointWork:
-    """Consume queues to their files, then the checkpoint. To run after the flush it came with."""
+    """Consume queues and the key index to their files, then the checkpoint. To run after the flush
+    it came with."""
 
-    __slots__ = ("_disk", "_entries_per_file", "_queue_ends", "checkpoint", "error", "writes")
+    __slots__ = (
+        "_disk",
+        "checkpoint",
+        "error",
+        "index_write",
+        "queues",
+    )
 
     def __init__(
         self,
         disk: Disk,
-        writes: Sequence[QueueWrite],
-        queue_ends: bytes,
+        queues: QueueWriteOut,
         checkpoint: Checkpoint,
         *,
-        entries_per_file: int,
+        index_write: IndexWrite | None,
     ) -> None:
         self._disk = disk
-        self._entries_per_file = entries_per_file
-        self._queue_ends = queue_ends
-        self.writes = writes
+        self.queues = queues
         self.checkpoint = checkpoint
-        # A full disk harms nothing here: the entries stay in memory and are written again later.
+        self.index_write = index_write
+        # A full disk harms nothing here: what is not written stays in memory and is written later.
         self.error: OSError | None = None
 
     def run(self) -> None:
         """[any thread] Raises OSError, except for a full disk."""
         try:
-            changed = [
-                directory
-                for write in self.writes
-                for directory in write_entries(self._disk, write, self._entries_per_file)
-            ]
-            write_queue_ends(self._disk, self._queue_ends)
-            for directory in dict.fromkeys([*changed, ""]):
-                self._disk.fsync_directory(directory)
+            self.queues.run(self.checkpoint)
+            if self.index_write is not None:
+                self.index_write.run()
+            self._disk.fsync_directory("")
             write_checkpoint(self._disk, self.checkpoint)
         except OSError as error:
             if error.errno not in DISK_FULL:

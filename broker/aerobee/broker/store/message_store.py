@@ -24,14 +24,18 @@ from aerobee.broker.store.dispatcher import Dispatcher, Pending
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.log.preallocation import PrepareWork, remove_strays
+from aerobee.broker.store.index.message_query import MessageQuery
+from aerobee.broker.store.log.preallocation import remove_strays
 from aerobee.broker.store.log.segment import SegmentInfo
+from aerobee.broker.store.log.segment_supply import SegmentSupply
 from aerobee.broker.store.opening import lock_store, mark_closed, mark_running
+from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import Located, ReadLimits, out_of_range
+from aerobee.broker.store.queues.reading import Located
 from aerobee.broker.store.queues.time_search import Boundary, TimeSearch
 from aerobee.broker.store.recovery.recover import Recovered, recover
+from aerobee.broker.store.retention.retention_ledger import Retained, RetentionLedger
 from aerobee.broker.store.statistics import RecoveryProgress, StoreState, StoreStatistics
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
@@ -58,10 +62,14 @@ class MessageStore:
         self._files = recovered.files
         self._log = recovered.log
         self._queues = recovered.queues
+        self.index = recovered.index
         self.recovery = recovered.report
         self._admission = Admission(clock, config, read_only=lock is None)
         self._dispatcher = Dispatcher(
-            self._queues, end=self._log.end, store_timestamp_ms=self._log.store_timestamp_ms
+            self._queues,
+            self.index,
+            end=self._log.end,
+            store_timestamp_ms=self._log.store_timestamp_ms,
         )
         self._ledger = FlushLedger(
             disk,
@@ -69,9 +77,21 @@ class MessageStore:
             config,
             log=self._log,
             queues=self._queues,
+            index=self.index,
             dispatcher=self._dispatcher,
             admission=self._admission,
             checkpoint=recovered.checkpoint,
+        )
+        retained = Retained(self._log, self._queues, self._dispatcher, self._admission, self.index)
+        self.retention = RetentionLedger(disk, clock, config.retention, retained)
+        self.supply = SegmentSupply(clock, config, log=self._log, admission=self._admission)
+        self.reads = QueueReads(
+            clock,
+            config,
+            self._files,
+            log=self._log,
+            queues=self._queues,
+            admission=self._admission,
         )
         self.confirmed_end = self._log.end
         self._counters = AppendCounters()
@@ -111,7 +131,7 @@ class MessageStore:
                 mark_running(disk)
                 # So that what recovery did need not be done again.
                 store._ledger.settle()
-                store.observe_free_bytes(disk.free_bytes())
+                store.retention.measure_here()
         except BaseException as error:
             if lock is not None:
                 lock.release()
@@ -150,8 +170,9 @@ class MessageStore:
         # What is on the disk is confirmed as far as this machine can; it goes to the queues.
         self.confirm(self._log.end)
         self._ledger.flush_now()
-        self._log.drop_spare()
-        if self._dispatcher.end == self._log.end and not self._queues.has_unwritten:
+        self._log.spares.drop_all()
+        is_written = not (self._queues.has_unwritten or self.index.has_unwritten)
+        if self._dispatcher.end == self._log.end and is_written:
             mark_closed(self._disk)
 
     def fail(self, error: BaseException) -> None:
@@ -222,7 +243,10 @@ class MessageStore:
         queue.next_offset = base_queue_offset + batch.queued_count
         end = base + size
         entries = batch.dispatch_entries(base)
-        self._dispatcher.submit(Pending(end, queue, entries, batch.queued_count, timestamp_ms))
+        keys = batch.index_keys(base, timestamp_ms) if self._config.index_enabled else ()
+        self._dispatcher.submit(
+            Pending(end, queue, entries, batch.queued_count, timestamp_ms, keys)
+        )
         self._counters.add(batch.count, size)
         return Appended(base_queue_offset, base, end, timestamp_ms)
 
@@ -243,10 +267,6 @@ class MessageStore:
         assert end <= self._log.end, "only what was appended can be confirmed"
         self.confirmed_end = end
         return self._dispatcher.dispatch(end)
-
-    def observe_free_bytes(self, free_bytes: int) -> None:
-        """What the disk has left, as measured about every second; appends go by it."""
-        self._admission.measured(free_bytes)
 
     # ------------------------------------------------------------------------------ flushing
 
@@ -271,14 +291,6 @@ class MessageStore:
         """`work.run` returned. If the disk was full the entries stay in memory for the next one."""
         self._ledger.finish_checkpoint(work)
 
-    def take_prepare_work(self) -> PrepareWork | None:
-        """The next segment to be allocated ahead, once the active one is half full."""
-        return self._ledger.take_prepare()
-
-    def finish_prepare(self, work: PrepareWork) -> None:
-        """`work.run` returned; without success it is tried again after a pause."""
-        self._ledger.finish_prepare(work)
-
     # ------------------------------------------------------------------------------ reading
 
     def queue_bounds(self, topic: str, queue_id: int) -> QueueBounds:
@@ -300,25 +312,13 @@ class MessageStore:
         max_bytes: int,
         tags_filter: frozenset[int] | None = None,
     ) -> Located:
-        """Where the messages from `offset` on lie in the log; asks the consume queue only.
+        """Where the messages from `offset` on lie in the log; asks the consume queue only. May wait
+        for the disk, which `reads` never does.
 
         `tags_filter` holds the 32-bit hashes of the wanted tags. Raises StoreFailed.
         """
-        self._admission.check_not_failed()
-        queue = self._queues.get(topic, queue_id)
-        bounds = None if queue is None else queue.bounds
-        outside = out_of_range(bounds, offset)
-        if queue is None or outside is not None:
-            assert outside is not None
-            return outside
-        return queue.locate(
-            self._files,
-            offset,
-            limits=ReadLimits(max_messages, max_bytes),
-            log_min_offset=self._log.min_offset,
-            tags_filter=tags_filter,
-            scan_entries_max=self._config.filter_scan_entries_max,
-        )
+        wanted = QueueRead(topic, queue_id, offset, max_bytes, max_messages, tags_filter)
+        return self.reads.locate(wanted)
 
     def read_nowait(self, runs: Sequence[tuple[int, int]]) -> bytes | None:
         """The bytes of `runs` end to end if they are in the page cache, else None.
@@ -361,6 +361,13 @@ class MessageStore:
         search = self.plan_time_search(topic, queue_id)
         return 0 if search is None else search.run(timestamp_ms, boundary)
 
+    def plan_message_query(
+        self, topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int
+    ) -> MessageQuery:
+        """The newest records with a key, to be looked for on any thread."""
+        search = self.index.plan_search(topic, key, begin_ms=begin_ms, end_ms=end_ms)
+        return MessageQuery(search, self.record_at, topic=topic, key=key, max_messages=max_messages)
+
     def segments(self) -> list[SegmentInfo]:
         return self._log.segments()
 
@@ -378,6 +385,7 @@ class MessageStore:
             dispatched_end=self.dispatched_end,
             segment_count=self._log.segment_count,
             queue_count=len(self._queues),
+            damaged_queue_count=len(self._queues.damaged),
             queue_tail_bytes=self._queues.tail_bytes,
             appended_records=self._counters.records,
             appended_bytes=self._counters.bytes,
@@ -385,6 +393,6 @@ class MessageStore:
             refused_batches=self._counters.refused_batches,
             flushes=self._ledger.flushes,
             checkpoints=self._ledger.checkpoints,
-            disk_free_bytes=self._admission.disk_free_bytes,
+            retention=self.retention.statistics(),
             last_store_timestamp_ms=self._log.store_timestamp_ms,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from aerobee.broker.store.retention.retention_statistics import RetentionStatistics
+
 
 class StoreState(StrEnum):
     """Whether the store takes appends, and why not."""
@@ -52,6 +54,7 @@ class StoreStatistics:
     dispatched_end: int
     segment_count: int
     queue_count: int
+    damaged_queue_count: int  # found while running: they serve nothing until the next start
     queue_tail_bytes: int
     appended_records: int
     appended_bytes: int
@@ -59,5 +62,5 @@ class StoreStatistics:
     refused_batches: int
     flushes: int
     checkpoints: int
-    disk_free_bytes: int
     last_store_timestamp_ms: int
+    retention: RetentionStatistics

@@ -12,7 +12,7 @@ from aerobee.cli.output import json_option, print_json, print_table
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import Admin, GroupQueueState, GroupState
+    from aerobee.client_core import Admin, GroupQueueState, GroupState, MessageQueue
     from aerobee.v1 import broker_pb2
 
 
@@ -67,13 +67,16 @@ def show(target: Target, name: str, as_json: bool) -> None:
         from aerobee.client_core import Admin
 
         async with target.connect() as connection:
-            state = await Admin(connection).describe_group(name)
+            admin = Admin(connection)
+            state = await admin.describe_group(name)
+            lost = await admin.removed_unread(name)
         if as_json:
             print_json(
                 {
                     **_summary(state),
                     "memberList": [_member(member) for member in state.members],
                     "queueList": [_queue(queue) for queue in state.queues],
+                    "removedUnread": [_loss(queue, lost[queue]) for queue in lost],
                 }
             )
             return
@@ -107,6 +110,12 @@ def show(target: Target, name: str, as_json: bool) -> None:
                 for queue in state.queues
             ],
         )
+        if lost:
+            click.echo()
+            print_table(
+                ["topic", "broker", "queue", "removed unread"],
+                [[each.topic, each.broker_name, each.queue_id, lost[each]] for each in lost],
+            )
 
     run(main)
 
@@ -149,6 +158,15 @@ def _member(member: broker_pb2.GroupMember) -> dict[str, object]:
         "subscriptions": {
             each.topic: each.filter.expression or "*" for each in member.subscriptions
         },
+    }
+
+
+def _loss(queue: MessageQueue, messages: int) -> dict[str, object]:
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue": queue.queue_id,
+        "messages": messages,
     }
 
 

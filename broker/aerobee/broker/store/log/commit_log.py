@@ -1,29 +1,25 @@
 """The log: all records of all topics, in segments of one size, appended only.
 
-Owns: the segments, the end of the log, the spare segment. Invariants: segments are contiguous;
+Owns: the segments, the end of the log, the spare segments. Invariants: segments are contiguous;
 every segment but the last is used to its end; `end` moves only after the bytes are written; a
 record never crosses a segment, and at least 8 bytes stay free behind it for the blank record.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
-from aerobee.broker.store.disk import BytesLike, Disk, DiskFile
+from aerobee.broker.store.disk import Advice, BytesLike, Disk, DiskFile
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.log.preallocation import (
-    DISK_FULL,
-    SPARE_PREFIX,
-    PrepareWork,
-    Spare,
-    create_spare,
-)
+from aerobee.broker.store.log.preallocation import DISK_FULL, Spares
 from aerobee.broker.store.log.segment import (
     BLANK_BYTES_MIN,
     COMMIT_LOG_DIRECTORY,
     Segment,
     SegmentInfo,
 )
+from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
 from aerobee.runtime.errors import MessageNotFound, MessageTooLarge, NotWritable
 from aerobee.store_format.names import file_name
 from aerobee.store_format.record import blank_record
@@ -54,8 +50,7 @@ class CommitLog:
         self._keep_free_bytes = keep_free_bytes
         # Replaced, never changed in place: readers on other threads take it once and keep it.
         self._segments = tuple(segments)
-        self._spare: Spare | None = None
-        self._spares_made = 0
+        self.spares = Spares(disk, segment_bytes, keep_free_bytes=keep_free_bytes)
         self._sealed_unsynced: list[DiskFile] = []
         self._names_changed = False
         self._scratch = memoryview(bytearray(0))
@@ -115,15 +110,14 @@ class CommitLog:
     def _roll(self) -> None:
         base = self._room_end
         segment = Segment(base, self._segment_bytes, 0)
-        spare = self._spare or self._create_spare_now()
-        self._spare = spare
         try:
+            spare = self.spares.first(is_late=bool(self._segments))
             if not self._segments:
                 self._disk.make_directory(COMMIT_LOG_DIRECTORY)
             self._disk.rename(spare.path, segment.path)
         except OSError as error:
             raise self._not_writable(error) from error
-        self._spare = None
+        self.spares.pop_first()
         self._names_changed = True
         if self._segments:
             self._seal(self._segments[-1])
@@ -140,17 +134,6 @@ class CommitLog:
         active.file = None
         self._sealed_unsynced.append(file)
 
-    def _create_spare_now(self) -> Spare:
-        try:
-            return create_spare(
-                self._disk,
-                self._next_spare_path(),
-                self._segment_bytes,
-                keep_free_bytes=self._keep_free_bytes,
-            )
-        except OSError as error:
-            raise self._not_writable(error) from error
-
     def _not_writable(self, error: OSError) -> Exception:
         if error.errno in DISK_FULL:
             return NotWritable(
@@ -160,42 +143,50 @@ class CommitLog:
             )
         return error
 
-    # ------------------------------------------------------------------------------ the spare
+    # ------------------------------------------------------------------------------ ahead
 
     @property
     def spare_wanted(self) -> bool:
-        """Whether the active segment is half full and its successor not yet prepared."""
-        if self._spare is not None or not self._segments:
+        """Whether another segment should be made ready now."""
+        if not self._segments:
             return False
-        return self._segments[-1].wrote * 2 >= self._segment_bytes
+        is_half_full = self._segments[-1].wrote * 2 >= self._segment_bytes
+        return self.spares.wanted(is_half_full=is_half_full)
 
-    def prepare_work(self) -> PrepareWork:
-        return PrepareWork(
-            self._disk,
-            self._next_spare_path(),
-            self._segment_bytes,
-            keep_free_bytes=self._keep_free_bytes,
-        )
+    def place_ahead(self, position: int) -> tuple[DiskFile, int, int] | None:
+        """Where the byte at `position`, not before the end, will lie: the file, the offset in it,
+        and how much of the file follows. None if there is no file for it yet."""
+        if not self._segments:
+            return None
+        beyond = position - self._room_end
+        if beyond < 0:
+            file = self._segments[-1].file
+            return None if file is None else (file, self._segment_bytes + beyond, -beyond)
+        index, offset = divmod(beyond, self._segment_bytes)
+        if index >= len(self.spares):
+            return None
+        return self.spares.file(index), offset, self._segment_bytes - offset
 
-    def take_spare(self, spare: Spare) -> None:
-        """Keep what was prepared; a second one is dropped."""
-        if self._spare is None:
-            self._spare = spare
-        else:
-            self._drop(spare)
+    # ------------------------------------------------------------------------------ removing
 
-    def drop_spare(self) -> None:
-        if self._spare is not None:
-            self._drop(self._spare)
-            self._spare = None
+    @property
+    def oldest_sealed(self) -> Segment | None:
+        """The first segment, unless it is the active one."""
+        return self._segments[0] if len(self._segments) > 1 else None
 
-    def _drop(self, spare: Spare) -> None:
-        spare.file.close()
-        self._disk.remove(spare.path)
+    def drop_oldest(self) -> Segment:
+        """Let the log begin with its second segment; the first one's file is for the caller to
+        remove. Readers are refused it from now on, except those that have it open."""
+        oldest = self._segments[0]
+        assert len(self._segments) > 1, "the active segment stays"
+        self._segments = self._segments[1:]
+        self._files.forget(oldest.path)
+        return oldest
 
-    def _next_spare_path(self) -> str:
-        self._spares_made += 1
-        return f"{SPARE_PREFIX}{self._spares_made}"
+    def restore_oldest(self, segment: Segment) -> None:
+        """The file of what was dropped last could not be removed."""
+        assert segment.end == self._segments[0].base
+        self._segments = (segment, *self._segments)
 
     # ------------------------------------------------------------------------------ syncing
 
@@ -219,7 +210,7 @@ class CommitLog:
     def read_nowait(self, runs: Sequence[Run]) -> bytes | None:
         """[loop] The bytes of all runs end to end; None if any of them is not in the page cache.
 
-        Raises MessageNotFound for a run outside the log.
+        Raises MessageNotFound for a run outside the log, RecordRemoved before its beginning.
         """
         total = 0
         for _, size in runs:
@@ -228,19 +219,22 @@ class CommitLog:
         filled = 0
         for position, size in runs:
             segment = self._segment_at(position, size)
-            file = segment.file or self._files.get(segment.path)
+            try:
+                file = segment.file or self._files.get(segment.path, Advice.RANDOM)
+            except FileNotFoundError:
+                raise _removed(segment) from None
             target = scratch[filled : filled + size]
             if not file.read_into_nowait(position - segment.base, target):
                 return None
             filled += size
         return bytes(scratch[:total])
 
-    def read(self, runs: Sequence[Run]) -> bytes:
-        """[any thread] The same, waiting for the disk."""
+    def read(self, runs: Sequence[Run], handle: SegmentHandle | None = None) -> bytes:
+        """[any thread] The same, waiting for the disk. `handle` serves a reader's next read."""
         parts = []
         for position, size in runs:
             segment = self._segment_at(position, size)
-            file = segment.file or self._open(segment)
+            file = segment.file or self._open(segment, handle)
             part = file.read_at(position - segment.base, size)
             if len(part) != size:
                 raise MessageNotFound(
@@ -249,11 +243,30 @@ class CommitLog:
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _open(self, segment: Segment) -> DiskFile:
-        try:
-            return self._disk.open_file(segment.path, read_only=True)
-        except FileNotFoundError:
-            raise MessageNotFound(f"the log segment {segment.path} was removed") from None
+    def _open(self, segment: Segment, handle: SegmentHandle | None) -> DiskFile:
+        file = None if handle is None else handle.get(segment.base)
+        if file is None:
+            try:
+                file = self._disk.open_file(segment.path, read_only=True)
+            except FileNotFoundError:
+                raise _removed(segment) from None
+            if handle is not None:
+                # What to read ahead is said by the store, which knows its readers.
+                file.advise(0, 0, Advice.RANDOM)
+                handle.keep(segment.base, file)
+        return file
+
+    def advise(
+        self, start: int, end: int, advice: Advice, handle: SegmentHandle | None = None
+    ) -> None:
+        """[any thread] Tell the kernel about a part of the log's sealed segments; what is not
+        sealed or not there any more is passed over."""
+        for segment in self._segments:
+            size = min(end, segment.end) - max(start, segment.base)
+            if size > 0 and segment.file is None:
+                with contextlib.suppress(RecordRemoved):
+                    file = self._open(segment, handle)
+                    file.advise(max(start, segment.base) - segment.base, size, advice)
 
     def walk(self, start: int, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
         """Pieces of the used part of the log from `start` on, each within one segment.
@@ -280,7 +293,18 @@ class CommitLog:
             index = (position - segments[0].base) // self._segment_bytes
             if index < len(segments) and 0 < size <= segments[index].end - position:
                 return segments[index]
-        raise MessageNotFound(
+        message = (
             f"there is no record at physical offset {position}: the log holds "
             f"{self.min_offset} to {self.end}"
         )
+        if segments and position < segments[0].base:
+            raise RecordRemoved(message, removed_from=0, readable_from=segments[0].base)
+        raise MessageNotFound(message)
+
+
+def _removed(segment: Segment) -> RecordRemoved:
+    return RecordRemoved(
+        f"the log segment {segment.path} was removed",
+        removed_from=segment.base,
+        readable_from=segment.base + segment.size,
+    )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.log.segment import Segment
+from aerobee.broker.store.log.torn_sectors import before_torn
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
@@ -40,8 +41,10 @@ class LogWalk:
         check_crc: bool,
         chunk_bytes: int,
         end: int | None = None,
+        torn_from: int | None = None,
     ) -> None:
-        """Begins at the segment of index `start_index`; `end` stops the walk at that log offset."""
+        """Begins at the segment of index `start_index`; `end` stops the walk at that log offset.
+        From `torn_from` on records may have lost sectors in a power failure."""
         self._disk = disk
         self._segments = segments
         self._start_index = start_index
@@ -49,6 +52,7 @@ class LogWalk:
         self._check_crc = check_crc
         self._chunk_bytes = chunk_bytes
         self._stop_at = end
+        self._torn_from = torn_from
         self.end = segments[start_index].base
         self.stopped_by = ScanEnd.BUFFER_END
 
@@ -77,6 +81,9 @@ class LogWalk:
             data = file.read_at(at, min(chunk_bytes, limit - at))
             has_rest = at + len(data) < limit
             result = scan_records(data, check_crc=self._check_crc, tags=self._tags)
+            if self._torn_from is not None:
+                torn_from = self._torn_from - segment.base
+                result = before_torn(data, result, position=at, torn_from=torn_from)
             if result.count:
                 yield WalkedChunk(segment.base + at, result, data)
             at += result.valid_end

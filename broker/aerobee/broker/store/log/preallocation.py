@@ -1,19 +1,32 @@
-"""The next log segment, made before it is needed.
+"""The next log segments, made before they are needed.
 
 A spare is a file of the segment's size under a name outside the log's folder; it gets its place in
 the log by a rename, at the moment the active segment is full. So the log's folder never holds a
 file of the wrong length, whatever happens in between.
+
+Owns: the spares. One is enough where it takes longer to fill half a segment than to make one; each
+time a roll finds none, one more is kept from then on, up to a bound.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+from collections import deque
 
 from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 
 SPARE_PREFIX = "preallocated-"
+SPARES_MAX = 4
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def spare_path(disk: Disk, directory: str, name: str) -> str:
+    """Where a file is prepared that will be renamed into `directory`: outside of it, but for one
+    on a file system of its own, across whose border nothing can be renamed."""
+    path = f"{SPARE_PREFIX}{name}"
+    return f"{directory}/{path}" if disk.is_apart(directory) else path
 
 
 class Spare:
@@ -49,9 +62,11 @@ def create_spare(disk: Disk, path: str, size: int, *, keep_free_bytes: int) -> S
 
 def remove_strays(disk: Disk) -> None:
     """Remove what an earlier run prepared and did not use."""
-    for entry in disk.list(""):
-        if entry.name.startswith(SPARE_PREFIX) and not entry.is_directory:
-            disk.remove(entry.name)
+    apart = [entry.name for entry in disk.list("") if disk.is_apart(entry.name)]
+    for directory in ("", *apart):
+        for entry in disk.list(directory):
+            if entry.name.startswith(SPARE_PREFIX) and not entry.is_directory:
+                disk.remove(f"{directory}/{entry.name}" if directory else entry.name)
 
 
 class PrepareWork:
@@ -78,3 +93,73 @@ class PrepareWork:
             if error.errno not in DISK_FULL:
                 raise
             self.error = error
+
+
+class Spares:
+    """See the module; loop thread only."""
+
+    def __init__(self, disk: Disk, segment_bytes: int, *, keep_free_bytes: int) -> None:
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._keep_free_bytes = keep_free_bytes
+        self._ready: deque[Spare] = deque()
+        self._made = 0
+        self._wanted = 1
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def file(self, index: int) -> DiskFile:
+        """The file that becomes the segment after `index` others."""
+        return self._ready[index].file
+
+    def wanted(self, *, is_half_full: bool) -> bool:
+        """Whether one more should be made now, given how full the active segment is."""
+        if len(self._ready) >= self._wanted:
+            return False
+        return is_half_full or self._wanted > 1
+
+    def prepare_work(self) -> PrepareWork:
+        return PrepareWork(
+            self._disk,
+            self._next_path(),
+            self._segment_bytes,
+            keep_free_bytes=self._keep_free_bytes,
+        )
+
+    def add(self, spare: Spare) -> None:
+        """Keep what was prepared."""
+        self._ready.append(spare)
+
+    def first(self, *, is_late: bool) -> Spare:
+        """The next one, made here and now if none is ready; it stays until `pop_first`.
+
+        `is_late`: none being ready means that they were not made in time. Raises OSError.
+        """
+        if not self._ready:
+            self._ready.append(
+                create_spare(
+                    self._disk,
+                    self._next_path(),
+                    self._segment_bytes,
+                    keep_free_bytes=self._keep_free_bytes,
+                )
+            )
+            if is_late:
+                self._wanted = min(self._wanted + 1, SPARES_MAX)
+        return self._ready[0]
+
+    def pop_first(self) -> None:
+        """It has become a segment."""
+        self._ready.popleft()
+
+    def drop_all(self) -> None:
+        """Give their space back."""
+        while self._ready:
+            spare = self._ready.popleft()
+            spare.file.close()
+            self._disk.remove(spare.path)
+
+    def _next_path(self) -> str:
+        self._made += 1
+        return spare_path(self._disk, COMMIT_LOG_DIRECTORY, str(self._made))

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from aerobee.broker.store.disk import DirectoryEntry, Disk
 from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.log.preallocation import SPARE_PREFIX
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.store_format.names import FileNameIllegal, parse_file_name
 
@@ -15,7 +16,11 @@ def load_segments(disk: Disk, segment_bytes: int, *, read_only: bool) -> list[Se
 
     Raises StoreUnusable for other lengths, other names, and a missing segment in between.
     """
-    entries = [entry for entry in disk.list(COMMIT_LOG_DIRECTORY) if not entry.is_directory]
+    entries = [
+        entry
+        for entry in disk.list(COMMIT_LOG_DIRECTORY)
+        if not entry.is_directory and not entry.name.startswith(SPARE_PREFIX)
+    ]
     if entries and entries[-1].size_bytes == 0 and _is_segment(entries[-1]):
         if not read_only:
             disk.remove(f"{COMMIT_LOG_DIRECTORY}/{entries[-1].name}")

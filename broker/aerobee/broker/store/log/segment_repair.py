@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.disk import Advice, Disk, DiskFile
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.broker.store.zeros import used_size
 
 _CHUNK_BYTES = 1 << 20
+_PAGE_BYTES = 4096
 
 
 def clear_behind(disk: Disk, segment: Segment, *, read_only: bool) -> int:
@@ -58,6 +59,19 @@ def _chunk_size(at: int, size: int) -> int:
     """Up to the next multiple of the chunk: a read that ends inside a page leaves the rest of it in
     the page cache, where it passes for data, and the walk would never find a hole."""
     return min(_CHUNK_BYTES - at % _CHUNK_BYTES, size - at)
+
+
+def read_from_disk(disk: Disk, segments: Sequence[Segment], start: int) -> None:
+    """Let what lies behind the log offset `start` be read from the disk, not from the page cache.
+
+    After a failed sync the page cache shows bytes that are not on the disk, as clean ones that no
+    later sync would write.
+    """
+    for segment in segments:
+        file = disk.open_file(segment.path, read_only=True)
+        at = max(0, start - segment.base)
+        file.advise(at - at % _PAGE_BYTES, 0, Advice.DONT_NEED)
+        file.close()
 
 
 def sync_segments(disk: Disk, segments: Sequence[Segment]) -> None:

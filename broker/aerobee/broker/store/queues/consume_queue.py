@@ -5,47 +5,70 @@ files hold entries [.., written_end), the tail [written_end, end); readers see b
 are written on another thread from a copy of the tail, and the tail is trimmed once they are
 durable.
 
+A store may have very many queues, most of them idle. So a queue holds no file open, and what the
+list of queue ends says of its files is believed until they are first used. Files that turn out to
+be wrong make the queue damaged: from then on it serves nothing and writes nothing, it only counts,
+and the next start builds it again from the log.
+
 Invariants: first_offset <= min_offset <= end <= next_offset; physical offsets rise with the
-offset; the queue never has an entry that the log does not cover.
+offset; the queue never has an entry that the log does not cover; wrong entries are never served.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple, Self
 
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import QueueDamaged
 from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.queues.entries_read import EntriesRead, FilePiece
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
+from aerobee.broker.store.queues.queue_check import FileClaim, are_sound, look_at_files
+from aerobee.broker.store.queues.queue_ends import QueueEnd
 from aerobee.broker.store.queues.reading import Located, ReadLimits, entries_to_read, select
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_ENTRY
 from aerobee.store_format.names import file_name
 
 CONSUME_QUEUE_DIRECTORY = "consumequeue"
 
+# Of `claimed_end`: the files were looked at, or never need to be.
+CHECKED = -1
+
 
 def queue_directory(topic: str, queue_id: int) -> str:
     return f"{CONSUME_QUEUE_DIRECTORY}/{topic}/{queue_id}"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueWrite:
-    """Entries to be brought into a queue's files: `data` begins with entry `first_entry`."""
+class QueueWrite(NamedTuple):
+    """A queue at one moment, and entries to be brought into its files: `data` begins with entry
+    `first_entry`."""
 
     queue: ConsumeQueue
-    directory: str
     first_entry: int
     data: bytes
+    first_offset: int
+    min_offset: int
+    min_position: int
+    end: int
+    physical_end: int
 
 
 class ConsumeQueue:
-    """See the module. All methods are for the loop thread."""
+    """See the module. All methods are for the loop thread, those marked [any thread] excepted:
+    `claimed_end` and `damage` are set there too, each at most once."""
 
     __slots__ = (
-        "directory",
+        "claimed_end",
+        "damage",
         "end",
         "entries_per_file",
         "first_offset",
+        "is_trimmed",
         "min_offset",
+        "min_position",
         "next_offset",
+        "number",
         "physical_end",
         "queue_id",
         "tail",
@@ -56,28 +79,73 @@ class ConsumeQueue:
     def __init__(self, topic: str, queue_id: int, entries_per_file: int) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.directory = queue_directory(topic, queue_id)
         self.entries_per_file = entries_per_file
         # Where the queue's first file begins; messages may begin later.
         self.first_offset = 0
         self.min_offset = 0
+        # Where the record of the first message lies in the log; -1 if that is not known.
+        self.min_position = -1
         self.written_end = 0
         self.end = 0
         self.physical_end = 0
-        self.tail = bytearray()
+        self.tail: bytes | bytearray = b""
         # Offset of the next record to be appended to the log; it is dispatched here later.
         self.next_offset = 0
+        # In the list of queue ends; -1 until the queue is listed.
+        self.number = -1
+        # Where the last entry in the files must end in the log, as long as nobody has looked.
+        self.claimed_end = CHECKED
+        self.damage = ""
+        # Files may be going away at the beginning: what is missing there is no damage.
+        self.is_trimmed = False
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, {self.min_offset}..{self.end})"
+
+    @classmethod
+    def listed(cls, end: QueueEnd, entries_per_file: int) -> Self:
+        """A queue as the list of queue ends has it; nobody has looked at its files."""
+        queue = cls(end.topic, end.queue_id, entries_per_file)
+        queue.first_offset = end.first_offset
+        queue.min_offset = end.min_offset
+        queue.min_position = end.min_position
+        queue.written_end = end.written_end
+        queue.end = queue.next_offset = end.end
+        queue.physical_end = queue.claimed_end = end.physical_end
+        # Only blank entries in front of a queue's first message are never in a file.
+        queue.tail = PRE_BLANK_ENTRY * (end.end - end.written_end)
+        return queue
+
+    @property
+    def directory(self) -> str:
+        return queue_directory(self.topic, self.queue_id)
 
     @property
     def bounds(self) -> QueueBounds:
         return QueueBounds(self.min_offset, self.end, self.physical_end)
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether any entry is in memory only. Blank ones alone are not worth a file."""
+        return bool(self.tail) and not self.tail.endswith(PRE_BLANK_ENTRY)
+
+    @property
+    def tail_position(self) -> int:
+        """Where the oldest record lies, or an older one, whose entry is in memory only."""
+        return int.from_bytes(self.tail[:8], "big")
+
     def append(self, entries: bytes, count: int, physical_end: int) -> None:
         """Add `count` entries at the end of the queue."""
-        self.tail += entries
+        if self.min_offset == self.end:
+            self.min_position = int.from_bytes(entries[:8], "big")
+        if self.damage:
+            self.written_end = self.end + count
+        elif isinstance(self.tail, bytearray):
+            self.tail += entries
+        elif self.tail:
+            self.tail = bytearray(self.tail + entries)
+        else:
+            self.tail = bytearray(entries)
         self.end += count
         self.physical_end = physical_end
         if self.next_offset < self.end:
@@ -90,7 +158,7 @@ class ConsumeQueue:
         blank = offset % self.entries_per_file
         self.first_offset = offset - blank
         self.written_end = offset - blank
-        self.tail += PRE_BLANK_ENTRY * blank
+        self.tail = bytearray(PRE_BLANK_ENTRY * blank)
         self.min_offset = offset
         self.end = offset
         self.next_offset = max(self.next_offset, offset)
@@ -99,43 +167,111 @@ class ConsumeQueue:
     # ------------------------------------------------------------------------------ files
 
     def take_write(self) -> QueueWrite:
-        return QueueWrite(self, self.directory, self.written_end, bytes(self.tail))
+        return QueueWrite(
+            self,
+            self.written_end,
+            bytes(self.tail) if self.has_unwritten else b"",
+            self.first_offset,
+            self.min_offset,
+            self.min_position,
+            self.end,
+            self.physical_end,
+        )
 
     def finish_write(self, write: QueueWrite) -> int:
         """What `write` holds is durable: forget it. Returns the bytes given back."""
+        if self.damage:
+            size = len(self.tail)
+            self.tail = b""
+            self.written_end = self.end
+            return size
         size = len(write.data)
         assert write.first_entry == self.written_end
-        del self.tail[:size]
         self.written_end += size // ENTRY_SIZE
+        if size == len(self.tail):
+            self.tail = b""
+        elif size:
+            self.tail = self.tail[size:]
         return size
+
+    def check_files(self, disk: Disk) -> None:
+        """[any thread] Look at the files unless that was done before.
+
+        Raises QueueDamaged, now and from now on, if they are not what they should be; OSError.
+        """
+        if self.claimed_end != CHECKED and not self.damage:
+            found = look_at_files(disk, self.claim)
+            if found.reason:
+                self.damage = found.reason
+            self.claimed_end = CHECKED
+        if self.damage:
+            raise QueueDamaged(self.topic, self.queue_id, self.damage)
+
+    @property
+    def claim(self) -> FileClaim:
+        """What the files must hold, while nobody has looked."""
+        return FileClaim(
+            self.directory,
+            self.entries_per_file,
+            self.first_offset,
+            self.min_offset,
+            self.min_position,
+            self.written_end,
+            self.claimed_end,
+        )
 
     # ------------------------------------------------------------------------------ reading
 
     def read_entries(self, files: FileCache, start: int, count: int) -> bytes:
         """Entries [start, start + count), cut at the end of the queue; may block on a cold file.
 
-        Fewer come if a file is missing or short.
+        Fewer come only from below the minimum offset, where files may be gone. Raises QueueDamaged.
         """
         end = min(start + count, self.end)
         if start >= self.written_end:
             return self._from_tail(start, end)
+        self.check_files(files.disk)
         parts: list[bytes] = []
-        position = start
-        while position < min(end, self.written_end):
-            in_file = position % self.entries_per_file
-            wanted = min(end, self.written_end, position - in_file + self.entries_per_file)
-            size = (wanted - position) * ENTRY_SIZE
+        for path, at, size in self._file_pieces(start, end):
             try:
-                file = files.get(self.file_path(position))
+                parts.append(files.get(path).read_at(at, size))
             except FileNotFoundError:
-                return b"".join(parts)
-            parts.append(file.read_at(in_file * ENTRY_SIZE, size))
-            if len(parts[-1]) != size:
-                return b"".join(parts)
-            position = wanted
-        if position < end:
-            parts.append(self._from_tail(position, end))
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+                break
+        return self._with_tail(b"".join(parts), start, end)
+
+    def read_entries_nowait(self, files: FileCache, start: int, count: int) -> bytes | None:
+        """The same without ever waiting for the disk: None if any of it is not in the page cache,
+        or if the queue's files were never used. Then `plan_read` brings it.
+        """
+        end = min(start + count, self.end)
+        if start >= self.written_end:
+            return self._from_tail(start, end)
+        if self.damage:
+            raise QueueDamaged(self.topic, self.queue_id, self.damage)
+        if self.claimed_end != CHECKED:
+            return None
+        parts: list[bytes] = []
+        for path, at, size in self._file_pieces(start, end):
+            part = bytearray(size)
+            try:
+                if not files.get(path).read_into_nowait(at, memoryview(part)):
+                    return None
+            except FileNotFoundError:
+                break
+            parts.append(bytes(part))
+        return self._with_tail(b"".join(parts), start, end)
+
+    def plan_read(self, disk: Disk, start: int, count: int) -> EntriesRead:
+        """The same read, to be run on any thread while the queue goes on growing."""
+        end = min(start + count, self.end)
+        in_files_end = min(end, self.written_end)
+        return EntriesRead(
+            disk,
+            self.check_files,
+            list(self._file_pieces(start, end)),
+            lambda data: self._judged(data, start, in_files_end),
+            self._from_tail(max(start, self.written_end), end),
+        )
 
     def locate(
         self,
@@ -167,7 +303,35 @@ class ConsumeQueue:
         base = (entry - entry % self.entries_per_file) * ENTRY_SIZE
         return f"{self.directory}/{file_name(base)}"
 
+    def _file_pieces(self, start: int, end: int) -> Iterator[FilePiece]:
+        """Where entries [start, end) lie, as far as they are in files."""
+        position = start
+        end = min(end, self.written_end)
+        while position < end:
+            in_file = position % self.entries_per_file
+            piece_end = min(end, position - in_file + self.entries_per_file)
+            size = (piece_end - position) * ENTRY_SIZE
+            yield FilePiece(self.file_path(position), in_file * ENTRY_SIZE, size)
+            position = piece_end
+
+    def _with_tail(self, data: bytes, start: int, end: int) -> bytes:
+        """`data` is what the files hold of [start, end)."""
+        in_files_end = min(end, self.written_end)
+        data = self._judged(data, start, in_files_end)
+        if end == in_files_end or len(data) < (in_files_end - start) * ENTRY_SIZE:
+            return data
+        return data + self._from_tail(in_files_end, end)
+
+    def _judged(self, data: bytes, start: int, end: int) -> bytes:
+        """[any thread] `data` if it may be entries [start, end) of the files. Raises QueueDamaged,
+        now and from now on, unless they lie where files may be going away."""
+        if len(data) == (end - start) * ENTRY_SIZE and are_sound(data):
+            return data
+        if self.is_trimmed or start < self.min_offset:
+            return data[: len(data) // ENTRY_SIZE * ENTRY_SIZE]
+        self.damage = f"its entries from {start} on are no entries"
+        raise QueueDamaged(self.topic, self.queue_id, self.damage)
+
     def _from_tail(self, start: int, end: int) -> bytes:
         first = self.written_end
-        view = memoryview(self.tail)
-        return bytes(view[(start - first) * ENTRY_SIZE : (end - first) * ENTRY_SIZE])
+        return bytes(self.tail[(start - first) * ENTRY_SIZE : max(0, end - first) * ENTRY_SIZE])

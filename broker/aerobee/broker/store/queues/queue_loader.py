@@ -1,4 +1,4 @@
-"""Consume queues as they lie in their files.
+"""Consume queues as they lie in their files: for a start that finds no list of queue ends.
 
 A queue is taken as it is only if its files are contiguous, of the right length, and hold nothing
 but rising entries up to one point and zeros behind it. Everything else makes it damaged: it will
@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aerobee.broker.store.disk import DirectoryEntry, Disk
+from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.queues.consume_queue import (
     CONSUME_QUEUE_DIRECTORY,
     ConsumeQueue,
 )
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.queues.queue_check import is_queue_file
 from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
-from aerobee.store_format.names import FileNameIllegal, parse_file_name
+from aerobee.store_format.names import parse_file_name
 
 _ENTRIES_PER_READ = 50_000
 # As many files of a queue, the newest ones, are looked at entry by entry; Apache's recovery does
@@ -153,13 +154,3 @@ class _Loader:
         in_file = entry % self._entries_per_file
         file = self._disk.open_file(self._queue.file_path(entry), read_only=True)
         return file.read_at(in_file * ENTRY_SIZE, count * ENTRY_SIZE)
-
-
-def is_queue_file(entry: DirectoryEntry) -> bool:
-    if entry.is_directory:
-        return False
-    try:
-        parse_file_name(entry.name)
-    except FileNameIllegal:
-        return False
-    return True

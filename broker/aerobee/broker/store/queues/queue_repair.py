@@ -9,7 +9,7 @@ from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue, queue_directory
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
-from aerobee.broker.store.queues.queue_loader import is_queue_file
+from aerobee.broker.store.queues.queue_check import is_queue_file
 from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 from aerobee.store_format.names import file_name

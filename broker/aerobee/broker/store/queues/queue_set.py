@@ -1,7 +1,8 @@
 """All consume queues of the store.
 
-Owns: the queues by topic and id, which of them have entries that are not in files yet, and how many
-bytes these take.
+Owns: the queues by topic and id, which of them changed since the last checkpoint, how many bytes
+their entries in memory take, and the list of queue ends. A checkpoint costs what changed, however
+many queues there are; only the first one after a start writes them all to the list.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from collections.abc import Iterable, Iterator
 
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue, QueueWrite
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.queues.queue_ends import QueueEndsFile
+from aerobee.broker.store.queues.queue_files import write_entries
+from aerobee.broker.store.queues.queue_trim import QueueTrim
+from aerobee.broker.store.queues.queue_write_out import QueueWriteOut
 from aerobee.runtime.errors import IllegalName
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.record_layout import is_topic_storable
 
 QueueName = tuple[str, int]
 
-_ENTRIES_PER_LOOK = 4_096
 _NAME_BYTES_MAX = 255
+_BEHIND_ALL_LOGS = 1 << 63
 
 
 def check_queue_name(topic: str, queue_id: int) -> None:
@@ -37,7 +41,13 @@ class QueueSet:
         self._files = files
         self._entries_per_file = entries_per_file
         self._queues: dict[QueueName, ConsumeQueue] = {}
+        # Queues with entries that are not in files, or whose bounds changed otherwise.
         self._dirty: dict[ConsumeQueue, None] = {}
+        self._ends = QueueEndsFile(files.disk)
+        self._listed = 0
+        self._all_listed = False
+        # Found by readers: these serve nothing until the next start builds them again.
+        self.damaged: dict[QueueName, str] = {}
         self.tail_bytes = 0
 
     def __len__(self) -> int:
@@ -55,7 +65,11 @@ class QueueSet:
         return sorted(name for name, queue in self._queues.items() if queue.end)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        return self._queues.get((topic, queue_id))
+        queue = self._queues.get((topic, queue_id))
+        if queue is not None and queue.damage:
+            self.damaged[topic, queue_id] = queue.damage
+            self._dirty[queue] = None  # so that the next start knows
+        return queue
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """A new queue is empty and has no file until its first entry is written out.
@@ -88,9 +102,10 @@ class QueueSet:
     # ------------------------------------------------------------------------------ growing
 
     def append(self, queue: ConsumeQueue, entries: bytes, count: int, physical_end: int) -> None:
+        held = len(queue.tail)
         queue.append(entries, count, physical_end)
         self._dirty[queue] = None
-        self.tail_bytes += len(entries)
+        self.tail_bytes += len(queue.tail) - held
 
     def begin_at(self, queue: ConsumeQueue, offset: int) -> None:
         """An empty queue whose first message has, or will have, `offset`.
@@ -105,37 +120,99 @@ class QueueSet:
         """Whether any entry is in memory only."""
         return bool(self._dirty)
 
-    def take_writes(self) -> list[QueueWrite]:
-        return [queue.take_write() for queue in self._dirty]
+    @property
+    def unwritten_from(self) -> int | None:
+        """Where in the log the oldest record may lie whose entry is in memory only."""
+        positions = (queue.tail_position for queue in self._dirty if queue.has_unwritten)
+        return min(positions, default=None)
 
-    def finish_writes(self, writes: Iterable[QueueWrite]) -> None:
-        """The writes are durable."""
+    def unwritten(self) -> list[ConsumeQueue]:
+        """The queues of which any entry is in memory only."""
+        return [queue for queue in self._dirty if queue.has_unwritten]
+
+    def take_write_out(self) -> QueueWriteOut:
+        """What a checkpoint has to do for the queues that changed."""
+        writes = [queue.take_write() for queue in self._dirty]
+        if not self._all_listed:
+            writes += [
+                queue.take_write()
+                for queue in self._queues.values()
+                if queue.end and queue not in self._dirty
+            ]
+        for write in writes:
+            if write.queue.number < 0:
+                write.queue.number = self._listed
+                self._listed += 1
+        return QueueWriteOut(self._files.disk, self._ends, writes)
+
+    def finish_write_out(self, work: QueueWriteOut) -> None:
+        """`work.run` returned."""
+        self._all_listed = True
+        self._finish_writes(work.writes)
+
+    def spill(self) -> None:
+        """Bring all entries to the files here and now, and no list with them: for recovery, which
+        has more entries than memory. Blocks; raises OSError."""
+        writes = [queue.take_write() for queue in self._dirty]
+        write_entries(self._files.disk, writes)
+        self._finish_writes(writes)
+
+    def _finish_writes(self, writes: Iterable[QueueWrite]) -> None:
         for write in writes:
             queue = write.queue
             self.tail_bytes -= queue.finish_write(write)
-            if not queue.tail:
+            if not queue.has_unwritten:
                 self._dirty.pop(queue, None)
 
     # ------------------------------------------------------------------------------ retention
 
-    def correct_min_offsets(self, log_min_offset: int) -> None:
-        """Let each queue begin at its first message that the log still has."""
-        for queue in self._queues.values():
-            if queue.end:
-                queue.min_offset = self._first_at_or_behind(queue, log_min_offset)
+    def take_trim(self, log_min_offset: int) -> QueueTrim:
+        """What lets each queue begin at its first message that the log still has; run it on the
+        thread that runs checkpoints, then `finish_trim` it. Queues that begin there already are no
+        part of it."""
+        queues = self._beginning_below(log_min_offset)
+        for queue in queues:
+            queue.is_trimmed = True
+        return QueueTrim(self._files.disk, log_min_offset, queues)
 
-    def _first_at_or_behind(self, queue: ConsumeQueue, log_min_offset: int) -> int:
-        if queue.physical_end <= log_min_offset:
-            return queue.end
-        start = queue.first_offset
-        while start < queue.end:
-            entries = queue.read_entries(self._files, start, _ENTRIES_PER_LOOK)
-            positions, sizes, _ = unpack_entries(entries)
-            if not len(positions):
-                break
-            # Blank entries have the physical offset 0 even where the log begins there.
-            kept = (positions >= log_min_offset) & (sizes != PRE_BLANK_SIZE)
-            if kept.any():
-                return start + int(kept.argmax())
-            start += len(positions)
-        return queue.end
+    def take_topic_trim(self, topic: str) -> QueueTrim:
+        """What lets a deleted topic's queues be empty, and frees all but their last files. Run and
+        finished as the other one.
+
+        The queues go on counting: a topic made again under that name does not use an offset twice,
+        so whatever is built again from the log tells one story only.
+        """
+        queues = [queue for (name, _), queue in self._queues.items() if name == topic and queue.end]
+        for queue in queues:
+            queue.is_trimmed = True
+        return QueueTrim(self._files.disk, _BEHIND_ALL_LOGS, queues)
+
+    def finish_trim(self, trim: QueueTrim) -> None:
+        """`trim.run` returned."""
+        for beginning in trim.beginnings:
+            queue = beginning.queue
+            for path in beginning.removed:
+                self._files.forget(path)
+            queue.first_offset = max(queue.first_offset, beginning.new_first_offset)
+            if beginning.new_min_offset >= queue.min_offset:
+                queue.min_offset = beginning.new_min_offset
+                queue.min_position = beginning.new_min_position
+            queue.is_trimmed = False
+            self._dirty[queue] = None
+
+    def correct_min_offsets(self, log_min_offset: int) -> None:
+        """The same here and now, for recovery; no file goes."""
+        queues = self._beginning_below(log_min_offset)
+        trim = QueueTrim(self._files.disk, log_min_offset, queues, keep_files=True)
+        trim.run()
+        self.finish_trim(trim)
+
+    def _beginning_below(self, log_min_offset: int) -> list[ConsumeQueue]:
+        """Queues that have a message below it, or of which that is not known."""
+        return [
+            queue
+            for queue in self._queues.values()
+            if queue.min_position < log_min_offset
+            and (queue.min_offset < queue.end or queue.min_position < 0)
+            and queue.end
+        ]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE, QueueBounds
 from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record import RECORD_SIZE_MIN
 
 Int64Array = npt.NDArray[np.int64]
@@ -120,7 +121,8 @@ def select(
 
 def _matching(tags_codes: Int64Array, tags_filter: frozenset[int]) -> npt.NDArray[np.bool_]:
     low = tags_codes.astype(np.int32)
-    wanted = np.zeros(len(low), bool)
+    # An address of an extension says nothing of the tag: the reader of the message decides.
+    wanted = tags_codes <= EXT_ADDRESS_MAX
     for code in tags_filter:
         wanted |= low == np.int32(code)
     return wanted

@@ -70,10 +70,10 @@ class TimeSearch:
         return low
 
     def _store_timestamp_ms(self, offset: int) -> int:
-        position, _, _ = unpack_entry(self._entry(offset))
         try:
+            position, _, _ = unpack_entry(self._entry(offset))
             head = self._read_log(position, _HEAD_BYTES)
-        except MessageNotFound:
+        except (MessageNotFound, FileNotFoundError):
             return -1  # removed meanwhile: older than everything asked for
         (sys_flag,) = _I32.unpack_from(head, SYS_FLAG_AT)
         at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if sys_flag & SYSFLAG_BORN_HOST_V6 else 0)

@@ -8,6 +8,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.log.log_walk import LogWalk
 from aerobee.broker.store.log.segment import Segment
+from aerobee.broker.store.recovery.batch_topics import BatchTopics
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.tags import TagsCodes
 
@@ -22,6 +23,10 @@ class RecoveryContext:
     segments: list[Segment]
     checkpoint: Checkpoint
     warnings: list[str] = field(default_factory=list)
+    batch_topics: BatchTopics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.batch_topics = BatchTopics(self.disk)
 
     @property
     def log_min_offset(self) -> int:
@@ -36,8 +41,15 @@ class RecoveryContext:
         """Index of the segment that holds the log offset."""
         return (offset - self.segments[0].base) // self.config.segment_bytes
 
-    def walk(self, start: int, *, check_crc: bool = False, end: int | None = None) -> LogWalk:
-        """A walk from the segment that holds `start`."""
+    def walk(
+        self,
+        start: int,
+        *,
+        check_crc: bool = False,
+        end: int | None = None,
+        torn_from: int | None = None,
+    ) -> LogWalk:
+        """A walk from the segment that holds `start`; see LogWalk."""
         return LogWalk(
             self.disk,
             self.segments,
@@ -46,4 +58,5 @@ class RecoveryContext:
             check_crc=check_crc,
             chunk_bytes=self.config.recovery_chunk_bytes,
             end=end,
+            torn_from=torn_from,
         )

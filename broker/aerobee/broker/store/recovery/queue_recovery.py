@@ -1,19 +1,35 @@
-"""Consume queues on their way back: loaded, judged, cut, completed, rebuilt.
+"""Consume queues on their way back: taken in, compared with the log, completed or built again.
 
-Nothing here stops a start. A queue whose files cannot be trusted is emptied and built again from
-the start of the log; until that is done, the folder says so: `abort` is there and the checkpoint
-leads the next recovery to the log's first segment.
+Nothing here stops a start. What is known of the queues before the log is walked comes from
+
+    the list of queue ends, if it counts   no file is read, however many queues there are
+    else the queues' files                 each one is read: another broker used the folder, or the
+                                           list was lost
+
+and what becomes of a queue is decided by what is found:
+
+    files gone, of a wrong length, not sound, or not those of this queue   built again
+    ahead of the log, which was cut                                        cut
+    the log goes on where the queue ends                                   completed
+    the log goes on further behind                                         built again
+    none of these                                                          taken as it is
+
+A listed queue's files are looked at here only if the log's walk came upon the queue, and those of
+so many others; the rest when they are first used. A queue is built again from the log's start.
+Until that is done, the folder says so: `abort` is there and the checkpoint leads the next recovery
+to the log's first segment.
 """
 
 from __future__ import annotations
 
+from aerobee.broker.store.errors import QueueDamaged
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.flush_work import write_checkpoint
 from aerobee.broker.store.log.log_walk import WalkedChunk
 from aerobee.broker.store.opening import mark_running
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue
-from aerobee.broker.store.queues.queue_ends import FileRange, QueueEnds, read_queue_ends
-from aerobee.broker.store.queues.queue_files import write_entries
+from aerobee.broker.store.queues.consume_queue import CHECKED, ConsumeQueue
+from aerobee.broker.store.queues.queue_check import look_at_files
+from aerobee.broker.store.queues.queue_ends import QueueEnds, read_queue_ends
 from aerobee.broker.store.queues.queue_loader import load_queues
 from aerobee.broker.store.queues.queue_repair import (
     cut_queue,
@@ -28,7 +44,7 @@ from aerobee.store_format.checkpoint import Checkpoint
 
 
 class QueueRecovery:
-    """One recovery's work on the queues. The steps follow in the order of the methods."""
+    """One recovery's work on queues: `load`, `begin_scan`, `feed` for each chunk, `complete`."""
 
     def __init__(self, context: RecoveryContext, files: FileCache) -> None:
         self._context = context
@@ -37,9 +53,13 @@ class QueueRecovery:
         self.queues = QueueSet(files, self._entries_per_file)
         # Queues whose files must go, and why.
         self._damaged: dict[QueueName, str] = {}
+        # Those among them, and others, whose entries the walk could not bring.
+        self._incomplete: dict[QueueName, None] = {}
+        # Queues whose files hold something behind their end.
         self._untidy: list[ConsumeQueue] = []
         self._ends = QueueEnds()
-        self._replay = Replay(self.queues, from_log_start=False)
+        self._listed_end = 0
+        self._replay = Replay(self.queues, context.batch_topics, from_log_start=False)
         self._replayed_to = 0
         self.dispatched = 0
 
@@ -47,37 +67,34 @@ class QueueRecovery:
     def rebuilt(self) -> list[QueueName]:
         return sorted(self._damaged)
 
-    # ------------------------------------------------------------------------------ loading
+    # ------------------------------------------------------------------------------ taking in
 
     def load(self) -> None:
-        """Take in the queues' files as far as they can be right by themselves."""
-        context = self._context
-        loaded = load_queues(context.disk, self._entries_per_file)
+        """Take in the queues as the list has them, else as their files are."""
+        self._ends = read_queue_ends(self._context.disk, self._context.checkpoint)
+        if self._ends.counts:
+            self._load_list()
+        else:
+            self._load_files()
+
+    def _load_list(self) -> None:
+        for name, end in self._ends.queues.items():
+            if end.is_damaged:
+                self._damaged[name] = "it was found damaged while it was used"
+            else:
+                self.queues.add(ConsumeQueue.listed(end, self._entries_per_file))
+        self._listed_end = self.queues.physical_end
+
+    def _load_files(self) -> None:
+        loaded = load_queues(self._context.disk, self._entries_per_file)
         self._untidy = loaded.untidy
         self._damaged.update(loaded.damaged)
-        self._ends = read_queue_ends(context.disk, context.checkpoint)
-        missing = dict(self._ends.queues)
         for queue in loaded.queues:
-            name = queue.topic, queue.queue_id
-            reason = self._why_entries_lack(queue, missing.pop(name, None))
-            if reason:
-                self._damaged[name] = reason
+            if self._context.log_min_offset == 0 and queue.first_offset:
+                reason = f"it begins at {queue.first_offset}, but nothing was ever removed"
+                self._damaged[queue.topic, queue.queue_id] = reason
             else:
                 self.queues.add(queue)
-        for name in missing:
-            self._damaged.setdefault(name, "its files are missing")
-
-    def _why_entries_lack(self, queue: ConsumeQueue, known: FileRange | None) -> str:
-        """Why the queue's files cannot hold all that they held; empty if they may."""
-        log_min_offset = self._context.log_min_offset
-        if log_min_offset == 0 and queue.first_offset:
-            return f"it begins at {queue.first_offset}, but nothing was ever removed"
-        if known is not None:
-            if queue.end < known.end:
-                return f"it ends at {queue.end}, but {known.end} were written"
-            if queue.first_offset > known.first and log_min_offset == self._ends.log_min_offset:
-                return f"it begins at {queue.first_offset}, but {known.first} was not removed"
-        return ""
 
     def drop_all(self) -> None:
         """There is no log, so there is no queue."""
@@ -93,7 +110,14 @@ class QueueRecovery:
 
     def begin_scan(self, start: int) -> None:
         """The log is about to be walked from the log offset `start` on."""
-        self._replay = Replay(self.queues, from_log_start=start == self._context.log_min_offset)
+        context = self._context
+        self._replay = Replay(
+            self.queues,
+            context.batch_topics,
+            from_log_start=start == context.log_min_offset,
+            # Dispatch goes in the order of the log, so up to its last record all are listed.
+            known_end=self._listed_end if self._ends.counts else 0,
+        )
         self._replayed_to = start
 
     def feed(self, chunk: WalkedChunk) -> None:
@@ -106,7 +130,9 @@ class QueueRecovery:
             self._replayed_to = chunk.position + chunk.result.valid_end
 
     def known_behind(self, end: int) -> int:
-        """Up to where queue files point to whole records of theirs, behind `end`; else 0."""
+        """Up to where queues surely point to whole records of theirs, behind `end`; else 0."""
+        if self._ends.counts:
+            return self._listed_end if self._listed_end > end else 0
         return max(
             (
                 queue.physical_end
@@ -116,52 +142,92 @@ class QueueRecovery:
             default=0,
         )
 
-    # ------------------------------------------------------------------------------ repair
+    # ------------------------------------------------------------------------------ the repair
 
     def complete(self, scan_start: int, end: int) -> None:
         """Let the queues hold exactly the records of the log, which now ends at `end`."""
-        if self._cut_and_check(end):
+        if self._ends.counts and self._listed_end > end:
+            self._distrust_list(scan_start)
+        if self._ends.counts:
+            self.queues.correct_min_offsets(self._context.log_min_offset)
+            self._check_listed()
+        elif self._cut(end):
             # A queue that was ahead of the log may have hidden records from the scan's dispatch.
             self._replayed_to = scan_start
+        if self._ends.counts or not self._replay.from_log_start:
+            self._incomplete.update(dict.fromkeys(self._damaged))
+        self._begin_rebuild(list(self._damaged))
+        self._tidy()
         self._replay_to(end, self._replay, self._replayed_to)
-        if self._replay.incomplete:
+        self._incomplete.update(self._replay.incomplete)
+        self._check_touched()
+        if self._incomplete:
             self._rebuild(end)
         self._restore_ends()
         for (topic, queue_id), reason in self._damaged.items():
             self._context.warnings.append(f"queue {queue_id} of {topic} was rebuilt: {reason}")
         self.queues.correct_min_offsets(self._context.log_min_offset)
 
-    def _cut_and_check(self, end: int) -> bool:
-        """Bring the queues' files in line with the log; returns whether any was ahead of it.
+    def _distrust_list(self, scan_start: int) -> None:
+        """The log was cut below what the list knows of: begin again with the queues' files."""
+        self._ends = QueueEnds(False, self._ends.queues)
+        self.queues.clear()
+        self._load_files()
+        self.begin_scan(scan_start)
 
-        Queues that cannot be kept are emptied, and become incomplete unless the scan began at the
-        log's first record and brings all of their entries.
-        """
+    def _check_listed(self) -> None:
+        """Look at the files of queues that the walk came upon, and of some others."""
+        self._check_touched()
+        others = [queue for queue in self.queues if queue.claimed_end != CHECKED]
+        for queue in others[: self._context.config.queue_checks_at_start_max]:
+            found = look_at_files(self._context.disk, queue.claim)
+            queue.claimed_end = CHECKED
+            if found.reason:
+                self._damage(queue, found.reason)
+            elif found.untidy:
+                self._untidy.append(queue)
+
+    def _check_touched(self) -> None:
+        """What lies behind the end of their files is what their entries in memory will be."""
+        for queue in self.queues.unwritten():
+            try:
+                queue.check_files(self._context.disk)
+            except QueueDamaged:
+                self._damage(queue, queue.damage)
+
+    def _cut(self, end: int) -> bool:
+        """Bring the queues in line with the log; returns whether any was ahead of it."""
         ahead = [queue for queue in self.queues if queue.physical_end > end]
         for queue in ahead:
             cut_queue(self._files, queue, end)
         for queue in list(self.queues):
             if not self._entries_match(queue):
-                name = queue.topic, queue.queue_id
-                self.queues.replace_by_empty(queue)
-                self._damaged[name] = "it contradicts the log"
-                self._replay.incomplete[name] = None
-        if not self._replay.from_log_start:
-            self._replay.incomplete.update(dict.fromkeys(self._damaged))
-        self._begin_repair(list(self._damaged))
-        if not self._context.read_only:
-            for queue in [*self._untidy, *ahead]:
-                if (queue.topic, queue.queue_id) not in self._damaged:
-                    trim_queue_files(self._context.disk, queue, self._entries_per_file)
-        self._files.clear()
+                self._damage(queue, "it contradicts the log")
+        self._untidy += ahead
         return bool(ahead)
+
+    def _damage(self, queue: ConsumeQueue, reason: str) -> None:
+        """Found when the walk had passed: nothing that it brought can be kept."""
+        name = queue.topic, queue.queue_id
+        self.queues.replace_by_empty(queue)
+        self._damaged[name] = reason
+        self._incomplete[name] = None
 
     def _entries_match(self, queue: ConsumeQueue) -> bool:
         return entries_match(self._context.disk, self._files, queue, self._context.segments)
 
-    def _begin_repair(self, names: list[QueueName]) -> None:
-        """Remove the files of queues to be rebuilt. A crash from here on leads to a recovery that
-        looks at the whole log; what is known of the flushed end is kept."""
+    def _tidy(self) -> None:
+        if not self._context.read_only:
+            for queue in self._untidy:
+                if (queue.topic, queue.queue_id) not in self._damaged:
+                    trim_queue_files(self._context.disk, queue, self._entries_per_file)
+        self._files.clear()
+
+    # ------------------------------------------------------------------------------ building
+
+    def _begin_rebuild(self, names: list[QueueName]) -> None:
+        """Remove the files of queues to be built again. A crash from here on leads to a recovery
+        that looks at the whole log; what is known of the flushed end is kept."""
         context = self._context
         if not names or context.read_only:
             return
@@ -187,15 +253,14 @@ class QueueRecovery:
 
     def _rebuild(self, end: int) -> None:
         """Some queues lack entries from before the scan's start: build them from the log's."""
-        incomplete = self._replay.incomplete
-        found_by_replay = [name for name in incomplete if name not in self._damaged]
-        for name in incomplete:
+        context = self._context
+        for name in self._incomplete:
             self.queues.replace_by_empty(self.queues.get_or_create(*name))
-        self._damaged.update(dict.fromkeys(found_by_replay, "it lacks entries"))
-        self._begin_repair(found_by_replay)
+            self._damaged.setdefault(name, "it lacks entries")
+        self._begin_rebuild(list(self._incomplete))
         self._files.clear()
-        replay = Replay(self.queues, from_log_start=True)
-        self._replay_to(end, replay, self._context.log_min_offset)
+        replay = Replay(self.queues, context.batch_topics, from_log_start=True)
+        self._replay_to(end, replay, context.log_min_offset)
 
     def _restore_ends(self) -> None:
         """A queue that lost its files and whose messages were all removed goes on counting."""
@@ -210,11 +275,5 @@ class QueueRecovery:
         context = self._context
         if context.read_only or self.queues.tail_bytes < context.config.queue_tail_bytes_max:
             return
-        writes = self.queues.take_writes()
-        changed: dict[str, None] = {}
-        for write in writes:
-            directories = write_entries(context.disk, write, self._entries_per_file)
-            changed.update(dict.fromkeys(directories))
-        for directory in changed:
-            context.disk.fsync_directory(directory)
-        self.queues.finish_writes(writes)
+        self._check_touched()
+        self.queues.spill()

@@ -7,6 +7,7 @@ First the log is walked and judged, with nothing changed; then what must be repa
     consume queue entries behind that      cut off
     consume queues that lack entries       completed from the log
     damaged consume queues                 built again from the start of the log
+    key index                              cut, completed or built again likewise
 
 A record that is not whole is a torn tail, and cut, unless it is known to have been safely on disk:
 below the flushed end of the checkpoint, or (after a clean stop) below what the queues point to.
@@ -22,11 +23,19 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreDamaged
 from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.index.index_recovery import IndexRecovery
+from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import BLANK_BYTES_MIN, COMMIT_LOG_DIRECTORY
 from aerobee.broker.store.log.segment_loader import load_segments
-from aerobee.broker.store.log.segment_repair import clear_behind, remove_segments, sync_segments
+from aerobee.broker.store.log.segment_repair import (
+    clear_behind,
+    read_from_disk,
+    remove_segments,
+    sync_segments,
+)
 from aerobee.broker.store.opening import was_left_running
+from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.broker.store.recovery.queue_recovery import QueueRecovery
@@ -51,6 +60,7 @@ class Recovered:
     files: FileCache
     log: CommitLog
     queues: QueueSet
+    index: KeyIndex
     checkpoint: Checkpoint
     report: RecoveryReport
 
@@ -68,7 +78,7 @@ def recover(
     Raises StoreDamaged, StoreUnusable, OSError.
     """
     started_s = clock.monotonic_s()
-    recovery = _Recovery(disk, config, on_progress, read_only)
+    recovery = _Recovery(disk, clock, config, on_progress, read_only)
     recovered = recovery.run()
     duration_s = clock.monotonic_s() - started_s
     return replace(recovered, report=replace(recovered.report, duration_s=duration_s))
@@ -78,7 +88,12 @@ class _Recovery:
     """One recovery, from beginning to end."""
 
     def __init__(
-        self, disk: Disk, config: StoreConfig, on_progress: OnProgress | None, read_only: bool
+        self,
+        disk: Disk,
+        clock: Clock,
+        config: StoreConfig,
+        on_progress: OnProgress | None,
+        read_only: bool,
     ) -> None:
         self._on_progress = on_progress
         self._clean = not was_left_running(disk)
@@ -91,6 +106,7 @@ class _Recovery:
         )
         self._files = FileCache(disk, config.open_files_max)
         self._queues = QueueRecovery(self._context, self._files)
+        self._index = IndexRecovery(self._context, clock)
         checkpoint = self._context.checkpoint
         self._store_timestamp_ms = max(
             checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
@@ -103,12 +119,14 @@ class _Recovery:
             self._begin_without_log()
             return self._recovered(0, 0, 0)
         self._queues.load()
+        self._index.load(clean=self._clean)
         start = self._scan_start()
         end, stopped_by = self._scan(start)
         self._judge(end, stopped_by)
         # Only from here on anything is written.
         cut_bytes = self._cut_log(start, end, stopped_by)
         self._queues.complete(start, end)
+        self._index.complete(end)
         return self._recovered(start, end, cut_bytes)
 
     def _begin_without_log(self) -> None:
@@ -123,6 +141,7 @@ class _Recovery:
                 position=0,
             )
         self._queues.drop_all()
+        self._index.drop_all()
         context.checkpoint = Checkpoint()
 
     # ------------------------------------------------------------------------------ judging
@@ -140,9 +159,20 @@ class _Recovery:
     def _scan(self, start: int) -> tuple[int, ScanEnd]:
         """Find the log's end, and what stopped the walk there; dispatch on the way."""
         context = self._context
-        walk = context.walk(start, check_crc=context.config.check_crc_on_recovery)
+        # Sectors are lost in a power failure, and of what was not flushed. In a folder that Apache
+        # left, how far it was flushed is not known, and the log ends where Apache would end it.
+        torn_from = None
+        if not self._clean and context.disk.exists(QUEUE_ENDS_FILE):
+            torn_from = context.checkpoint.confirm_physical_offset
+        if torn_from is not None and not context.read_only:
+            unflushed = [each for each in context.segments if each.base + each.size > torn_from]
+            read_from_disk(context.disk, unflushed, torn_from)
+        walk = context.walk(
+            start, check_crc=context.config.check_crc_on_recovery, torn_from=torn_from
+        )
         total = context.log_files_end - start
         self._queues.begin_scan(start)
+        self._index.begin_scan(start)
         for chunk in walk:
             result = chunk.result
             self._scanned_bytes += result.valid_end
@@ -151,6 +181,7 @@ class _Recovery:
                 self._store_timestamp_ms, int(result.store_timestamps[-1])
             )
             self._queues.feed(chunk)
+            self._index.feed(chunk)
             self._tell(chunk.position + result.valid_end - start, total)
         self._tell(total, total)
         return walk.end, walk.stopped_by
@@ -226,6 +257,7 @@ class _Recovery:
             files=self._files,
             log=log,
             queues=self._queues.queues,
+            index=self._index.index,
             checkpoint=context.checkpoint,
             report=report,
         )

@@ -1,12 +1,23 @@
 """Dispatch from the log's own bytes: what recovery uses where derived files lag behind.
 
-The rules are those of the format: an entry that a queue already has is passed over by its physical
-offset; an empty queue begins at its first message's offset.
+What becomes of a record in its queue, by the queue offset that it carries:
+
+    ends in the log where the queue's last record does, or before    passed over: it is there
+    the queue's end                                                  added
+    0                                                                added: Apache compares no zero
+    below the queue's end                                            passed over, with a warning
+    beyond it, walked from the log's start                           added, with a warning; a queue
+                                                                     without any entry begins there
+    beyond it, walked from later on                                  left: the queue is incomplete
+
+These are the rules of Apache's dispatch, but for the last: what is missing there may be found at
+the log's start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,23 +25,53 @@ import numpy.typing as npt
 from aerobee.broker.store.log.log_walk import WalkedChunk
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.recovery.batch_topics import BatchTopics
+from aerobee.broker.store.recovery.multi_dispatch import light_entries
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.checked_batch import UNQUEUED_BIT
 from aerobee.store_format.consume_queue_entry import pack_entries
+from aerobee.store_format.record import SYSFLAG_INNER_BATCH
+from aerobee.store_format.scan import ScanResult
 
 Int64Array = npt.NDArray[np.int64]
+Indexes = npt.NDArray[np.intp]
+
+_WARNINGS_MAX = 100
+
+
+class _Records(NamedTuple):
+    """Records of one queue, in log order."""
+
+    positions: Int64Array
+    sizes: Int64Array
+    tags_codes: Int64Array
+    offsets: Int64Array
+
+    def part(self, which: slice) -> _Records:
+        return _Records(
+            self.positions[which], self.sizes[which], self.tags_codes[which], self.offsets[which]
+        )
 
 
 class Replay:
     """Feeds chunks of the log to the queues.
 
-    While `from_log_start` is false the walk began somewhere behind the log's first record. Then a
-    queue whose next message is missing cannot be completed: it is left alone and listed in
-    `incomplete`, and must be built again from the start of the log.
+    Queues that cannot be completed, because the walk began behind their next message, are left
+    alone and listed in `incomplete`.
     """
 
-    def __init__(self, queues: QueueSet, *, from_log_start: bool) -> None:
+    def __init__(
+        self,
+        queues: QueueSet,
+        batch_topics: BatchTopics,
+        *,
+        from_log_start: bool,
+        known_end: int = 0,
+    ) -> None:
+        """All records below `known_end` are in their queues; nobody needs to ask for each."""
+        self._known_end = known_end
         self._queues = queues
+        self._batch_topics = batch_topics
         self.from_log_start = from_log_start
         self.dispatched = 0
         self.incomplete: dict[QueueName, None] = {}
@@ -38,90 +79,86 @@ class Replay:
 
     def feed(self, chunk: WalkedChunk) -> None:
         """Dispatch the chunk's records."""
-        result = chunk.result
-        chosen = np.flatnonzero((result.sys_flags & UNQUEUED_BIT) == 0)
-        for topic_code, queue_id, indexes in _by_queue(
-            result.topic_codes, result.queue_ids, chosen
-        ):
-            topic = result.topic_table[topic_code]
+        if chunk.position + chunk.result.valid_end <= self._known_end:
+            return
+        chosen = self._queued(chunk.result, chunk.position)
+        for topic, queue_id, indexes, offsets in _by_queue(chunk, chosen):
+            name = topic, queue_id
+            if name in self.incomplete:
+                continue
             try:
-                queue = self._queues.get_or_create(topic, queue_id)
+                queue = self._queues.get_or_create(*name)
             except IllegalName as error:
                 self._warn(str(error))
                 continue
-            self._feed_queue(
-                queue,
+            result = chunk.result
+            records = _Records(
                 result.positions[indexes] + chunk.position,
                 result.sizes[indexes],
                 result.tags_codes[indexes],
-                result.queue_offsets[indexes],
+                offsets,
             )
+            if not self._dispatch(queue, records):
+                self.incomplete[name] = None
 
-    def _feed_queue(
-        self,
-        queue: ConsumeQueue,
-        positions: Int64Array,
-        sizes: Int64Array,
-        tags_codes: Int64Array,
-        offsets: Int64Array,
-    ) -> None:
-        known = int(np.searchsorted(positions + sizes, queue.physical_end, side="right"))
-        if known == len(positions) or (queue.topic, queue.queue_id) in self.incomplete:
-            return
-        positions, sizes = positions[known:], sizes[known:]
-        tags_codes, offsets = tags_codes[known:], offsets[known:]
-        if queue.end == 0 and offsets[0] != 0:
-            if not self.from_log_start:
-                self.incomplete[queue.topic, queue.queue_id] = None
-                return
-            self._queues.begin_at(queue, int(offsets[0]))
-        if np.array_equal(offsets, np.arange(queue.end, queue.end + len(offsets))):
-            self._append(queue, positions, sizes, tags_codes)
-            return
-        for index in range(len(offsets)):
-            if not self._fits(queue, int(offsets[index])):
-                continue
-            if (queue.topic, queue.queue_id) in self.incomplete:
-                return
-            one = slice(index, index + 1)
-            self._append(queue, positions[one], sizes[one], tags_codes[one])
+    def _queued(self, result: ScanResult, position: int) -> Indexes:
+        """Which records have a place in a consume queue that they may not have yet."""
+        queued = (result.sys_flags & UNQUEUED_BIT) == 0
+        queued &= result.positions >= self._known_end - position
+        inner = np.flatnonzero(queued & ((result.sys_flags & SYSFLAG_INNER_BATCH) != 0))
+        for index in inner.tolist():
+            if result.topic_table[result.topic_codes[index]] in self._batch_topics:
+                queued[index] = False
+        return np.flatnonzero(queued)
 
-    def _fits(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Whether a record of this queue offset is to be added, as Apache's dispatch decides."""
-        if offset == queue.end or offset == 0:
+    def _dispatch(self, queue: ConsumeQueue, records: _Records) -> bool:
+        """False if the queue lacks messages before some of these."""
+        ends = records.positions + records.sizes
+        known = int(np.searchsorted(ends, queue.physical_end, side="right"))
+        records = records.part(slice(known, None))
+        count = len(records.offsets)
+        if count == 0:
             return True
-        if offset < queue.end:
-            self._warn(f"{queue!r} has a second record with offset {offset}: passed over")
-            return False
-        if not self.from_log_start:
-            self.incomplete[queue.topic, queue.queue_id] = None
-        else:
-            self._warn(f"{queue!r} goes on with offset {offset}: records between are missing")
+        first = int(records.offsets[0])
+        if queue.end == 0 and first and self.from_log_start:
+            self._queues.begin_at(queue, first)
+        if np.array_equal(records.offsets, np.arange(queue.end, queue.end + count)):
+            self._append(queue, records)
+            return True
+        for index, offset in enumerate(records.offsets.tolist()):
+            if offset > queue.end:
+                if not self.from_log_start:
+                    return False
+                self._warn(f"{queue!r} goes on with offset {offset}: records between are missing")
+            elif 0 < offset < queue.end:
+                self._warn(f"{queue!r} has a second record with offset {offset}: passed over")
+                continue
+            self._append(queue, records.part(slice(index, index + 1)))
         return True
 
-    def _append(
-        self, queue: ConsumeQueue, positions: Int64Array, sizes: Int64Array, codes: Int64Array
-    ) -> None:
-        physical_end = int(positions[-1] + sizes[-1])
-        entries = pack_entries(positions, sizes, codes)
-        self._queues.append(queue, entries, len(positions), physical_end)
-        self.dispatched += len(positions)
+    def _append(self, queue: ConsumeQueue, records: _Records) -> None:
+        physical_end = int(records.positions[-1] + records.sizes[-1])
+        entries = pack_entries(records.positions, records.sizes, records.tags_codes)
+        self._queues.append(queue, entries, len(records.positions), physical_end)
+        self.dispatched += len(records.positions)
 
     def _warn(self, warning: str) -> None:
-        if len(self.warnings) < 100:
+        if len(self.warnings) < _WARNINGS_MAX:
             self.warnings.append(warning)
 
 
 def _by_queue(
-    topic_codes: Int64Array, queue_ids: Int64Array, chosen: npt.NDArray[np.intp]
-) -> Iterator[tuple[int, int, npt.NDArray[np.intp]]]:
-    """The chosen records of each (topic code, queue id), in log order."""
+    chunk: WalkedChunk, chosen: Indexes
+) -> Iterator[tuple[str, int, Indexes, Int64Array]]:
+    """(topic, queue id, indexes in log order, queue offsets) of the chosen records."""
     if not len(chosen):
         return
-    keys = (topic_codes[chosen] << 32) | (queue_ids[chosen] & 0xFFFF_FFFF)
+    result = chunk.result
+    keys = (result.topic_codes[chosen] << 32) | (result.queue_ids[chosen] & 0xFFFF_FFFF)
     order = np.argsort(keys, kind="stable")
     in_order = keys[order]
     starts = np.flatnonzero(np.concatenate(([True], in_order[1:] != in_order[:-1])))
     for indexes in np.split(chosen[order], starts[1:]):
-        first = int(indexes[0])
-        yield int(topic_codes[first]), int(queue_ids[first]), indexes
+        topic = result.topic_table[result.topic_codes[indexes[0]]]
+        yield topic, int(result.queue_ids[indexes[0]]), indexes, result.queue_offsets[indexes]
+    yield from light_entries(chunk, chosen.tolist())

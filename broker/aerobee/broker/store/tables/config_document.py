@@ -31,13 +31,22 @@ class ConfigDocument:
         document.unknown = parsed
         return document
 
-    def render(self, now_ms: int, table_name: str, table_text: str) -> bytes:
-        """The document; a change since the last one raises the data version."""
+    @property
+    def version(self) -> dict[str, JsonValue]:
+        """counter, stateVersion, timestamp, and what else stands there; a copy."""
+        return dict(self._version)
+
+    def raise_version(self, now_ms: int) -> None:
+        """Count up if there was any change since the last time."""
         if self.changes != self._changes_rendered:
             self._changes_rendered = self.changes
             counter = self._version.get("counter")
             self._version["counter"] = counter + 1 if isinstance(counter, int) else 1
             self._version["timestamp"] = now_ms
+
+    def render(self, now_ms: int, table_name: str, table_text: str) -> bytes:
+        """The document; a change since the last one raises the data version."""
+        self.raise_version(now_ms)
         members = {key: render_text(value, depth=1) for key, value in self.unknown.items()}
         members["dataVersion"] = render_text(self._version, depth=1)
         members[table_name] = table_text

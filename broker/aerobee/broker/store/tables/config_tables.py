@@ -64,6 +64,11 @@ class TopicConfig:
     revision: int = 0
     unknown: Mapping[str, JsonValue] = field(default_factory=dict)
 
+    @property
+    def has_batch_queues(self) -> bool:
+        """Whether its messages lie in Apache's batch consume queues, which we keep only."""
+        return self.attributes.get("queue.type") == "BatchCQ"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:

@@ -71,6 +71,10 @@ class ConsumerOffsetTable:
         """Groups that committed anything, sorted."""
         return sorted(self._offsets)
 
+    def topics_of(self, group: str) -> list[str]:
+        """Topics on whose queues the group committed anything."""
+        return list(self._offsets.get(group, ()))
+
     def of_group(self, group: str) -> dict[str, dict[int, int]]:
         """topic -> queue id -> offset; a copy."""
         return {topic: dict(queues) for topic, queues in self._offsets.get(group, {}).items()}

@@ -1,0 +1,121 @@
+"""Whose turn it is when several readers want more of a slow thing than it can give at once.
+
+Deficit round robin over bytes: each reader in turn may spend what it has saved, so that a reader
+with large jobs gets no more bytes than one with small ones, and a reader with many jobs no more
+turns than one with a single job. One reader alone never takes the last place while there is more
+than one.
+
+Owns: the jobs that wait and the counts of those that run. Pure: it starts nothing, knows no clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Job = TypeVar("Job")
+
+QUANTUM_BYTES = 512 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Reader(Generic[Job]):
+    waiting: deque[tuple[Job, int]] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    saved_bytes: int = 0
+    running: int = 0
+
+
+class FairTurns(Generic[Job]):
+    """See the module. Readers are known by name, and only while they have jobs."""
+
+    def __init__(self, running_max: int) -> None:
+        self._running_max = running_max
+        self._running_per_reader_max = max(1, running_max - 1)
+        self._readers: dict[str, _Reader[Job]] = {}
+        # Those with waiting jobs, in the order of their turns.
+        self._turns: deque[str] = deque()
+        self.running = 0
+        self.waiting = 0
+
+    def __repr__(self) -> str:
+        return f"FairTurns(running={self.running}, waiting={self.waiting})"
+
+    @property
+    def readers(self) -> int:
+        """How many readers want something or are getting it."""
+        return len(self._readers)
+
+    def waiting_bytes(self, name: str) -> int:
+        """What a reader has asked for and not got yet, without what is running."""
+        reader = self._readers.get(name)
+        return 0 if reader is None else reader.waiting_bytes
+
+    def add(self, name: str, job: Job, size: int) -> None:
+        """`job` of about `size` bytes wants a turn."""
+        reader = self._readers.setdefault(name, _Reader())
+        if not reader.waiting:
+            self._turns.append(name)
+        reader.waiting.append((job, size))
+        reader.waiting_bytes += size
+        self.waiting += 1
+
+    def next(self) -> tuple[str, Job] | None:
+        """The job to start now, which then counts as running until `done`."""
+        if self.running >= self._running_max:
+            return None
+        blocked = 0
+        while blocked < len(self._turns):
+            name = self._turns[0]
+            reader = self._readers[name]
+            if reader.running >= self._running_per_reader_max:
+                blocked += 1
+                self._turns.rotate(-1)
+                continue
+            blocked = 0
+            job, size = reader.waiting[0]
+            if reader.saved_bytes < size:
+                reader.saved_bytes += QUANTUM_BYTES
+                self._turns.rotate(-1)
+                continue
+            self._take(reader, size)
+            return name, job
+        return None
+
+    def remove(self, name: str, job: Job) -> None:
+        """A job that waits is not wanted any more."""
+        reader = self._readers.get(name)
+        if reader is None:
+            return
+        for index, (waiting, size) in enumerate(reader.waiting):
+            if waiting is job:
+                del reader.waiting[index]
+                reader.waiting_bytes -= size
+                self.waiting -= 1
+                break
+        if not reader.waiting and name in self._turns:
+            self._turns.remove(name)
+        self._forget_if_idle(name, reader)
+
+    def done(self, name: str) -> None:
+        """A job of this reader runs no more."""
+        reader = self._readers[name]
+        reader.running -= 1
+        self.running -= 1
+        self._forget_if_idle(name, reader)
+
+    def _take(self, reader: _Reader[Job], size: int) -> None:
+        reader.waiting.popleft()
+        reader.waiting_bytes -= size
+        reader.saved_bytes -= size
+        reader.running += 1
+        self.running += 1
+        self.waiting -= 1
+        if not reader.waiting:
+            self._turns.popleft()
+            reader.saved_bytes = 0
+
+    def _forget_if_idle(self, name: str, reader: _Reader[Job]) -> None:
+        if not reader.waiting and reader.running == 0:
+            del self._readers[name]

@@ -1,0 +1,57 @@
+"""How fast something may go while others are to be spared: so many bytes a second.
+
+Pure: it is told the time and says how long to wait.
+"""
+
+from __future__ import annotations
+
+BURST_S = 0.02
+"""What may go at once, as a time at the full rate; short, so that nobody stands behind a burst."""
+
+
+class Pace:
+    """What goes is counted when it starts; the next may start once the count is paid off.
+
+    `bytes_per_s` may be changed at any time and holds for what starts from then on; 0: no limit.
+    """
+
+    __slots__ = ("_paid_s", "bytes_per_s")
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self.bytes_per_s = bytes_per_s
+        self._paid_s = 0.0
+
+    def wait_s(self, now_s: float) -> float:
+        """How long until the next may start; 0: now."""
+        if self.bytes_per_s == 0:
+            return 0.0
+        return max(0.0, self._paid_s - BURST_S - now_s)
+
+    def start(self, now_s: float, size: int) -> None:
+        """`size` bytes are on their way."""
+        if self.bytes_per_s:
+            self._paid_s = max(self._paid_s, now_s) + size / self.bytes_per_s
+
+    def clear(self) -> None:
+        """Nobody needs to be spared: what went is forgotten."""
+        self._paid_s = 0.0
+
+
+class Rate:
+    """How fast a total grows, measured anew about every `interval_s`."""
+
+    __slots__ = ("_interval_s", "_since_s", "_total", "per_s")
+
+    def __init__(self, interval_s: float) -> None:
+        self._interval_s = interval_s
+        self._since_s = 0.0
+        self._total = 0
+        self.per_s = 0.0
+
+    def observe(self, now_s: float, total: int) -> None:
+        """The total is so much now."""
+        elapsed_s = now_s - self._since_s
+        if elapsed_s >= self._interval_s:
+            self.per_s = (total - self._total) / elapsed_s
+            self._since_s = now_s
+            self._total = total

@@ -1,0 +1,1 @@
+"""The key index: from `topic#key` to the places of records in the log."""

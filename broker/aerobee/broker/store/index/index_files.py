@@ -1,0 +1,142 @@
+"""The files of the index folder: their names, what lies there, and how a new one comes about.
+
+A file is named by the local time at which it was made, to the millisecond; names rise, whatever
+the clock does. It gets its name only once it has its full length (a hole, mostly) and its header,
+so the folder never holds a file of another length, which Apache's broker would misread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.log.preallocation import spare_path
+from aerobee.store_format.index_file import HEADER_SIZE, IndexGeometry, IndexHeader
+
+INDEX_DIRECTORY: Final = "index"
+
+_NEW_FILE: Final = "index"
+_NAME_DIGITS: Final = 17
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileInfo:
+    """One file and the header that counts: on the disk there may be more by now."""
+
+    name: str
+    header: IndexHeader
+
+    @property
+    def path(self) -> str:
+        return index_path(self.name)
+
+
+@dataclass(slots=True)
+class FoundFiles:
+    """What the folder holds, oldest first."""
+
+    files: list[IndexFileInfo] = field(default_factory=list)
+    wrong_length: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
+
+
+def index_path(name: str) -> str:
+    return f"{INDEX_DIRECTORY}/{name}"
+
+
+def find_index_files(disk: Disk, geometry: IndexGeometry) -> FoundFiles:
+    """Read names, lengths and headers."""
+    found = FoundFiles()
+    for entry in disk.list(INDEX_DIRECTORY):
+        name = entry.name
+        if entry.is_directory or not is_index_name(name):
+            found.strays.append(name)
+        elif entry.size_bytes != geometry.file_bytes:
+            found.wrong_length.append(name)
+        else:
+            # A broker that uses the folder meanwhile may remove its oldest file.
+            with contextlib.suppress(FileNotFoundError):
+                file = disk.open_file(index_path(name), read_only=True)
+                header = IndexHeader.decode(file.read_at(0, HEADER_SIZE))
+                file.close()
+                found.files.append(IndexFileInfo(name, header))
+    return found
+
+
+def is_index_name(name: str) -> bool:
+    return len(name) == _NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def next_index_name(now_ms: int, previous: str | None) -> str:
+    """The name of a file made now, behind `previous` also if the clock stepped back."""
+    seconds, milliseconds = divmod(now_ms, 1_000)
+    local = datetime.fromtimestamp(seconds, UTC).astimezone()
+    name = f"{local:%Y%m%d%H%M%S}{milliseconds:03d}"
+    if previous is None or name > previous:
+        return name
+    try:
+        # The zone does not matter for adding a millisecond.
+        stem = datetime.strptime(previous[:-3], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    except ValueError:  # no time, but a number that can be passed
+        return f"{int(previous) + 1:0{_NAME_DIGITS}d}"
+    after = stem + timedelta(milliseconds=int(previous[-3:]) + 1)
+    return f"{after:%Y%m%d%H%M%S}{after.microsecond // 1_000:03d}"
+
+
+def create_index_file(
+    disk: Disk, name: str, geometry: IndexGeometry, header: IndexHeader
+) -> IndexFileInfo:
+    """[one thread at a time] A file without entries, durable. Raises OSError."""
+    spare = spare_path(disk, INDEX_DIRECTORY, _NEW_FILE)
+    file = disk.open_file(spare, create=True)
+    try:
+        file.truncate(0)
+        file.truncate(geometry.file_bytes)
+        file.write_at(0, (header.encode(),))
+        file.datasync()
+    finally:
+        file.close()
+    info = IndexFileInfo(name, header)
+    if not disk.exists(INDEX_DIRECTORY):
+        disk.make_directory(INDEX_DIRECTORY)
+        disk.fsync_directory("")
+    disk.rename(spare, info.path)
+    disk.fsync_directory(INDEX_DIRECTORY)
+    return info
+
+
+def remove_index_files(disk: Disk, names: Sequence[str]) -> None:
+    """[any thread] For good; files that are gone already do not matter."""
+    for name in names:
+        if disk.exists(index_path(name)):
+            disk.remove(index_path(name))
+    if names:
+        disk.fsync_directory(INDEX_DIRECTORY)
+
+
+def expired_files(files: Sequence[IndexFileInfo], log_min_offset: int) -> list[IndexFileInfo]:
+    """The oldest files whose records were all removed from the log; never the newest file."""
+    expired: list[IndexFileInfo] = []
+    for info in files[:-1]:
+        if info.header.end_physical_offset >= log_min_offset:
+            break
+        expired.append(info)
+    return expired
+
+
+class IndexExpiry:
+    """Removes files that lead only to records which the log has no more."""
+
+    __slots__ = ("_disk", "files")
+
+    def __init__(self, disk: Disk, files: Sequence[IndexFileInfo]) -> None:
+        self._disk = disk
+        self.files = files
+
+    def run(self) -> None:
+        """[any thread] Raises OSError."""
+        remove_index_files(self._disk, [info.name for info in self.files])

@@ -1,0 +1,235 @@
+"""The key index on its way back: loaded, judged, cut, completed, rebuilt.
+
+Nothing here stops a start: the log holds all that the index says. Files are looked at first, keys
+gathered while the log is walked, and only once the log's end is known anything is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from aerobee.broker.store.index.index_cut import (
+    cut_index_file,
+    first_entry_behind,
+    read_index_entry,
+    slots_lead_behind,
+)
+from aerobee.broker.store.index.index_files import (
+    FoundFiles,
+    IndexFileInfo,
+    find_index_files,
+    remove_index_files,
+)
+from aerobee.broker.store.index.index_mark import IndexMark, read_mark
+from aerobee.broker.store.index.index_plan import (
+    IndexPlan,
+    IndexSituation,
+    plan_index_recovery,
+)
+from aerobee.broker.store.index.index_write import Slots
+from aerobee.broker.store.index.key_index import KeyIndex, index_geometry
+from aerobee.broker.store.index.pending_keys import PendingKeys
+from aerobee.broker.store.log.log_walk import WalkedChunk
+from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
+from aerobee.broker.store.recovery.context import RecoveryContext
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.record import Record, RecordCorrupt
+
+
+class IndexRecovery:
+    """One recovery's work on the key index. The steps follow in the order of the methods."""
+
+    def __init__(self, context: RecoveryContext, clock: Clock) -> None:
+        self._context = context
+        self._clock = clock
+        self._geometry = index_geometry(context.config)
+        self._plan = IndexPlan([])
+        self._pending = PendingKeys()
+        # Up to where the log is in the index, and whether the walk under way can move it on.
+        self._position: int | None = None
+        self._feeding = False
+        # Slots that are right, of files that must stay as they are.
+        self._repaired: dict[str, Slots] = {}
+        self.index = KeyIndex(context.disk, clock, context.config)
+
+    # ------------------------------------------------------------------------------ looking
+
+    def load(self, *, clean: bool) -> None:
+        """Look at the files and decide."""
+        context = self._context
+        found = find_index_files(context.disk, self._geometry)
+        mark = read_mark(context.disk)
+        self._plan = plan_index_recovery(
+            IndexSituation(
+                found=found,
+                mark=mark,
+                mark_at=self._file_of(mark, found) if mark else None,
+                clean=clean,
+                ours=mark is not None or context.disk.exists(QUEUE_ENDS_FILE),
+                log_min_offset=context.log_min_offset,
+                checkpoint_ms=context.checkpoint.index_msg_timestamp,
+            )
+        )
+        context.warnings += self._plan.warnings
+
+    def _file_of(self, mark: IndexMark, found: FoundFiles) -> int | None:
+        """Index of the file that the mark speaks of; -1 for none, None if it is not as it says."""
+        if mark.name is None:
+            return -1
+        for index, info in enumerate(found.files):
+            if info.name == mark.name and info.header.count >= mark.count:
+                file = self._context.disk.open_file(info.path, read_only=True)
+                offset = read_index_entry(file, self._geometry, mark.count - 1)[1]
+                file.close()
+                return index if offset == mark.last_physical_offset else None
+        return None
+
+    def drop_all(self) -> None:
+        """There is no log, so there is nothing to find."""
+        found = find_index_files(self._context.disk, self._geometry)
+        names = [*found.wrong_length, *(info.name for info in found.files)]
+        if names and not self._context.read_only:
+            remove_index_files(self._context.disk, names)
+
+    # ------------------------------------------------------------------------------ the scan
+
+    def begin_scan(self, start: int) -> None:
+        """The log is about to be walked from the log offset `start` on."""
+        position = self._plan.walk_from
+        if position is None or not self._context.config.index_enabled:
+            return
+        lowest = start if self._plan.scan_only else self._context.log_min_offset
+        self._position = max(position, lowest)
+        self._feeding = start <= self._position
+
+    def feed(self, chunk: WalkedChunk) -> None:
+        """Gather the keys of a chunk of the walk, in memory only, as long as there is room."""
+        context = self._context
+        if self._feeding:
+            has_room = self._pending.bytes < context.config.recovery_tail_bytes_max
+            self._feeding = has_room or context.read_only
+        if self._feeding:
+            self._take_in(chunk)
+
+    def _take_in(self, chunk: WalkedChunk) -> None:
+        assert self._position is not None
+        end = chunk.position + chunk.result.valid_end
+        if end > self._position:
+            places = chunk.result.positions + chunk.position
+            chosen = np.flatnonzero(places >= self._position)
+            self._pending.add(chunk.result.index_keys(chunk.data, chunk.position, chosen))
+            self._position = end
+
+    # ------------------------------------------------------------------------------ repair
+
+    def complete(self, end: int) -> None:
+        """Let the index hold the records of the log, which now ends at `end`."""
+        context = self._context
+        if not context.read_only:
+            remove_index_files(context.disk, self._plan.removed)
+        files = self._cut_files(end)
+        self._sync(files[-2:])
+        self.index = KeyIndex(
+            context.disk, self._clock, context.config, files, self._pending, indexed_end=end
+        )
+        self.index.use_slots(self._repaired)
+        if self._position is not None and not self._feeding and self._position < end:
+            for chunk in context.walk(self._position, end=end):
+                self._take_in(chunk)
+                self._spill()
+            self.index.indexed_end = end
+
+    def _sync(self, files: Sequence[IndexFileInfo]) -> None:
+        """The checkpoint will say that they are on the disk; who wrote them may not have seen to
+        that."""
+        if not self._context.read_only:
+            for info in files:
+                file = self._context.disk.open_file(info.path)
+                file.datasync()
+                file.close()
+
+    def _cut_files(self, end: int) -> list[IndexFileInfo]:
+        """Without what leads behind the log's end, and without what the plan does not trust."""
+        plan = self._plan
+        entries_end = end if plan.entries_end is None else min(end, plan.entries_end)
+        files = list(plan.kept)
+        count_max = plan.count_max
+        empty: list[IndexFileInfo] = []
+        while files:
+            info = files.pop()
+            if not info.header.has_entries:
+                empty.insert(0, info)
+                continue
+            count = min(info.header.count, count_max or info.header.count)
+            if info.header.end_physical_offset >= entries_end:
+                count = min(count, self._first_behind(info, entries_end))
+            if count == info.header.count:
+                return [*files, self._cut(info, count), *empty]
+            # What is empty behind it began with an end that is no more.
+            self._remove(empty)
+            empty = []
+            if count > 1:
+                return [*files, self._cut(info, count)]
+            self._remove([info])
+            count_max = None
+        return empty
+
+    def _first_behind(self, info: IndexFileInfo, offset: int) -> int:
+        file = self._context.disk.open_file(info.path, read_only=True)
+        number = first_entry_behind(file, self._geometry, info.header, offset)
+        file.close()
+        return number
+
+    def _cut(self, info: IndexFileInfo, count: int) -> IndexFileInfo:
+        context = self._context
+        if count == info.header.count and not (
+            self._plan.check_slots and slots_lead_behind(context.disk, self._geometry, info)
+        ):
+            return info
+        cut, slots = cut_index_file(
+            context.disk,
+            self._geometry,
+            info,
+            count,
+            end_timestamp_ms=self._store_timestamp_ms(info, count - 1),
+            read_only=context.read_only,
+        )
+        if context.read_only:
+            self._repaired[info.name] = slots
+        return cut
+
+    def _remove(self, files: Sequence[IndexFileInfo]) -> None:
+        if not self._context.read_only:
+            remove_index_files(self._context.disk, [info.name for info in files])
+
+    def _store_timestamp_ms(self, info: IndexFileInfo, number: int) -> int | None:
+        """Of the record that an entry leads to; None if the log has it no more."""
+        context = self._context
+        index_file = context.disk.open_file(info.path, read_only=True)
+        offset = read_index_entry(index_file, self._geometry, number)[1]
+        index_file.close()
+        if not context.log_min_offset <= offset < context.segments[-1].end:
+            return None
+        segment = context.segments[context.index_of(offset)]
+        file = context.disk.open_file(segment.path, read_only=True)
+        try:
+            size = int.from_bytes(file.read_at(offset - segment.base, 4), "big", signed=True)
+            return Record(file.read_at(offset - segment.base, max(size, 0))).store_timestamp_ms
+        except RecordCorrupt:
+            return None
+        finally:
+            file.close()
+
+    def _spill(self) -> None:
+        """Keep the memory bounded: write out what there is."""
+        context, index = self._context, self.index
+        if context.read_only or index.pending_bytes < context.config.index_pending_bytes_max:
+            return
+        assert self._position is not None
+        index.indexed_end = self._position
+        write = index.take_write()
+        if write is not None:
+            write.run()
+            index.finish_write(write)

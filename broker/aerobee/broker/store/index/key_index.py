@@ -1,0 +1,190 @@
+"""The key index of a store: which records a topic's key leads to.
+
+Owns: the keys that are in no file yet, the files with their headers, and the slot table of the
+newest file, which it lends to one write at a time. Keys come from the dispatcher in log order, stay
+in memory until the next checkpoint, and are found all the same.
+
+Always: every record before `indexed_end` that has a key, and that the log still has, is found,
+whether its keys are in memory or in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.index.index_files import IndexExpiry, IndexFileInfo, expired_files
+from aerobee.broker.store.index.index_write import IndexWrite, Slots, SlotTable
+from aerobee.broker.store.index.key_search import TIMESTAMP_MAX, IndexSnapshot, KeySearch
+from aerobee.broker.store.index.pending_keys import PendingKeys
+from aerobee.broker.store.index.slot_chain import Wanted
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.index_file import IndexGeometry, IndexKeys, insert, share_out
+from aerobee.store_format.index_keys import LooseRecord
+from aerobee.store_format.java_hash import index_key_hash
+
+
+class KeyIndex:
+    """See the module; loop thread only. Made by recovery."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        config: StoreConfig,
+        files: Sequence[IndexFileInfo] = (),
+        pending: PendingKeys | None = None,
+        *,
+        indexed_end: int = 0,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._geometry = index_geometry(config)
+        self._enabled = config.index_enabled
+        self._files = tuple(files)
+        self._table = SlotTable(self._geometry)
+        self._pending = PendingKeys() if pending is None else pending
+        self._write: IndexWrite | None = None
+        self._repaired: Mapping[str, Slots] = {}
+        # Up to where the log is in the index, and in its files.
+        self.indexed_end = indexed_end
+        self.written_end = -1
+
+    def __repr__(self) -> str:
+        return f"KeyIndex({len(self._files)} files, {len(self._pending)} keys pending)"
+
+    def use_slots(self, slots: Mapping[str, Slots]) -> None:
+        """Search files with these slots, by name, instead of their own: nothing may be written."""
+        self._repaired = slots
+
+    # ------------------------------------------------------------------------------ growing
+
+    def add(self, keys: IndexKeys | Sequence[LooseRecord], end: int) -> None:
+        """The keys of the records up to `end`, which lie behind all others."""
+        if not self._enabled:
+            return
+        if isinstance(keys, IndexKeys):
+            self._pending.add(keys)
+        elif keys:
+            self._pending.add_loose(keys)
+        self.indexed_end = end
+
+    @property
+    def pending_keys(self) -> int:
+        """Keys that are in memory only."""
+        return len(self._pending)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending.bytes
+
+    # ------------------------------------------------------------------------------ files
+
+    def files(self) -> list[IndexFileInfo]:
+        """Oldest first, as they are on the disk."""
+        return list(self._files)
+
+    def files_with_pending(self) -> list[IndexFileInfo]:
+        """As the files would be if the pending keys were written now; new ones have no name yet.
+
+        Reads the newest file's slots: for tools, not for a busy broker.
+        """
+        files = list(self._files)
+        keys = self._pending.view()
+        newest = files[-1].header if files else None
+        for share in share_out(newest, keys, self._geometry.entries):
+            if share.is_new:
+                files.append(IndexFileInfo("", share.header))
+            slots = self._repaired.get(files[-1].name)
+            if slots is None:
+                slots = SlotTable(self._geometry).of(self._disk, files[-1])
+            insertion = insert(share.header, slots, keys.part(share.start, share.end))
+            files[-1] = IndexFileInfo(files[-1].name, insertion.header)
+        return files
+
+    @property
+    def key_count(self) -> int:
+        """Keys in files and in memory."""
+        return sum(info.header.count - 1 for info in self._files) + len(self._pending)
+
+    @property
+    def end_timestamp_ms(self) -> int:
+        """Store time of the last key, 0 without any."""
+        keys = self._pending.view()
+        if len(keys):
+            return int(keys.store_timestamps_ms[-1])
+        return self._files[-1].header.end_timestamp_ms if self._files else 0
+
+    # ------------------------------------------------------------------------------ writing
+
+    @property
+    def has_unwritten(self) -> bool:
+        return self._enabled and (len(self._pending) > 0 or self.indexed_end != self.written_end)
+
+    def take_write(self) -> IndexWrite | None:
+        """All that is pending now; None if nothing is. One at a time."""
+        assert self._write is None
+        if not self.has_unwritten:
+            return None
+        self._write = IndexWrite(
+            self._disk,
+            self._clock,
+            self._geometry,
+            newest=self._files[-1] if self._files else None,
+            table=self._table,
+            keys=self._pending.view(),
+            indexed_end=self.indexed_end,
+        )
+        return self._write
+
+    def finish_write(self, write: IndexWrite) -> None:
+        """`write.run` returned, or found the disk full; what it could not write stays pending."""
+        assert write is self._write
+        self._write = None
+        self._pending.drop(write.written)
+        # The oldest files may have expired meanwhile, but never the one that was written to.
+        kept = self._files if write.replaced is None else self._files[:-1]
+        self._files = (*kept, *write.files)
+        if write.done:
+            self.written_end = write.indexed_end
+
+    # ------------------------------------------------------------------------------ expiry
+
+    def take_expired(self, log_min_offset: int) -> IndexExpiry | None:
+        """Forget the files that lead only to records before `log_min_offset`, and have them removed
+        by the work that is returned; None if there are none."""
+        expired = expired_files(self._files, log_min_offset)
+        if not expired:
+            return None
+        self._files = self._files[len(expired) :]
+        return IndexExpiry(self._disk, expired)
+
+    def finish_expired(self, work: IndexExpiry) -> None:
+        """`work.run` returned. If it failed instead, the files are left over and found by the next
+        start, which does no harm."""
+
+    # ------------------------------------------------------------------------------ searching
+
+    def plan_search(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = TIMESTAMP_MAX,
+        max_results: int = 64,
+    ) -> KeySearch:
+        """A search for the newest records with a key, stored in [begin_ms, end_ms] give or take a
+        second. It answers for what is dispatched now, whenever it runs."""
+        return KeySearch(
+            self._disk,
+            self._geometry,
+            IndexSnapshot(self._files, self._pending.view(), self._repaired),
+            Wanted(index_key_hash(f"{topic}#{key}"), begin_ms, end_ms),
+            max_results=max_results,
+        )
+
+
+def index_geometry(config: StoreConfig) -> IndexGeometry:
+    return IndexGeometry(config.index_slots_max, config.index_entries_max)

@@ -1,0 +1,158 @@
+"""A search in the key index: planned on the loop, run on any thread while the index goes on.
+
+A plan holds what counted at its moment: each file's header, and the keys that are in no file yet.
+Entries behind a header's count are walked through, for the keys of those are among the latter, and
+what is not yet in files is searched as if it were, so an answer does not depend on when keys reach
+their files.
+
+The rules are those of Apache's broker: files from the newest on; of each, the chain of the key's
+slot; whole seconds; no further than the first entry before the time wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.index.index_files import IndexFileInfo
+from aerobee.broker.store.index.index_write import Slots
+from aerobee.broker.store.index.slot_chain import SlotChain, Wanted
+from aerobee.store_format.index_file import (
+    IndexGeometry,
+    IndexHeader,
+    IndexKeys,
+    entry_seconds,
+    share_out,
+)
+
+TIMESTAMP_MAX: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """The keys of one file that are not in it yet, newest last; none before `header`'s time."""
+
+    header: IndexHeader
+    keys: IndexKeys
+    seconds: npt.NDArray[np.int32]
+
+    def matches(self, wanted: Wanted) -> Iterator[int]:
+        """Physical offsets, newest first."""
+        for index in np.flatnonzero(self.keys.hashes == wanted.key_hash)[::-1].tolist():
+            timestamp_ms = self.header.begin_timestamp_ms + int(self.seconds[index]) * 1_000
+            if wanted.begin_ms <= timestamp_ms <= wanted.end_ms:
+                yield int(self.keys.physical_offsets[index])
+
+
+def memory_parts(
+    newest: IndexHeader | None, keys: IndexKeys, entries: int
+) -> list[tuple[bool, MemoryPart]]:
+    """What each file would get of `keys`, oldest first, and whether the file is still to come.
+
+    The header of a part is the file's, as it would be with the part in it.
+    """
+    parts = []
+    for share in share_out(newest, keys, entries):
+        part = keys.part(share.start, share.end)
+        begin_ms, seconds = entry_seconds(share.header, part.store_timestamps_ms)
+        first = share.header.begin_physical_offset
+        header = IndexHeader(
+            begin_ms,
+            int(part.store_timestamps_ms[-1]),
+            first if share.header.has_entries else int(part.physical_offsets[0]),
+            int(part.physical_offsets[-1]),
+            share.header.used_slots,
+            share.header.count + len(part),
+        )
+        parts.append((share.is_new, MemoryPart(header, part, seconds)))
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSnapshot:
+    """The index at one moment. `slots` are those to be used instead of a file's own, by name."""
+
+    files: Sequence[IndexFileInfo]
+    pending: IndexKeys
+    slots: Mapping[str, Slots]
+
+
+class KeySearch:
+    """See the module. `run` and `run_raw` may be called on any thread, and more than once."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        geometry: IndexGeometry,
+        snapshot: IndexSnapshot,
+        wanted: Wanted,
+        *,
+        max_results: int,
+    ) -> None:
+        self._disk = disk
+        self._geometry = geometry
+        self._files = snapshot.files
+        self._pending = snapshot.pending
+        self._slots = snapshot.slots
+        self._wanted = wanted
+        self._max_results = max_results
+
+    def run(self) -> list[int]:
+        """Physical offsets, newest first, each once. May hold records whose key is another with the
+        same hash, and records that were removed. Raises OSError."""
+        return list(islice(self.unique_matches(), self._max_results))
+
+    def run_raw(self) -> list[int]:
+        """What Apache's index answers: an offset that was filed twice under the key comes twice."""
+        return list(islice(self._matches(may_jump=False), self._max_results))
+
+    def unique_matches(self) -> Iterator[int]:
+        """All offsets, newest first, as many as the caller takes."""
+        seen: set[int] = set()
+        for offset in self._matches(may_jump=True):
+            if offset not in seen:
+                seen.add(offset)
+                yield offset
+
+    def _matches(self, *, may_jump: bool) -> Iterator[int]:
+        wanted = self._wanted
+        newest = self._files[-1].header if self._files else None
+        parts = memory_parts(newest, self._pending, self._geometry.entries)
+        for is_new, part in reversed(parts):
+            if wanted.overlaps(part.header):
+                yield from part.matches(wanted)
+                if not is_new:
+                    yield from self._in_file(self._files[-1], may_jump)
+            if part.header.begin_timestamp_ms < wanted.begin_ms:
+                return
+        begun = bool(parts) and not parts[0][0]
+        for info in reversed(self._files[:-1] if begun else self._files):
+            if wanted.overlaps(info.header):
+                yield from self._in_file(info, may_jump)
+            if info.header.begin_timestamp_ms < wanted.begin_ms:
+                return
+
+    def _in_file(self, info: IndexFileInfo, may_jump: bool) -> Iterator[int]:
+        if not info.header.has_entries:
+            return
+        # A file that is gone by now led to removed records only.
+        with contextlib.suppress(FileNotFoundError):
+            file = self._disk.open_file(info.path, read_only=True)
+            try:
+                chain = SlotChain(
+                    file,
+                    self._geometry,
+                    info.header,
+                    self._wanted,
+                    slots=self._slots.get(info.name),
+                )
+                yield from chain.matches(may_jump=may_jump)
+            finally:
+                file.close()

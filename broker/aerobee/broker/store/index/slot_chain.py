@@ -1,0 +1,174 @@
+"""The chain of one slot in one index file, newest entry first.
+
+Every entry leads to the next older one of its slot. Most chains have a few entries; that of a key
+that millions of records share is as long. Near entries are read in blocks, and where the time that
+is wanted lies far back, the chain is entered there instead of being walked from its head: entries
+are in the order of their time, so the place is found by halving.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from aerobee.broker.store.disk import DiskFile
+from aerobee.broker.store.index.index_write import Slots
+from aerobee.store_format.index_file import (
+    INDEX_ENTRY_DTYPE,
+    INDEX_ENTRY_SIZE,
+    SLOT_SIZE,
+    IndexGeometry,
+    IndexHeader,
+)
+
+_ENTRY: Final = struct.Struct(">iqii")
+
+# Entries read at once: in case the next one is near, and where it is known to be.
+_NEAR_ENTRIES: Final = 64
+_BLOCK_ENTRIES: Final = 2_048
+_NEAR_MAX: Final = 256
+# After so many entries that are too new, how many are looked through for the chain's next one at
+# the time wanted. Where there is none among them, walking on may be faster.
+_JUMPS: Final = {32: 1 << 16, 1_024: 1 << 20, 16_384: 1 << 62}
+_SCAN_ENTRIES: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is searched for. Times are store times in Unix ms, both inclusive."""
+
+    key_hash: int
+    begin_ms: int
+    end_ms: int
+
+    def overlaps(self, header: IndexHeader) -> bool:
+        """Whether a file's keys may lie in the time, as Apache's broker decides."""
+        first, last = header.begin_timestamp_ms, header.end_timestamp_ms
+        return (
+            (self.begin_ms < first and self.end_ms > last)
+            or first <= self.begin_ms <= last
+            or first <= self.end_ms <= last
+        )
+
+
+class SlotChain:
+    """See the module. Used on one thread, while another may add entries to the file."""
+
+    __slots__ = (
+        "_block",
+        "_block_start",
+        "_file",
+        "_geometry",
+        "_header",
+        "_slot",
+        "_slots",
+        "_wanted",
+    )
+
+    def __init__(
+        self,
+        file: DiskFile,
+        geometry: IndexGeometry,
+        header: IndexHeader,
+        wanted: Wanted,
+        *,
+        slots: Slots | None = None,
+    ) -> None:
+        """`slots` are to be used instead of the file's own."""
+        self._file = file
+        self._geometry = geometry
+        self._header = header
+        self._wanted = wanted
+        self._slots = slots
+        self._slot = wanted.key_hash % geometry.slots
+        # The number of the first entry in memory, and the bytes from there on.
+        self._block_start = 0
+        self._block = b""
+
+    def matches(self, *, may_jump: bool) -> Iterator[int]:
+        """Physical offsets of the entries that match. Raises OSError.
+
+        Without `may_jump` every entry of the chain is looked at, as Apache's broker does: a clock
+        that stepped back while the file was written then changes nothing.
+        """
+        wanted, header = self._wanted, self._header
+        number = self._slot_value()
+        too_new = 0
+        while 0 < number < self._geometry.entries:
+            key_hash, offset, seconds, previous = self._entry(number)
+            # Others came into the file after the plan was made.
+            if number < header.count:
+                timestamp_ms = header.begin_timestamp_ms + seconds * 1_000
+                if seconds < 0:
+                    return
+                if timestamp_ms > wanted.end_ms:
+                    too_new += 1
+                elif key_hash == wanted.key_hash and timestamp_ms >= wanted.begin_ms:
+                    yield offset
+                if timestamp_ms < wanted.begin_ms:
+                    return
+            if previous >= number:
+                return
+            if may_jump and too_new in _JUMPS:
+                number = min(previous, self._jump(previous, _JUMPS[too_new]))
+                too_new += 1
+            else:
+                number = previous
+
+    # ------------------------------------------------------------------------------ reading
+
+    def _slot_value(self) -> int:
+        if self._slots is not None:
+            return int(self._slots[self._slot])
+        data = self._file.read_at(self._geometry.slot_at(self._slot), SLOT_SIZE)
+        return int.from_bytes(data, "big", signed=True)
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        """(hash, physical offset, seconds, previous number)."""
+        at = (number - self._block_start) * INDEX_ENTRY_SIZE
+        if not 0 <= at < len(self._block):
+            is_near = bool(self._block) and self._block_start - number < _NEAR_MAX
+            count = _BLOCK_ENTRIES if is_near else _NEAR_ENTRIES
+            start = max(1, number - count + 1)
+            self._block = self._read(start, number + 1)
+            self._block_start = start
+            at = (number - start) * INDEX_ENTRY_SIZE
+        key_hash, offset, seconds, previous = _ENTRY.unpack_from(self._block, at)
+        return key_hash, offset, seconds, previous
+
+    def _read(self, start: int, end: int) -> bytes:
+        wanted = (end - start) * INDEX_ENTRY_SIZE
+        data = self._file.read_at(self._geometry.entry_at(start), wanted)
+        if len(data) < wanted:
+            raise OSError(f"entries {start} to {end} of an index file are missing: it is too short")
+        return data
+
+    # ------------------------------------------------------------------------------ jumping
+
+    def _jump(self, number: int, entries_max: int) -> int:
+        """The newest entry of the chain, not behind `number`, that is not too new.
+
+        `number` itself if none is among the `entries_max` entries where it is looked for.
+        """
+        low, high = 0, number
+        while low < high:
+            middle = (low + high + 1) // 2
+            seconds = _ENTRY.unpack(self._read(middle, middle + 1))[2]
+            if self._header.begin_timestamp_ms + seconds * 1_000 <= self._wanted.end_ms:
+                low = middle
+            else:
+                high = middle - 1
+        end = low + 1
+        lowest = max(1, end - entries_max)
+        while end > lowest:
+            start = max(lowest, end - _SCAN_ENTRIES)
+            entries = np.frombuffer(self._read(start, end), INDEX_ENTRY_DTYPE)
+            mine = entries["hash"].astype(np.int64) % self._geometry.slots == self._slot
+            if mine.any():
+                return start + int(np.flatnonzero(mine)[-1])
+            end = start
+        return 0 if lowest == 1 else number

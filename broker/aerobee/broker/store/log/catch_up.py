@@ -1,0 +1,152 @@
+"""Readers far behind the log's end: where each of them is, and what they leave behind.
+
+A reader that walks forward through what is not in memory is served ahead: the kernel is told what
+it will want next. What was brought in for it is read once and then only pushes others' bytes out of
+memory, so it is given back as soon as no other reader is behind it. Never given back: what is near
+the log's end, and what a reader found in memory when it began.
+
+Owns: a position and a handle per reader that is behind, and the ranges that came from the disk for
+them. Loop thread only; sync and without I/O, except that letting go of a handle may close it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from aerobee.broker.store.log.segment_handle import SegmentHandle
+
+MIB = 1024 * 1024
+IDLE_S = 60.0
+"""A reader that has not read for so long is nobody's obstacle."""
+READERS_MAX = 256
+"""Beyond it those that read longest ago are forgotten, and nothing is given back."""
+RANGES_MAX = 4_096
+EVICTION_BYTES_MIN = 4 * MIB
+"""Smaller ranges wait until they have grown."""
+GAP_BYTES_MAX = 8 * MIB
+"""Others' records between two reads of a reader count as read, if they are no more than this."""
+AHEAD_BYTES = 8 * MIB
+"""How far the disk may be ahead of a reader."""
+DENSITY_MIN = 0.125
+"""A reader that wants less of what it passes gets nothing brought in ahead."""
+
+Range = tuple[int, int]
+
+
+class CatchUp:
+    """One reader that is far behind."""
+
+    __slots__ = ("ahead_end", "handle", "is_cold", "is_dense", "position", "seen_s")
+
+    def __init__(self) -> None:
+        self.position = -1  # up to where it has read, within the log
+        self.seen_s = 0.0
+        self.is_cold = False  # what it reads comes from the disk for it
+        self.is_dense = False
+        self.ahead_end = 0  # up to where the kernel was told what it will want
+        self.handle = SegmentHandle()
+
+    def goes_on_at(self, start: int) -> bool:
+        """Whether a read from `start` on follows its last one."""
+        return self.position >= 0 and 0 <= start - self.position <= GAP_BYTES_MAX
+
+    def take_ahead(self) -> Range | None:
+        """What to bring in next for it, once; None while enough is on its way."""
+        if not self.is_cold or not self.is_dense:
+            return None
+        if self.ahead_end - self.position > AHEAD_BYTES // 2:
+            return None
+        start = max(self.position, self.ahead_end)
+        self.ahead_end = self.position + AHEAD_BYTES
+        return start, self.ahead_end
+
+
+class CatchUps:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._readers: OrderedDict[Hashable, CatchUp] = OrderedDict()
+        # Sorted by their starts.
+        self._ranges: list[Range] = []
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def get(self, reader: Hashable) -> CatchUp | None:
+        return self._readers.get(reader)
+
+    def get_or_create(self, reader: Hashable, now_s: float) -> CatchUp:
+        catch_up = self._readers.get(reader)
+        if catch_up is None:
+            catch_up = self._readers[reader] = CatchUp()
+            if len(self._readers) > READERS_MAX:
+                self._readers.popitem(last=False)
+        else:
+            self._readers.move_to_end(reader)
+        catch_up.seen_s = now_s
+        return catch_up
+
+    def has_read(
+        self, catch_up: CatchUp, start: int, end: int, size: int, *, was_cold: bool
+    ) -> None:
+        """It has read `size` bytes of records between `start` and `end`."""
+        follows = catch_up.goes_on_at(start)
+        if not follows:
+            catch_up.ahead_end = 0
+        catch_up.is_dense = size >= DENSITY_MIN * (end - start)
+        catch_up.is_cold = was_cold or (catch_up.is_cold and follows)
+        if catch_up.is_cold:
+            self._add(catch_up.position if follows else start, end)
+        catch_up.position = end
+
+    def forget(self, reader: Hashable) -> None:
+        """It has come near the end, or reads no more."""
+        self._readers.pop(reader, None)
+
+    def tidy(self, now_s: float, log_min_offset: int) -> None:
+        """Forget who reads no more, and what the log has lost."""
+        while self._readers:
+            reader, catch_up = next(iter(self._readers.items()))
+            if now_s - catch_up.seen_s < IDLE_S:
+                break
+            del self._readers[reader]
+        for catch_up in self._readers.values():
+            catch_up.handle.drop_below(log_min_offset)
+        if self._ranges and self._ranges[0][0] < log_min_offset:
+            self._ranges = [one for one in self._ranges if one[0] >= log_min_offset]
+
+    def take_passed(self, limit: int) -> list[Range]:
+        """What every reader has passed, below `limit`: to be dropped from memory, once."""
+        if len(self._readers) >= READERS_MAX:
+            return []
+        for catch_up in self._readers.values():
+            limit = min(limit, catch_up.position)
+        taken: list[Range] = []
+        kept: list[Range] = []
+        for start, end in self._ranges:
+            passed_end = min(end, limit)
+            if passed_end - start < EVICTION_BYTES_MIN:
+                kept.append((start, end))
+                continue
+            taken.append((start, passed_end))
+            if passed_end < end:
+                kept.append((passed_end, end))
+        self._ranges = kept
+        return taken
+
+    def _add(self, start: int, end: int) -> None:
+        """Most ranges begin where one has just ended."""
+        ranges = self._ranges
+        for index in range(len(ranges) - 1, -1, -1):
+            known_start, known_end = ranges[index]
+            if known_start <= start <= known_end:
+                ranges[index] = (known_start, max(known_end, end))
+                return
+            if known_end < start:
+                ranges.insert(index + 1, (start, end))
+                break
+        else:
+            ranges.insert(0, (start, end))
+        if len(ranges) > RANGES_MAX:
+            del ranges[0]

@@ -1,0 +1,221 @@
+"""Reads of queues: on the loop where everything is in the page cache, else as a work for a thread.
+
+A read first looks into the consume queue, then into the log; either may have to come from the disk.
+
+Owns: what is known of the readers that are far behind (see `log/catch_up.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.broker.store.admission import Admission
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.log.catch_up import CatchUp, CatchUps
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.queues.reading import (
+    GetStatus,
+    Located,
+    ReadLimits,
+    entries_to_read,
+    out_of_range,
+    select,
+)
+from aerobee.broker.store.read_work import AdviceWork, ReadOutcome, ReadWork, Select
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.record_layout import RECORD_SIZE_MIN
+
+_ENTRIES_MIN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRead:
+    """One read of one queue. `tags_codes` None: all messages. `reader` names who reads on from
+    read to read, as a consumer group does; empty for a single read."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    max_bytes: int
+    max_messages: int
+    tags_codes: frozenset[int] | None = None
+    reader: str = ""
+
+
+class QueueReads:
+    """See the module; loop thread only."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        config: StoreConfig,
+        files: FileCache,
+        *,
+        log: CommitLog,
+        queues: QueueSet,
+        admission: Admission,
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self._files = files
+        self._log = log
+        self._queues = queues
+        self._admission = admission
+        self._catch_ups = CatchUps()
+
+    def read(self, wanted: QueueRead) -> ReadOutcome | ReadWork:
+        """What lies at an offset, or the work that finds it out. Never waits for the disk.
+
+        Raises StoreFailed, and MqError for damaged files.
+        """
+        self._admission.check_not_failed()
+        queue = self._queues.get(wanted.topic, wanted.queue_id)
+        outside = out_of_range(None if queue is None else queue.bounds, wanted.offset)
+        if queue is None or outside is not None:
+            assert outside is not None
+            return ReadOutcome(outside)
+        first = queue.read_entries_nowait(self._files, wanted.offset, 1)
+        if first is None:
+            return self._work(wanted, queue, None)
+        count = self._entry_count(wanted, first)
+        entries = queue.read_entries_nowait(self._files, wanted.offset, count)
+        if entries is None:
+            return self._work(wanted, queue, None)
+        located = _selection(queue, wanted)(entries, self._log.min_offset, None)
+        if located.status is not GetStatus.FOUND:
+            return ReadOutcome(located)
+        try:
+            records = self._log.read_nowait(located.runs)
+        except RecordRemoved:
+            records = None
+        if records is None:
+            return self._work(wanted, queue, entries)
+        self._note(wanted, located, was_cold=False)
+        return ReadOutcome(located, records)
+
+    def finish(self, wanted: QueueRead, work: ReadWork) -> ReadOutcome:
+        """`work.run` returned. Raises StoreFailed."""
+        self._admission.check_not_failed()
+        outcome = work.outcome
+        assert outcome is not None
+        self._note(wanted, outcome.located, was_cold=True)
+        catch_up = self._catch_ups.get(_reader_of(wanted))
+        if catch_up is not None:
+            catch_up.handle = work.handle  # for its next read
+        return outcome
+
+    def locate(self, wanted: QueueRead) -> Located:
+        """Where the messages lie, by the consume queue alone. May wait for the disk.
+
+        Raises StoreFailed, and MqError for damaged files.
+        """
+        self._admission.check_not_failed()
+        queue = self._queues.get(wanted.topic, wanted.queue_id)
+        outside = out_of_range(None if queue is None else queue.bounds, wanted.offset)
+        if queue is None or outside is not None:
+            assert outside is not None
+            return outside
+        first = queue.read_entries(self._files, wanted.offset, 1)
+        count = self._entry_count(wanted, first)
+        entries = queue.read_entries(self._files, wanted.offset, count)
+        return _selection(queue, wanted)(entries, self._log.min_offset, None)
+
+    # ------------------------------------------------------------------------------ far behind
+
+    def is_behind(self, wanted: QueueRead) -> bool:
+        """Whether this reader, when it read last, was far from the log's end or had to wait for the
+        disk, and has not caught up since."""
+        return self._catch_ups.get(_reader_of(wanted)) is not None
+
+    def take_advice(self, wanted: QueueRead) -> AdviceWork | None:
+        """What the kernel should know after a read of a reader behind, now and then."""
+        catch_up = self._catch_ups.get(_reader_of(wanted))
+        if catch_up is None:
+            return None
+        ahead = catch_up.take_ahead()
+        if ahead is None:
+            return None
+        passed = []
+        if self._config.evict_catch_up_reads:
+            passed = self._catch_ups.take_passed(self._hot_start)
+        return AdviceWork(self._log, catch_up.handle, ahead=ahead, passed=passed)
+
+    def tidy(self) -> None:
+        """Forget readers that are gone, and let go of segments that are; call it now and then."""
+        self._catch_ups.tidy(self._clock.monotonic_s(), self._log.min_offset)
+
+    @property
+    def _hot_start(self) -> int:
+        """From here on the log is meant to stay in memory."""
+        return self._log.end - self._config.hot_tail_bytes
+
+    def _note(self, wanted: QueueRead, located: Located, *, was_cold: bool) -> None:
+        runs = located.runs
+        if not runs or not wanted.reader:
+            return
+        start = runs[0][0]
+        reader = _reader_of(wanted)
+        known = self._catch_ups.get(reader)
+        is_brought = was_cold or (known is not None and known.is_cold and known.goes_on_at(start))
+        has_caught_up = located.next_offset >= located.max_offset
+        if has_caught_up or (start >= self._hot_start and not is_brought):
+            if known is not None:
+                self._catch_ups.forget(reader)
+            return
+        catch_up = self._catch_ups.get_or_create(reader, self._clock.monotonic_s())
+        size = sum(run_bytes for _, run_bytes in runs)
+        self._catch_ups.has_read(catch_up, start, sum(runs[-1]), size, was_cold=was_cold)
+
+    # ------------------------------------------------------------------------------ inside
+
+    def _entry_count(self, wanted: QueueRead, first: bytes) -> int:
+        """How many entries to look at. `first` is the entry at the wanted offset, if it is known:
+        most records of a queue are about as long as each other, and a read may end early."""
+        count = entries_to_read(
+            ReadLimits(wanted.max_messages, wanted.max_bytes),
+            filtered=wanted.tags_codes is not None,
+            scan_entries_max=self._config.filter_scan_entries_max,
+        )
+        if wanted.tags_codes is not None or not first:
+            return count
+        record_bytes = max(RECORD_SIZE_MIN, int.from_bytes(first[8:12], "big"))
+        return min(count, _ENTRIES_MIN + 2 * wanted.max_bytes // record_bytes)
+
+    def _work(self, wanted: QueueRead, queue: ConsumeQueue, entries: bytes | None) -> ReadWork:
+        catch_up: CatchUp | None = self._catch_ups.get(_reader_of(wanted))
+        count = self._entry_count(wanted, b"")
+        return ReadWork(
+            self._log,
+            _selection(queue, wanted),
+            SegmentHandle() if catch_up is None else catch_up.handle,
+            entries=entries,
+            load_entries=queue.plan_read(self._files.disk, wanted.offset, count).run,
+        )
+
+
+def _reader_of(wanted: QueueRead) -> tuple[str, str, int]:
+    return wanted.reader, wanted.topic, wanted.queue_id
+
+
+def _selection(queue: ConsumeQueue, wanted: QueueRead) -> Select:
+    """How to choose among the entries from the wanted offset on, whatever the queue becomes."""
+    bounds = queue.bounds
+    file_start = wanted.offset - wanted.offset % queue.entries_per_file
+    next_file_offset = min(file_start + queue.entries_per_file, queue.end)
+
+    def choose(entries: bytes, log_min_offset: int, bytes_max: int | None) -> Located:
+        return select(
+            entries,
+            offset=wanted.offset,
+            bounds=bounds,
+            limits=ReadLimits(wanted.max_messages, bytes_max or wanted.max_bytes),
+            log_min_offset=log_min_offset,
+            next_file_offset=next_file_offset,
+            tags_filter=wanted.tags_codes,
+        )
+
+    return choose

@@ -1,0 +1,131 @@
+"""Whether a queue's files hold what the list of queue ends says they do.
+
+Looking at every queue at each start would let the start take as long as there are queues. So what
+the list says is believed, and a queue's files are looked at when they are first used: once, at a
+few places, in microseconds. Where a queue's last record ends in the log is true of no other queue
+and of no other state of it, so the one comparison with it finds files that were lost, cut, shifted
+or mixed up. What lies between is looked at when it is read: see `are_sound`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee.broker.store.disk import DirectoryEntry, Disk
+from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.zeros import used_size
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.store_format.names import FileNameIllegal, file_name, parse_file_name
+
+# One page of entries before the end, and one behind it.
+_ENTRIES_PER_LOOK = 4_096 // ENTRY_SIZE
+
+
+class FileClaim(NamedTuple):
+    """What a queue's files must hold: entries [first_offset, written_end), the last of which ends
+    at `physical_end` in the log. `min_position` is where the first message's record lies, or -1.
+    """
+
+    directory: str
+    entries_per_file: int
+    first_offset: int
+    min_offset: int
+    min_position: int
+    written_end: int
+    physical_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilesFound:
+    """`reason` says why the claim is wrong, empty if it may be right. Untidy files have something
+    behind the queue's end."""
+
+    reason: str = ""
+    untidy: bool = False
+
+
+def look_at_files(disk: Disk, claim: FileClaim) -> FilesFound:
+    """Compare; blocks for a directory and at most two pages. Raises OSError."""
+    if claim.written_end == claim.first_offset:
+        return FilesFound()
+    names = {entry.name: entry.size_bytes for entry in disk.list(claim.directory)}
+    if reason := _why_files_lack(names, claim):
+        return FilesFound(reason)
+    last = claim.written_end - 1
+    last_file = last - last % claim.entries_per_file
+    start = max(claim.first_offset, claim.written_end - _ENTRIES_PER_LOOK)
+    end = min(last_file + claim.entries_per_file, claim.written_end + _ENTRIES_PER_LOOK)
+    data = _read(disk, claim, start, end)
+    size = (claim.written_end - start) * ENTRY_SIZE
+    if len(data) < size or not are_sound(data[:size]):
+        return FilesFound(f"its entries before {claim.written_end} are no entries")
+    position, record_size, _ = unpack_entry(data, size - ENTRY_SIZE)
+    if position + record_size != claim.physical_end:
+        return FilesFound(f"its entry {last} is not the last that was written")
+    if not _begins_right(disk, claim):
+        return FilesFound(f"its entry {claim.min_offset} is not its first message's")
+    untidy = used_size(data[size:]) > 0 or max(filter(_is_name, names)) > _name(last_file)
+    return FilesFound(untidy=untidy)
+
+
+def are_sound(data: bytes) -> bool:
+    """Whether entries may be right by themselves: valid, and rising behind the blank ones."""
+    if not data:
+        return True
+    positions, sizes, _ = unpack_entries(data)
+    ends = positions + sizes
+    if sizes.min() <= 0 or positions.min() < 0:
+        return False
+    rising = positions[1:] >= ends[:-1]
+    return bool(rising.all()) or bool((rising | (sizes[:-1] == PRE_BLANK_SIZE)).all())
+
+
+def _why_files_lack(sizes: dict[str, int], claim: FileClaim) -> str:
+    file_bytes = claim.entries_per_file * ENTRY_SIZE
+    first_file = claim.first_offset - claim.first_offset % claim.entries_per_file
+    for entry in range(first_file, claim.written_end, claim.entries_per_file):
+        name = _name(entry)
+        size = sizes.get(name)
+        if size is None:
+            return f"its file {name} is missing"
+        if size != file_bytes:
+            return f"its file {name} has {size} bytes, not {file_bytes}"
+    return ""
+
+
+def _begins_right(disk: Disk, claim: FileClaim) -> bool:
+    if claim.min_position < 0 or claim.min_offset >= claim.written_end:
+        return True
+    position, size, _ = unpack_entry(_read(disk, claim, claim.min_offset, claim.min_offset + 1))
+    return position == claim.min_position and size != PRE_BLANK_SIZE
+
+
+def _read(disk: Disk, claim: FileClaim, start: int, end: int) -> bytes:
+    """Entries [start, end)."""
+    parts = []
+    while start < end:
+        in_file = start % claim.entries_per_file
+        count = min(end - start, claim.entries_per_file - in_file)
+        file = disk.open_file(f"{claim.directory}/{_name(start - in_file)}", read_only=True)
+        parts.append(file.read_at(in_file * ENTRY_SIZE, count * ENTRY_SIZE))
+        file.close()
+        start += count
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _name(file_start: int) -> str:
+    return file_name(file_start * ENTRY_SIZE)
+
+
+def _is_name(name: str) -> bool:
+    try:
+        parse_file_name(name)
+    except FileNameIllegal:
+        return False
+    return True
+
+
+def is_queue_file(entry: DirectoryEntry) -> bool:
+    """Whether a directory's entry has the name of a queue file; others are passed over."""
+    return not entry.is_directory and _is_name(entry.name)

@@ -1,0 +1,58 @@
+"""What a checkpoint does for the queues: their entries to the files, then the list of their ends.
+
+Taken on the loop, where it costs a copy of what changed; run on another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import QueueDamaged
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue, QueueWrite
+from aerobee.broker.store.queues.queue_ends import QueueEnd, QueueEndsFile
+from aerobee.broker.store.queues.queue_files import write_entries
+from aerobee.store_format.checkpoint import Checkpoint
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+
+
+class QueueWriteOut:
+    """Made by `QueueSet.take_write_out`, handed back to `finish_write_out` once it ran."""
+
+    __slots__ = ("_disk", "_ends", "writes")
+
+    def __init__(self, disk: Disk, ends: QueueEndsFile, writes: Sequence[QueueWrite]) -> None:
+        self._disk = disk
+        self._ends = ends
+        self.writes = writes
+
+    def run(self, checkpoint: Checkpoint) -> None:
+        """[one thread at a time] All of it durable, but for the name of the list in the root; to be
+        followed by `checkpoint`. May be repeated after an error. Raises OSError."""
+        sound = [write for write in self.writes if write.data and self._is_sound(write.queue)]
+        write_entries(self._disk, sound)
+        self._ends.write(checkpoint, [_end_of(write) for write in self.writes])
+
+    def _is_sound(self, queue: ConsumeQueue) -> bool:
+        """Nothing is added to files that turn out not to be the queue's."""
+        try:
+            queue.check_files(self._disk)
+        except QueueDamaged:
+            return False
+        return True
+
+
+def _end_of(write: QueueWrite) -> QueueEnd:
+    queue = write.queue
+    return QueueEnd(
+        queue.number,
+        queue.topic,
+        queue.queue_id,
+        write.first_offset,
+        write.min_offset,
+        write.min_position,
+        write.first_entry + len(write.data) // ENTRY_SIZE,
+        write.end,
+        write.physical_end,
+        bool(queue.damage),
+    )

@@ -1,0 +1,93 @@
+"""Reads of queues that have to wait for the disk, to be run on any thread.
+
+A work holds all that it needs, so that nothing it waits for holds up the loop, and files that
+retention removes meanwhile only change its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from aerobee.broker.store.disk import Advice
+from aerobee.broker.store.log.catch_up import Range
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
+from aerobee.broker.store.queues.reading import GetStatus, Located
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutcome:
+    """Where the messages lie, and their records end to end; empty unless FOUND."""
+
+    located: Located
+    records: bytes = b""
+
+
+Select = Callable[[bytes, int, int | None], Located]
+
+
+class ReadWork:
+    """One read. Made by `QueueReads.read`; afterwards `QueueReads.finish` it."""
+
+    __slots__ = ("_entries", "_load_entries", "_log", "_select", "handle", "outcome")
+
+    def __init__(
+        self,
+        log: CommitLog,
+        select: Select,
+        handle: SegmentHandle,
+        *,
+        entries: bytes | None,
+        load_entries: Callable[[], bytes],
+    ) -> None:
+        """`select` tells what of the entries to read, given the log's minimum and the most bytes to
+        read, if they are fewer than wanted; `load_entries` brings them if they are not known."""
+        self._log = log
+        self._select = select
+        self.handle = handle
+        self._entries = entries
+        self._load_entries = load_entries
+        self.outcome: ReadOutcome | None = None
+
+    def run(self) -> ReadOutcome:
+        """[any thread] Raises OSError, and MqError for damaged files."""
+        entries = self._load_entries() if self._entries is None else self._entries
+        floor = self._log.min_offset
+        bytes_max: int | None = None
+        while self.outcome is None:
+            located = self._select(entries, floor, bytes_max)
+            if located.status is not GetStatus.FOUND:
+                self.outcome = ReadOutcome(located)
+                break
+            try:
+                self.outcome = ReadOutcome(located, self._log.read(located.runs, self.handle))
+            except RecordRemoved as removed:
+                # What lies before it comes first; if nothing does, what is left behind it counts.
+                before = [size for start, size in located.runs if start < removed.removed_from]
+                if before:
+                    bytes_max = sum(before)
+                else:
+                    floor = max(removed.readable_from, floor + 1)
+        return self.outcome
+
+
+class AdviceWork:
+    """Tells the kernel what readers behind will want, and what they have all passed."""
+
+    __slots__ = ("_ahead", "_handle", "_log", "_passed")
+
+    def __init__(
+        self, log: CommitLog, handle: SegmentHandle, *, ahead: Range, passed: Sequence[Range]
+    ) -> None:
+        self._log = log
+        self._handle = handle
+        self._ahead = ahead
+        self._passed = passed
+
+    def run(self) -> None:
+        """[any thread] Raises OSError."""
+        start, end = self._ahead
+        self._log.advise(start, end, Advice.WILL_NEED, self._handle)
+        for start, end in self._passed:
+            self._log.advise(start, end, Advice.DONT_NEED)

@@ -1,0 +1,93 @@
+"""What an operator can set about retention; Apache's option is named beside each key.
+
+Apache's limits apply here as there: a percentage outside its range is moved to the range's end, so
+that settings that were carried over mean the same.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from aerobee.runtime.config import require
+
+_HOURS = re.compile(r"([01]?[0-9]|2[0-3])([;,]([01]?[0-9]|2[0-3]))*")
+_MS_PER_HOUR = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionConfig:
+    """When log segments are removed, and when the disk is too full for more messages.
+
+    Raises InvalidArgument for a value that cannot work.
+    """
+
+    enabled: bool = True
+    """False: nothing is ever removed, and no percentage of the disk refuses messages."""
+    file_reserved_hours: int = 72
+    """A segment may go so long after its last write (fileReservedTime)."""
+    delete_when: str = "04"
+    """Hours of the day, local time, in which expired segments go; `;` between (deleteWhen)."""
+    disk_used_percent_max: int = 75
+    """Above, expired segments go whatever the hour; 10 to 95 (diskMaxUsedSpaceRatio)."""
+    disk_force_percent: int = 85
+    """Above, unexpired segments go too; 30 to 85 (diskSpaceCleanForciblyRatio)."""
+    disk_refuse_percent: int = 90
+    """Above, no messages are taken until the disk is below the force percentage again; 35 to 90
+    (diskSpaceWarningLevelRatio)."""
+    force_enabled: bool = True
+    """Whether a disk above the force percentage costs unexpired segments (cleanFileForciblyEnable).
+    """
+    delete_files_max: int = 10
+    """Segments that go in one run (deleteFileBatchMax)."""
+    delete_pause_ms: int = 100
+    """Between two of them, for the disk to do other things (deleteCommitLogFilesInterval)."""
+    clean_interval_ms: int = 10_000
+    """From run to run (cleanResourceInterval)."""
+    first_clean_ms: int = 60_000
+    """From the start to the first run."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.file_reserved_hours >= 0,
+            "retention.file_reserved_hours must be >= 0",
+            self.file_reserved_hours,
+        )
+        require(
+            _HOURS.fullmatch(self.delete_when) is not None,
+            "retention.delete_when must be hours from 0 to 23, separated by ';'",
+            self.delete_when,
+        )
+        for name in ("disk_used_percent_max", "disk_force_percent", "disk_refuse_percent"):
+            percent = getattr(self, name)
+            require(0 <= percent <= 100, f"retention.{name} must be 0 to 100", percent)
+        for name in ("delete_files_max", "clean_interval_ms"):
+            require(getattr(self, name) > 0, f"retention.{name} must be > 0", getattr(self, name))
+        for name in ("delete_pause_ms", "first_clean_ms"):
+            require(getattr(self, name) >= 0, f"retention.{name} must be >= 0", getattr(self, name))
+
+    @property
+    def hours(self) -> frozenset[int]:
+        """`delete_when` as hours of the day."""
+        return frozenset(int(hour) for hour in re.split("[;,]", self.delete_when))
+
+    @property
+    def reserved_ms(self) -> int:
+        return self.file_reserved_hours * _MS_PER_HOUR
+
+    @property
+    def expire_above_percent(self) -> int:
+        return min(max(self.disk_used_percent_max, 10), 95)
+
+    @property
+    def force_above_percent(self) -> int:
+        return min(max(self.disk_force_percent, 30), 85)
+
+    @property
+    def refuse_above_percent(self) -> int:
+        return min(max(self.disk_refuse_percent, 35), 90)
+
+    @property
+    def resume_below_percent(self) -> int:
+        """Once messages are refused, they are taken again from here downwards."""
+        return min(self.force_above_percent, self.refuse_above_percent)

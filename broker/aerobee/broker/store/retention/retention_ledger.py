@@ -1,0 +1,258 @@
+"""Removal of the log's oldest segments, one at a time: what was taken and what has come back.
+
+    survey   when were the segments written, how full is the disk    -> a candidate, or none
+    search   who has not read the candidate's messages               -> it goes, or it is kept
+    removal  the log's minimum moves in memory, then the file goes   -> or it was protected
+    follow   queue files and index files go, the queues' minimums move
+
+Owns: the ages of the segments, the totals, and why the oldest segment stays. Each work is taken on
+the loop, run on any thread, and finished on the loop before the next is taken. Readers are refused
+what goes before it goes; whoever has the file open reads on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from aerobee.broker.store.admission import Admission
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.dispatcher import Dispatcher
+from aerobee.broker.store.index.key_index import KeyIndex
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.retention.queue_readers import QueueReaders, removed_unread
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.retention.retention_policy import (
+    Cause,
+    CleanRequest,
+    DiskSpace,
+    Occasion,
+    RetentionPolicy,
+)
+from aerobee.broker.store.retention.retention_statistics import (
+    RemovedSegment,
+    RetentionCounters,
+    RetentionStatistics,
+)
+from aerobee.broker.store.retention.retention_works import (
+    FollowWork,
+    RemovalWork,
+    SurveyWork,
+    measure,
+)
+from aerobee.broker.store.retention.steady_time import SegmentAges, SteadyTime
+from aerobee.broker.store.retention.unread_search import SegmentSpan, UnreadQueue, UnreadSearch
+from aerobee.runtime.clock import Clock
+from aerobee.store_format.names import file_name
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """The parts of the store that give up something, or follow."""
+
+    log: CommitLog
+    queues: QueueSet
+    dispatcher: Dispatcher
+    admission: Admission
+    index: KeyIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """The oldest segment, which may go as far as age and disk are concerned."""
+
+    span: SegmentSpan
+    cause: Cause
+    modified_ms: int
+    request: CleanRequest
+
+
+def local_hour(now_ms: int) -> int:
+    """The hour of the day where this machine stands."""
+    return time.localtime(now_ms / 1_000).tm_hour
+
+
+class RetentionLedger:
+    """See the module; loop thread only."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        config: RetentionConfig,
+        retained: Retained,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._log = retained.log
+        self._queues = retained.queues
+        self._dispatcher = retained.dispatcher
+        self._admission = retained.admission
+        self._index = retained.index
+        self._policy = RetentionPolicy(config)
+        self._time = SteadyTime(clock.now_ms(), clock.monotonic_s())
+        self._ages = SegmentAges()
+        self._know_segments()
+        self._counters = RetentionCounters()
+        self._removal: RemovalWork | None = None
+        self.kept_because = ""
+        """Why the oldest segment stays although it is expired; empty if it is not, or is gone."""
+
+    # ------------------------------------------------------------------------------ the disk
+
+    def observe(self, space: DiskSpace) -> None:
+        """How full the disk is, as measured about every second; appends go by it."""
+        self._admission.measured(space)
+
+    def measure_here(self) -> None:
+        """The same at once. Blocks; raises OSError."""
+        self.observe(measure(self._disk))
+
+    @property
+    def why_full(self) -> str:
+        """Why a disk without room refuses messages; empty while it does not."""
+        return self._admission.why_full
+
+    # ------------------------------------------------------------------------------ survey
+
+    def take_survey(self, request: CleanRequest) -> SurveyWork | None:
+        """None if there is nothing to remove, or the store takes no changes any more."""
+        self._know_segments()
+        if not self._admission.is_in_use or self._log.oldest_sealed is None:
+            self._keep("")
+            return None
+        return SurveyWork(self._disk, request)
+
+    def finish_survey(self, work: SurveyWork) -> Candidate | None:
+        """The oldest segment if it may go now."""
+        self._admission.measured(work.space)
+        segment = self._log.oldest_sealed
+        if segment is None:
+            return None
+        now_s = self._clock.monotonic_s()
+        now_ms = self._time.now_ms(self._clock.now_ms(), now_s)
+        modified_ms = work.modified_ms.get(file_name(segment.base), now_ms)
+        age_ms = self._ages.age_ms(segment.base, modified_ms, now_ms, now_s)
+        verdict = self._policy.judge(Occasion(local_hour(now_ms), work.space, work.request), age_ms)
+        if verdict.cause is None:
+            self._keep(verdict.kept_because)
+            return None
+        if segment.end > self._in_files_end():
+            self._keep("its messages' places in their queues are not on the disk yet")
+            return None
+        span = SegmentSpan(segment.base, segment.end)
+        return Candidate(span, verdict.cause, modified_ms, work.request)
+
+    def _know_segments(self) -> None:
+        bases = [segment.base for segment in self._log.segments()[:-1]]
+        self._ages.know(bases, self._clock.monotonic_s())
+
+    def _in_files_end(self) -> int:
+        """Up to where the log's records are in the files of their queues: what goes must not be
+        needed to find out how far its queue had come."""
+        unwritten = self._queues.unwritten_from
+        return self._dispatcher.end if unwritten is None else unwritten
+
+    # ------------------------------------------------------------------------------ search
+
+    def take_search(
+        self, candidate: Candidate, readers: Iterable[QueueReaders] = ()
+    ) -> UnreadSearch:
+        """Who of `readers`, and of those that are added to the search before it is run, has not
+        read the candidate's messages."""
+        search = UnreadSearch(self._disk, self._queues, candidate.span, self._log.end)
+        search.add(readers)
+        return search
+
+    def take_removal(
+        self,
+        candidate: Candidate,
+        search: UnreadSearch,
+        readers_now: Sequence[QueueReaders] | None = None,
+    ) -> RemovalWork | None:
+        """None if unread messages hold the segment. Otherwise the log begins behind it from now on.
+
+        `readers_now`: those of `search.unread` as they are at this moment, from which the losses
+        are counted; by default as they were when the search was taken.
+        """
+        assert self._removal is None, "one removal at a time"
+        assert self._log.min_offset == candidate.span.base
+        holding = search.holding
+        if holding is not None and not candidate.request.unread:
+            self._keep(self._describe(holding))
+            return None
+        self._keep("")
+        segment = self._log.drop_oldest()
+        work = RemovalWork(self._disk, segment, candidate.cause, candidate.modified_ms)
+        losers = search.unread if readers_now is None else readers_now
+        for readers in losers:
+            queue = self._queues.get(readers.topic, readers.queue_id)
+            if queue is not None:
+                work.losing.append((readers, queue, queue.min_offset))
+        self._removal = work
+        return work
+
+    def _describe(self, holding: UnreadQueue) -> str:
+        readers = holding.readers
+        group = min(readers.offsets, key=lambda each: (readers.offsets[each], each))
+        return (
+            f"group {group} has not read topic {readers.topic} (queue {readers.queue_id} from "
+            f"offset {readers.offsets[group]} on), which keeps the log from offset "
+            f"{holding.position} on: let it read or reset its offsets, or remove them unread with "
+            "`aerobee cluster clean --unread`"
+        )
+
+    def _keep(self, reason: str) -> None:
+        self.kept_because = reason
+        self._admission.held_by = reason
+
+    # ------------------------------------------------------------------------------ removal
+
+    def finish_removal(self, work: RemovalWork) -> FollowWork | None:
+        """`work.run` returned: queues and index are to follow the log.
+
+        None if the file must not be touched: then the log begins with it again.
+        """
+        assert work is self._removal
+        self._removal = None
+        if work.error is not None:
+            self._log.restore_oldest(work.segment)
+            self._keep(f"{work.segment.path} cannot be removed: {work.error.strerror}")
+            return None
+        trim = self._queues.take_trim(self._log.min_offset)
+        return FollowWork(self._disk, work, trim, self._index.take_expired(self._log.min_offset))
+
+    def finish_follow(self, work: FollowWork) -> RemovedSegment:
+        """`work.run` returned: queues and index begin where the log does."""
+        self._queues.finish_trim(work.trim)
+        if work.expired is not None:
+            self._index.finish_expired(work.expired)
+        self._admission.measured(work.space)
+        removal = work.removal
+        losses = [
+            loss
+            for readers, queue, before in removal.losing
+            for loss in removed_unread(readers, before, queue.min_offset)
+        ]
+        segment = removal.segment
+        removed = RemovedSegment(
+            name=file_name(segment.base),
+            base=segment.base,
+            size_bytes=segment.size,
+            modified_ms=removal.modified_ms,
+            cause=removal.cause,
+            unread=tuple(losses),
+        )
+        self._counters.add(removed)
+        return removed
+
+    def statistics(self) -> RetentionStatistics:
+        return RetentionStatistics(
+            space=self._admission.space,
+            removed_segments=self._counters.removed_segments,
+            removed_bytes=self._counters.removed_bytes,
+            removed_unread=self._counters.unread,
+            kept_because=self.kept_because,
+        )

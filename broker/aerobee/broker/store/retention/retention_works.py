@@ -1,0 +1,104 @@
+"""What retention asks of the disk, taken on the loop and done on another thread.
+
+The order of a removal is what lets every start find its way: the log's file goes first and its
+folder is synced, so that the log never has a hole; then go queue files and index files that point
+nowhere any more. Whatever a crash leaves of these is passed over by the next start and goes with
+the next removal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import Protocol
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.index.index_files import IndexExpiry
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_trim import QueueTrim
+from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest, DiskSpace
+
+# Somebody keeps the file from being removed; the disk is sound.
+_PROTECTED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
+
+
+class Work(Protocol):
+    """[any thread]"""
+
+    def run(self) -> None: ...
+
+
+class SurveyWork:
+    """Asks when the segments were last written, and how full the disk is."""
+
+    __slots__ = ("_disk", "modified_ms", "request", "space")
+
+    def __init__(self, disk: Disk, request: CleanRequest) -> None:
+        self._disk = disk
+        self.request = request
+        self.modified_ms: dict[str, int] = {}
+        self.space = DiskSpace()
+
+    def run(self) -> None:
+        """[any thread] Raises OSError."""
+        self.modified_ms = {
+            entry.name: entry.modified_ms for entry in self._disk.list(COMMIT_LOG_DIRECTORY)
+        }
+        self.space = measure(self._disk)
+
+
+class RemovalWork:
+    """Removes the file of the segment that the log has let go of."""
+
+    __slots__ = ("_disk", "cause", "error", "losing", "modified_ms", "segment")
+
+    def __init__(self, disk: Disk, segment: Segment, cause: Cause, modified_ms: int) -> None:
+        self._disk = disk
+        self.segment = segment
+        self.cause = cause
+        self.modified_ms = modified_ms
+        # Set if the file is still there because it must not be touched.
+        self.error: OSError | None = None
+        # Who has unread messages here, the queue, and the offset at which it began until now.
+        self.losing: list[tuple[QueueReaders, ConsumeQueue, int]] = []
+
+    def run(self) -> None:
+        """[any thread] Raises OSError, except for a file that is protected."""
+        try:
+            with contextlib.suppress(FileNotFoundError):  # somebody was faster
+                self._disk.remove(self.segment.path)
+        except OSError as error:
+            if error.errno not in _PROTECTED:
+                raise
+            self.error = error
+            return
+        self._disk.fsync_directory(COMMIT_LOG_DIRECTORY)
+
+
+class FollowWork:
+    """Removes what led to the records that are gone, and looks what it brought."""
+
+    __slots__ = ("_disk", "expired", "removal", "space", "trim")
+
+    def __init__(
+        self, disk: Disk, removal: RemovalWork, trim: QueueTrim, expired: IndexExpiry | None
+    ) -> None:
+        self._disk = disk
+        self.removal = removal
+        self.trim = trim
+        self.expired = expired
+        self.space = DiskSpace()
+
+    def run(self) -> None:
+        """[any thread] Raises OSError."""
+        self.trim.run()
+        if self.expired is not None:
+            self.expired.run()
+        self.space = measure(self._disk)
+
+
+def measure(disk: Disk) -> DiskSpace:
+    """[any thread] How full the disk is now."""
+    return DiskSpace(disk.free_bytes(), disk.total_bytes())

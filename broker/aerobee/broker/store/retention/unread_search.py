@@ -1,0 +1,152 @@
+"""Which queues have unread messages in the log's oldest segment, and which of these hold it.
+
+Taken on the loop with copies of what it needs of the queues, run on another thread because queue
+files may be cold, judged on the loop. Positions of a queue rise with its offsets, so one entry
+tells whether anything unread lies in the segment, and a binary search finds what a ceiling leaves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """A segment's place in the log."""
+
+    base: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadQueue:
+    """A queue with unread messages in the segment; the first of them lies at `position`."""
+
+    readers: QueueReaders
+    position: int
+    holds: bool
+
+    @property
+    def name(self) -> QueueName:
+        return self.readers.topic, self.readers.queue_id
+
+
+class UnreadSearch:
+    """One segment, and the queues that somebody has not read to the end."""
+
+    def __init__(self, disk: Disk, queues: QueueSet, segment: SegmentSpan, log_end: int) -> None:
+        self.segment = segment
+        self._disk = disk
+        self._queues = queues
+        self._log_end = log_end
+        self._wanted: list[tuple[QueueReaders, _Entries]] = []
+        self.found: list[UnreadQueue] = []
+
+    def add(self, readers: Iterable[QueueReaders]) -> None:
+        """[loop] Look at these, too. What is clear without a look at a file is decided here."""
+        for each in readers:
+            queue = self._queues.get(each.topic, each.queue_id)
+            if queue is not None and self._may_be_unread(queue, each):
+                self._wanted.append((each, _Entries(self._disk, queue, each.oldest)))
+
+    def _may_be_unread(self, queue: ConsumeQueue, readers: QueueReaders) -> bool:
+        start = max(readers.oldest, queue.min_offset)
+        if start >= queue.end or queue.min_position >= self.segment.end:
+            return False
+        return start < queue.written_end or queue.tail_position < self.segment.end
+
+    def run(self) -> None:
+        """[any thread] Raises OSError; then it may be run again."""
+        found = []
+        for readers, entries in self._wanted:
+            position = entries.position(entries.start)
+            if position < self.segment.end:
+                holds = self._holds(readers, entries, position)
+                found.append(UnreadQueue(readers, position, holds))
+            entries.close()
+        self.found = found
+
+    def _holds(self, readers: QueueReaders, entries: _Entries, position: int) -> bool:
+        if readers.keep_bytes_max is None:
+            return True
+        # Only what lies here or behind may hold a segment.
+        held_from = self._log_end - readers.keep_bytes_max
+        if position >= held_from:
+            return True
+        if held_from >= self.segment.end:
+            return False
+        offsets = range(entries.start, entries.end)
+        index = bisect_left(offsets, held_from, key=entries.position)
+        return index < len(offsets) and entries.position(offsets[index]) < self.segment.end
+
+    # ------------------------------------------------------------------------------ results
+
+    @property
+    def holding(self) -> UnreadQueue | None:
+        """Of the queues that hold the segment the one whose unread messages are oldest."""
+        holding = (queue for queue in self.found if queue.holds)
+        return min(holding, key=lambda queue: queue.position, default=None)
+
+    @property
+    def unread(self) -> list[QueueReaders]:
+        """Of the queues with unread messages in the segment."""
+        return [queue.readers for queue in self.found]
+
+
+class _Entries:
+    """The entries of a queue from its first unread one on."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_file_path",
+        "_path",
+        "_per_file",
+        "_tail",
+        "_written_end",
+        "end",
+        "start",
+    )
+
+    def __init__(self, disk: Disk, queue: ConsumeQueue, oldest: int) -> None:
+        self._disk = disk
+        self.start = max(oldest, queue.min_offset)
+        self.end = queue.end
+        self._file_path = queue.file_path
+        self._per_file = queue.entries_per_file
+        self._written_end = queue.written_end
+        self._tail = bytes(queue.tail)
+        self._path = ""
+        self._file: DiskFile | None = None
+
+    def position(self, offset: int) -> int:
+        """Where the message lies in the log. An entry that cannot be read counts as lying at the
+        log's start: then its messages are unread and in the oldest segment."""
+        entry = self._read(offset)
+        return unpack_entry(entry)[0] if len(entry) == ENTRY_SIZE else 0
+
+    def _read(self, offset: int) -> bytes:
+        if offset >= self._written_end:
+            at = (offset - self._written_end) * ENTRY_SIZE
+            return self._tail[at : at + ENTRY_SIZE]
+        path = self._file_path(offset)
+        if path != self._path:
+            try:
+                self._file = self._disk.open_file(path, read_only=True)
+            except FileNotFoundError:
+                self._file = None
+            self._path = path
+        if self._file is None:
+            return b""
+        return self._file.read_at(offset % self._per_file * ENTRY_SIZE, ENTRY_SIZE)
+
+    def close(self) -> None:
+        self._file, self._path = None, ""

@@ -1,0 +1,239 @@
+"""`aerobee message`: single messages, by where they lie or by a key."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.event_loop import run
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.moments import Moment, MomentKind, moment_argument, timestamp_text
+from aerobee.cli.output import json_option, print_json, print_table, remark
+from aerobee.cli.target import Target, target_options
+
+if TYPE_CHECKING:
+    from aerobee.client_core import FoundMessages, Messages, ReceivedMessage
+
+_OFFSET_MESSAGE_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
+_PLACE = re.compile(r"(?P<broker>[^:]+):(?P<offset>\d{1,19})")
+BODY_PREVIEW_CHARACTERS = 40
+
+
+@click.group()
+def message() -> None:
+    """Find single messages, read or not."""
+
+
+@message.command()
+@click.argument("message_id", metavar="ID")
+@click.option("--topic", help="ID is the id that the producer gave the message, in this topic.")
+@json_option
+@target_options
+def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> None:
+    """Show one message.
+
+    ID is an offset message id (32 or 56 hex digits), BROKER:OFFSET with an offset in the log of
+    that broker, or, with --topic, a producer's id. Exit code 1: there is no such message.
+    """
+    if topic is None and not (
+        _OFFSET_MESSAGE_ID.fullmatch(message_id) or _PLACE.fullmatch(message_id)
+    ):
+        raise click.UsageError(
+            f"{message_id!r} is neither an offset message id (32 or 56 hex digits) nor "
+            "BROKER:OFFSET; if it is the id that its producer gave the message, name the topic "
+            "with --topic"
+        )
+
+    async def main() -> ReceivedMessage:
+        from aerobee.client_core import Messages
+
+        async with target.connect() as connection:
+            return await _get(Messages(connection), message_id, topic)
+
+    found = run(main)
+    if as_json:
+        from aerobee.cli.message_lines import document_of_message
+
+        print_json(document_of_message(found))
+    else:
+        _print_message(found)
+
+
+async def _get(messages: Messages, message_id: str, topic: str | None) -> ReceivedMessage:
+    from aerobee.runtime.errors import MessageNotFound
+
+    if topic is None:
+        if place := _PLACE.fullmatch(message_id):
+            return await messages.by_offset(place["broker"], int(place["offset"]))
+        try:
+            return await messages.by_id(message_id)
+        except MessageNotFound as error:
+            raise MessageNotFound(
+                f"{error}; or it is the id that its producer gave it: then name the topic with "
+                "--topic"
+            ) from error
+    found = await messages.by_unique_key(topic, message_id)
+    _remark_unanswered(found)
+    if len(found.messages) > 1:
+        remark(f"{len(found.messages)} messages have this id; this is the newest")
+    if found.messages:
+        return found.messages[0]
+    if _OFFSET_MESSAGE_ID.fullmatch(message_id):
+        by_id = await messages.by_id(message_id)
+        if by_id.topic == topic:
+            return by_id
+    raise MessageNotFound(f"topic {topic} has no message with the id {message_id}")
+
+
+@message.command()
+@click.argument("topic")
+@click.option("--key", help="One of the keys that the producer gave the message.")
+@click.option("--unique-key", help="The id that the producer's client gave the message.")
+@click.option(
+    "--begin", callback=moment_argument, metavar="TIME", help="Only messages stored since TIME."
+)
+@click.option(
+    "--end", callback=moment_argument, metavar="TIME", help="Only messages stored until TIME."
+)
+@click.option(
+    "--max",
+    "max_messages",
+    type=click.IntRange(1, 64),
+    default=64,
+    show_default=True,
+    help="At most so many, the newest ones.",
+)
+@json_option
+@target_options
+def query(
+    target: Target,
+    topic: str,
+    key: str | None,
+    unique_key: str | None,
+    begin: Moment | None,
+    end: Moment | None,
+    max_messages: int,
+    as_json: bool,
+) -> None:
+    """List the messages of TOPIC with a key, newest first.
+
+    TIME is an age such as 90s, 15m, 2h or 3d, a local time such as 2026-01-31T12:00, or Unix
+    milliseconds. Exit code 1: nothing was found.
+    """
+    if (key is None) == (unique_key is None):
+        raise click.UsageError("say what to look for: either --key or --unique-key")
+
+    async def main() -> FoundMessages:
+        from aerobee.client_core import Messages
+
+        async with target.connect() as connection:
+            messages = Messages(connection)
+            bounds = {
+                "begin_ms": _time_ms(begin),
+                "end_ms": _time_ms(end),
+                "max_messages": max_messages,
+            }
+            if key is not None:
+                return await messages.by_key(topic, key, **bounds)
+            assert unique_key is not None
+            return await messages.by_unique_key(topic, unique_key, **bounds)
+
+    found = run(main)
+    if as_json:
+        from aerobee.cli.message_lines import document_of_message
+
+        print_json(
+            {
+                "messages": [document_of_message(each) for each in found.messages],
+                "more": found.more,
+                "unanswered": list(found.unanswered),
+            }
+        )
+    elif found.messages:
+        _print_list(found)
+    _remark_unanswered(found)
+    if not found.messages:
+        if not as_json:
+            remark("no message found")
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _time_ms(moment: Moment | None) -> int:
+    """0, which leaves the side open, for none, `first` and `last`."""
+    if moment is None or moment.kind is not MomentKind.TIME:
+        return 0
+    return moment.timestamp_ms
+
+
+def _remark_unanswered(found: FoundMessages) -> None:
+    if found.unanswered:
+        remark(f"not asked, because they do not answer: {', '.join(found.unanswered)}")
+
+
+def _print_list(found: FoundMessages) -> None:
+    print_table(
+        ["stored", "broker", "queue", "offset", "id", "tag", "keys", "body"],
+        [
+            [
+                timestamp_text(each.store_timestamp_ms),
+                each.queue.broker_name,
+                each.queue.queue_id,
+                each.queue_offset,
+                each.message_id,
+                each.tag,
+                " ".join(each.keys) or None,
+                _preview(each),
+            ]
+            for each in found.messages
+        ],
+    )
+    if found.more:
+        remark("there are more: bound the time with --begin and --end")
+
+
+def _print_message(found: ReceivedMessage) -> None:
+    rows = [
+        ("topic", found.topic),
+        ("queue", f"{found.queue.broker_name}:{found.queue.queue_id}"),
+        ("offset", str(found.queue_offset)),
+        ("stored", timestamp_text(found.store_timestamp_ms)),
+        ("born", f"{timestamp_text(found.born_timestamp_ms)} at {found.record.born_host}"),
+        ("id", found.message_id),
+        ("offset id", found.offset_message_id),
+        ("log", f"{found.record.physical_offset}, {found.record.size} bytes"),
+    ]
+    rows += [(name, value) for name, value in sorted(found.properties.items())]
+    if found.reconsume_times:
+        rows.append(("consumed", f"{found.reconsume_times} times before"))
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"{name:{width}}  {_printable(value)}")
+    click.echo()
+    click.echo(_body_text(found))
+
+
+def _preview(found: ReceivedMessage) -> str:
+    text = _printable(_body_text(found))
+    if len(text) > BODY_PREVIEW_CHARACTERS:
+        return text[: BODY_PREVIEW_CHARACTERS - 3] + "..."
+    return text
+
+
+def _body_text(found: ReceivedMessage) -> str:
+    """The body for a person's eyes; --json has the bytes."""
+    from aerobee.runtime.errors import CorruptBody
+
+    try:
+        body = found.body
+    except CorruptBody as error:
+        return f"({error})"
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return f"({len(body)} bytes that are no text: --json shows them)"
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else "." for character in text)

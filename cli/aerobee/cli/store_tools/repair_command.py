@@ -1,0 +1,181 @@
+"""`aerobee store repair`: bring a store folder back in order, with a copy of all it replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.errors import StoreLocked
+from aerobee.broker.store.opening import LOCK_FILE, lock_store
+from aerobee.broker.store.repair.planner import RepairPlan, RepairWishes, plan_repair
+from aerobee.broker.store.repair.repair import Repair, archive_name
+from aerobee.broker.store.repair.undo import undo_repair
+from aerobee.broker.store.repair.verify import Verified, verify_store
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.output import json_option, print_json, remark
+from aerobee.cli.store_tools.folder_argument import (
+    folder_options,
+    open_folder,
+    progress_bar,
+    store_failures,
+)
+from aerobee.cli.store_tools.verify_document import (
+    lost_document,
+    lost_text,
+    print_verified,
+    verify_document,
+)
+from aerobee.runtime.clock import SystemClock
+
+
+@click.command("repair")
+@folder_options
+@click.option("--apply", "apply", is_flag=True, help="Do it; without, only the plan is shown.")
+@click.option(
+    "--cut-at-damage",
+    is_flag=True,
+    help="Cut the log at the first damaged record and lose all that follows, instead of putting "
+    "empty messages in the place of damaged ones.",
+)
+@click.option("--rebuild-queues", is_flag=True, help="Build consume queues again from the log.")
+@click.option("--topic", "topics", multiple=True, help="Rebuild queues of this topic; repeatable.")
+@click.option("--rebuild-index", is_flag=True, help="Build the key index again from the log.")
+@click.option(
+    "--drop-unreadable-tables",
+    is_flag=True,
+    help="Move tables away that cannot be read and have no readable backup.",
+)
+@click.option("--undo", metavar="REPAIR", help="Put back what the repair of this name changed.")
+@json_option
+@click.pass_context
+def store_repair(context: click.Context, /, folder: Path, **options: Any) -> None:
+    """Show how FOLDER could be repaired, or do it.
+
+    A copy of everything that is replaced goes to FOLDER/repair-TIME/, with a manifest. A folder in
+    use is refused. Exit code 0: nothing is left to do; 1: something stays damaged.
+    """
+    with store_failures(folder):
+        disk, config = open_folder(folder, options["config"])
+        if options["undo"]:
+            _undo(disk, options["undo"])
+            return
+        wishes = RepairWishes(
+            cut_at_damage=options["cut_at_damage"],
+            rebuild_queues=options["rebuild_queues"] or bool(options["topics"]),
+            topics=frozenset(options["topics"]),
+            rebuild_index=options["rebuild_index"],
+            drop_unreadable_tables=options["drop_unreadable_tables"],
+        )
+        if options["apply"]:
+            is_good = _repair(disk, config, wishes, as_json=options["as_json"])
+        else:
+            is_good = _show(disk, config, wishes, as_json=options["as_json"])
+    if not is_good:
+        context.exit(NEGATIVE)
+
+
+def _undo(disk: RealDisk, name: str) -> None:
+    lock = lock_store(disk)
+    try:
+        for line in undo_repair(disk, name.rstrip("/").rpartition("/")[2]):
+            click.echo(line)
+    finally:
+        lock.release()
+
+
+def _show(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_json: bool) -> bool:
+    if disk.is_locked(LOCK_FILE):
+        raise StoreLocked(f"{disk} is in use by another process: stop that one first")
+    verified, plan = _plan(disk, config, wishes, is_locked_by_us=False)
+    if as_json:
+        print_json({"plan": plan_document(plan), "verify": verify_document(verified)})
+    else:
+        _print_plan(plan, done=False)
+        if plan.steps:
+            click.echo("nothing was changed; do it with --apply")
+    return not plan.left
+
+
+def _repair(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_json: bool) -> bool:
+    clock = SystemClock()
+    lock = lock_store(disk)
+    try:
+        _, plan = _plan(disk, config, wishes, is_locked_by_us=True)
+        repair = Repair(disk, plan, clock)
+        if plan.steps:
+            repair.apply(on_step=lambda _, step: remark(f"{step.name}: {step.file}"))
+    finally:
+        lock.release()
+    warnings: tuple[str, ...] = ()
+    if plan.steps:
+        warnings = repair.open_once(config)
+    with progress_bar(f"verifying {disk}") as on_progress:
+        after = verify_store(disk, config, on_progress=on_progress)
+    if as_json:
+        print_json(
+            {
+                "plan": plan_document(plan),
+                "recovery": list(warnings),
+                "verify": verify_document(after),
+            }
+        )
+    else:
+        _print_plan(plan, done=True)
+        for warning in warnings:
+            click.echo(f"recovery: {warning}")
+        print_verified(after, disk)
+    return after.is_sound
+
+
+def _plan(
+    disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, is_locked_by_us: bool
+) -> tuple[Verified, RepairPlan]:
+    with progress_bar(f"verifying {disk}") as on_progress:
+        verified = verify_store(
+            disk, config, is_locked_by_us=is_locked_by_us, on_progress=on_progress
+        )
+    return verified, plan_repair(verified, wishes, archive_name(disk, SystemClock()))
+
+
+def plan_document(plan: RepairPlan) -> dict[str, Any]:
+    """The plan, ready for JSON."""
+    return {
+        "archive": plan.folder if plan.steps else None,
+        "steps": [
+            {
+                "action": step.name,
+                "file": step.file,
+                "position": step.position,
+                "bytes": step.bytes,
+                "text": step.text,
+                "lost": [lost_document(each) for each in step.lost],
+            }
+            for step in plan.steps
+        ],
+        "lost": [lost_document(each) for each in plan.lost],
+        "left": plan.left,
+    }
+
+
+def _print_plan(plan: RepairPlan, *, done: bool) -> None:
+    if not plan.steps and not plan.left:
+        click.echo("nothing to repair")
+        return
+    for number, step in enumerate(plan.steps, 1):
+        at = "" if step.position is None else f" at byte {step.position}"
+        size = f" ({step.bytes} bytes)" if step.bytes else ""
+        click.echo(f"{number}. {step.name} {step.file}{at}{size}: {step.text}")
+    lost = plan.lost
+    if lost:
+        count = sum(each.count for each in lost)
+        click.echo(f"{'lost' if done else 'would be lost'}: {count} messages")
+        for each in lost:
+            click.echo(f"    {lost_text(each)}")
+    for text in plan.left:
+        click.echo(f"left as it is: {text}")
+    if done and plan.steps:
+        click.echo(f"what was replaced is in {plan.folder}; undo with --undo {plan.folder}")

@@ -1,0 +1,125 @@
+"""What a verification found, as one JSON document and as text for a person."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from aerobee.broker.store.repair.damage import DamagedRegion, LostRange
+from aerobee.broker.store.repair.findings import Finding, Severity
+from aerobee.broker.store.repair.verify import Verified
+
+_COLORS = {Severity.DAMAGE: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
+
+
+def verify_document(verified: Verified) -> dict[str, Any]:
+    """Everything, ready for JSON. Of each kind of finding only the first ones are listed; `counts`
+    has all."""
+    findings = verified.findings
+    return {
+        "sound": verified.is_sound,
+        "live": verified.folder.is_live,
+        "damage": findings.count_of(Severity.DAMAGE),
+        "warnings": findings.count_of(Severity.WARNING),
+        "notes": findings.count_of(Severity.NOTE),
+        "counts": {
+            kind.name: count
+            for kind, count in sorted(findings.counts.items(), key=lambda item: item[0].name)
+        },
+        "findings": [_finding(finding) for finding in findings.worst_first()],
+        "damagedRegions": [_region(region) for region in verified.damage.regions],
+        "read": {
+            "segments": len(verified.folder.segments),
+            "records": verified.totals.records,
+            "recordBytes": verified.totals.record_bytes,
+            "queues": len(verified.cursors),
+            "queueEntries": verified.queued_records,
+            "indexEntries": verified.index_entries,
+            "minOffset": verified.folder.log_min_offset,
+            "maxOffset": verified.damage.log_end,
+        },
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "code": finding.code,
+        "severity": str(finding.severity),
+        "file": finding.file,
+        "position": finding.position,
+        "text": finding.text,
+        "meaning": finding.kind.meaning,
+        "advice": finding.kind.advice,
+        **({"details": finding.details} if finding.details else {}),
+    }
+
+
+def _region(region: DamagedRegion) -> dict[str, Any]:
+    return {
+        "start": region.start,
+        "end": region.end,
+        "code": region.kind.name,
+        "lost": [lost_document(lost) for lost in region.lost()],
+    }
+
+
+def lost_document(lost: LostRange) -> dict[str, Any]:
+    return {
+        "topic": lost.topic,
+        "queue": lost.queue_id,
+        "firstOffset": lost.first,
+        "lastOffset": lost.end - 1,
+    }
+
+
+def lost_text(lost: LostRange) -> str:
+    """`orders, queue 3: offset 17` or `orders, queue 3: offsets 17 to 20 (4)`."""
+    where = f"{lost.topic}, queue {lost.queue_id}"
+    if lost.count == 1:
+        return f"{where}: offset {lost.first}"
+    return f"{where}: offsets {lost.first} to {lost.end - 1} ({lost.count})"
+
+
+def print_verified(verified: Verified, folder: object) -> None:
+    """Worst first; of each kind what it means and what to do is said once."""
+    seen: set[str] = set()
+    for finding in verified.findings.worst_first():
+        at = "" if finding.position is None else f" at byte {finding.position}"
+        severity = click.style(str(finding.severity), fg=_COLORS[finding.severity])
+        click.echo(f"{severity}: {finding.code} {finding.file}{at}: {finding.text}")
+        if finding.code not in seen:
+            seen.add(finding.code)
+            click.echo(f"    {finding.kind.meaning}; {finding.kind.advice}")
+    for kind, count in verified.findings.counts.items():
+        kept = sum(1 for finding in verified.findings if finding.kind is kind)
+        if kept < count:
+            click.echo(f"{kind.name}: {count - kept} more like these")
+    for region in verified.damage.regions:
+        lost = region.lost()
+        click.echo(f"in log bytes {region.start} to {region.end} there were:")
+        for each in lost:
+            click.echo(f"    {lost_text(each)}")
+        if not lost:
+            click.echo("    messages that no queue knows")
+    _print_summary(verified, folder)
+
+
+def _print_summary(verified: Verified, folder: object) -> None:
+    findings, totals = verified.findings, verified.totals
+    state = "in use, read as it was at the start" if verified.folder.is_live else "not in use"
+    click.echo(
+        f"{folder} ({state}): {totals.records} records in "
+        f"{len(verified.folder.segments)} segments, "
+        f"{len(verified.cursors)} queues with {verified.queued_records} entries, "
+        f"{verified.index_entries} index entries"
+    )
+    counts = ", ".join(
+        f"{findings.count_of(severity)} {word}"
+        for severity, word in (
+            (Severity.DAMAGE, "damage"),
+            (Severity.WARNING, "warnings"),
+            (Severity.NOTE, "notes"),
+        )
+    )
+    click.echo(f"{'sound' if verified.is_sound else 'DAMAGED'}: {counts}")

@@ -1,0 +1,232 @@
+"""Single messages over all brokers: by id, by place, by key. For operators; no group is involved.
+
+A message is looked for wherever it may be and returned as it lies in a log. A broker that does not
+answer is never taken for one that has nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aerobee.client_core.admin import Admin
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageId, MessageQueue, ReceivedMessage
+from aerobee.client_core.methods import GET_MESSAGE, QUERY_MESSAGES
+from aerobee.client_core.offsets import all_of
+from aerobee.client_core.route import Endpoint
+from aerobee.runtime import errors
+from aerobee.store_format.record import Record
+from aerobee.v1 import broker_pb2
+
+FOUND_MESSAGES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessages:
+    """What a query found over all brokers of the topic."""
+
+    messages: tuple[ReceivedMessage, ...]
+    """Newest first."""
+    more: bool
+    """Others match that are not here."""
+    unanswered: tuple[str, ...]
+    """Brokers of the topic that could not be asked; their messages are missing here."""
+
+
+class Messages:
+    """Finds stored messages.
+
+    Example::
+
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            found = await Messages(connection).by_key("orders", "order-7")
+            for message in found.messages:
+                print(message.offset_message_id, message.body)
+    """
+
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._channels = connection.channels
+        self._routes = connection.routes
+        self._timeout_ms = timeout_ms
+
+    async def by_id(self, message_id: str) -> ReceivedMessage:
+        """The message with this offset message id.
+
+        All brokers are asked, because one that moved to another address still knows the messages
+        that it stored at the old one.
+
+        Raises:
+            MessageIllegal: the text is no offset message id.
+            MessageNotFound: no broker has it; retention may have removed it.
+            Unreachable, DeadlineExceeded: no nameserver answers, or the message is not on the
+                brokers that answer and others do not.
+        """
+        named = MessageId.parse(message_id)
+        request = broker_pb2.GetMessageRequest(offset_message_id=message_id)
+        masters = await self._admin.masters()
+        answers = await all_of([self._get(endpoint, request) for endpoint in masters])
+        found = [
+            (endpoint.address != named.store_host, endpoint.broker_name, answer)
+            for endpoint, answer in zip(masters, answers, strict=True)
+            if isinstance(answer, ReceivedMessage)
+        ]
+        if found:
+            # Two can have it only if one took over the other's address: the present owner's.
+            return min(found, key=lambda each: each[:2])[2]
+        silent = [
+            endpoint.broker_name
+            for endpoint, answer in zip(masters, answers, strict=True)
+            if not isinstance(answer, errors.MessageNotFound)
+        ]
+        if silent:
+            raise errors.Unreachable(
+                f"message {message_id} is not on the brokers that answered, and "
+                f"{', '.join(silent)} did not answer: try again later"
+            )
+        asked = ", ".join(endpoint.broker_name for endpoint in masters) or "none is alive"
+        raise errors.MessageNotFound(
+            f"no broker has message {message_id} (asked: {asked}): it names byte "
+            f"{named.physical_offset} in the log of the broker that was at {named.store_host}; it "
+            "may have been removed by retention, or be of another cluster"
+        )
+
+    async def by_offset(self, broker_name: str, physical_offset: int) -> ReceivedMessage:
+        """The message that begins at this byte of a broker's log.
+
+        Raises:
+            NoBrokerAvailable: no live broker has this name.
+            MessageNotFound: no message begins there.
+            Unreachable, DeadlineExceeded.
+        """
+        masters = await self._admin.masters()
+        for endpoint in masters:
+            if endpoint.broker_name == broker_name:
+                answer = await self._get(
+                    endpoint, broker_pb2.GetMessageRequest(physical_offset=physical_offset)
+                )
+                if isinstance(answer, errors.MqError):
+                    raise answer
+                return answer
+        known = ", ".join(endpoint.broker_name for endpoint in masters) or "none"
+        raise errors.NoBrokerAvailable(
+            f"no live broker is named {broker_name!r} (there are: {known}): see `aerobee cluster "
+            "show`"
+        )
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = 0,
+        max_messages: int = FOUND_MESSAGES_MAX,
+    ) -> FoundMessages:
+        """Messages that carry the key, newest first: at most `max_messages`, and at most 64.
+
+        `begin_ms` and `end_ms` bound the store time, both inclusive; 0 leaves a side open.
+
+        Raises:
+            TopicNotFound, IllegalName, InvalidArgument.
+            NoBrokerAvailable: no broker of the topic answers.
+            Unreachable, DeadlineExceeded: no nameserver answers.
+        """
+        request = broker_pb2.QueryMessagesRequest(
+            topic=topic, key=key, begin_ms=begin_ms, end_ms=end_ms, max_messages=max_messages
+        )
+        return await self._query(request)
+
+    async def by_unique_key(
+        self,
+        topic: str,
+        unique_key: str,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = 0,
+        max_messages: int = FOUND_MESSAGES_MAX,
+    ) -> FoundMessages:
+        """The message to which its producer gave this id; several if it was sent again.
+
+        Bounds and errors as in `by_key`.
+        """
+        return await self._query(
+            broker_pb2.QueryMessagesRequest(
+                topic=topic,
+                unique_key=unique_key,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                max_messages=max_messages,
+            )
+        )
+
+    # ---------------------------------------------------------------------- asking
+
+    async def _get(
+        self, endpoint: Endpoint, request: broker_pb2.GetMessageRequest
+    ) -> ReceivedMessage | errors.MqError:
+        """The message, or why this broker does not give it: MessageNotFound if it has none."""
+        try:
+            answer = await self._channels.call(
+                endpoint.address, GET_MESSAGE, request, timeout_ms=self._timeout_ms
+            )
+        except errors.InvalidArgument:
+            raise
+        except errors.MqError as error:
+            return error
+        return _received(answer.record, endpoint.broker_name)
+
+    async def _query(self, request: broker_pb2.QueryMessagesRequest) -> FoundMessages:
+        route = await self._routes.route(request.topic, timeout_ms=self._timeout_ms)
+        names = list(route.queues_by_broker)
+        answers = await all_of([self._found_on(route.master(name), request) for name in names])
+        by_broker = {
+            name: answer for name, answer in zip(names, answers, strict=True) if answer is not None
+        }
+        unanswered = tuple(name for name in names if name not in by_broker)
+        if not by_broker:
+            raise errors.NoBrokerAvailable(
+                f"no broker of topic {request.topic} answers ({', '.join(unanswered)}): see "
+                "`aerobee cluster show`"
+            )
+        messages = _newest_first(by_broker)
+        wanted = min(request.max_messages or FOUND_MESSAGES_MAX, FOUND_MESSAGES_MAX)
+        more = len(messages) > wanted or any(answer.more for answer in by_broker.values())
+        return FoundMessages(tuple(messages[:wanted]), more, unanswered)
+
+    async def _found_on(
+        self, endpoint: Endpoint | None, request: broker_pb2.QueryMessagesRequest
+    ) -> broker_pb2.QueryMessagesResponse | None:
+        """None from a broker that cannot be asked now."""
+        if endpoint is None:
+            return None
+        try:
+            return await self._channels.call(
+                endpoint.address, QUERY_MESSAGES, request, timeout_ms=self._timeout_ms
+            )
+        except (
+            errors.Unreachable,
+            errors.DeadlineExceeded,
+            errors.ShuttingDown,
+            errors.StoreFailed,
+        ):
+            return None
+
+
+def _newest_first(
+    by_broker: Mapping[str, broker_pb2.QueryMessagesResponse],
+) -> Sequence[ReceivedMessage]:
+    messages = [
+        _received(record, name) for name, answer in by_broker.items() for record in answer.records
+    ]
+    messages.sort(
+        key=lambda message: (message.store_timestamp_ms, message.record.physical_offset),
+        reverse=True,
+    )
+    return messages
+
+
+def _received(data: bytes, broker_name: str) -> ReceivedMessage:
+    record = Record(data)
+    return ReceivedMessage(record, MessageQueue(record.topic, broker_name, record.queue_id))

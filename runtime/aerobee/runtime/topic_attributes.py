@@ -1,0 +1,35 @@
+"""The attributes of a topic that mean something to us: their names and what they may be.
+
+Others are kept as they are, because Apache's brokers and people's own tools have theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee.runtime.errors import InvalidArgument
+
+KEEP_UNREAD_MAX_BYTES = "keep_unread_max_bytes"
+"""Unread messages of the topic keep the log only while at most so many bytes of it lie from them to
+its end; 0: they never do. Without the attribute they keep it whatever it takes."""
+
+_DIGITS_MAX = 18
+
+
+def check_topic_attributes(attributes: Mapping[str, str]) -> None:
+    """Raises InvalidArgument for a value that cannot work; an empty one stands for a removal."""
+    text = attributes.get(KEEP_UNREAD_MAX_BYTES, "")
+    if text and _bytes_of(text) is None:
+        raise InvalidArgument(
+            f"attribute {KEEP_UNREAD_MAX_BYTES} is a number of bytes, 0 or more, not {text!r}"
+        )
+
+
+def keep_unread_max_bytes(attributes: Mapping[str, str]) -> int | None:
+    """None: without limit; also for a value that nobody checked and nobody can read."""
+    return _bytes_of(attributes.get(KEEP_UNREAD_MAX_BYTES, ""))
+
+
+def _bytes_of(text: str) -> int | None:
+    is_number = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return int(text) if is_number else None

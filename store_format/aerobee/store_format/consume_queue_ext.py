@@ -1,0 +1,92 @@
+"""Consume queue extensions: what an entry can say beyond its 20 bytes.
+
+   0      2           10           18              20
+   | size | tags code | store time | bitmap length | bitmap ...        i16, i64, i64, i16, bytes
+
+With `enableConsumeQueueExt` Apache puts such a unit into `consumequeue_ext/<topic>/<queue>/` and
+its address in place of the entry's tags code: the unit's position in that folder's files - 2^63. No
+tags code is that small. A unit never crosses a file; where none fits, the size -1 ends the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
+EXT_UNIT_SIZE_MIN: Final = 20
+EXT_END_SIZE: Final = 4
+"""A unit is only stored where this many bytes stay free behind it."""
+
+_ADDRESS_BASE: Final = -(1 << 63)
+_HEAD: Final = struct.Struct(">hqqh")
+_END: Final = struct.pack(">h", -1)
+
+
+class ExtUnitCorrupt(ValueError):
+    """Bytes that are no extension unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtUnit:
+    """The tags code that the entry would have, the record's store time (Unix ms), and which
+    filters the record's properties may match, a bit each."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    bitmap: bytes = b""
+
+    @property
+    def size(self) -> int:
+        return EXT_UNIT_SIZE_MIN + len(self.bitmap)
+
+    def encode(self) -> bytes:
+        """The unit's bytes. Raises ExtUnitCorrupt for a bitmap that does not fit."""
+        if self.size > 0x7FFF:
+            raise ExtUnitCorrupt(f"a bitmap of {len(self.bitmap)} bytes does not fit into a unit")
+        return (
+            _HEAD.pack(self.size, self.tags_code, self.store_timestamp_ms, len(self.bitmap))
+            + self.bitmap
+        )
+
+
+def is_ext_address(tags_code: int) -> bool:
+    """Whether what stands for the tags code of an entry is an address."""
+    return tags_code <= EXT_ADDRESS_MAX
+
+
+def ext_address(position: int) -> int:
+    """What an entry holds whose unit lies at `position`."""
+    return position + _ADDRESS_BASE
+
+
+def ext_position(address: int) -> int:
+    """Where the unit of an address lies, counted over all files of the queue."""
+    return address - _ADDRESS_BASE
+
+
+def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit:
+    """The unit at `position`. Raises ExtUnitCorrupt for anything else, a file's end too."""
+    try:
+        size, tags_code, store_timestamp_ms, bitmap_length = _HEAD.unpack_from(data, position)
+    except struct.error:
+        raise ExtUnitCorrupt(f"no whole unit at byte {position} of {len(data)}") from None
+    end = position + size
+    if bitmap_length < 0 or size != EXT_UNIT_SIZE_MIN + bitmap_length or end > len(data):
+        raise ExtUnitCorrupt(f"no unit at byte {position}: size {size}, bitmap {bitmap_length}")
+    bitmap = bytes(data[position + EXT_UNIT_SIZE_MIN : end])
+    return ExtUnit(tags_code, store_timestamp_ms, bitmap)
+
+
+def pack_ext_file(units: list[ExtUnit], file_bytes: int) -> tuple[bytes, list[int]]:
+    """As many of the units as fit into one file of this length, and their positions in it."""
+    data = bytearray()
+    positions: list[int] = []
+    for unit in units:
+        if len(data) + unit.size + EXT_END_SIZE > file_bytes:
+            data += _END
+            break
+        positions.append(len(data))
+        data += unit.encode()
+    return bytes(data).ljust(file_bytes, b"\0"), positions

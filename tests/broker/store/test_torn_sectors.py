@@ -1,0 +1,73 @@
+"""A record that lost a sector of its properties is no record, wherever the sector lies."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee.broker.store.log.torn_sectors import before_torn
+from aerobee.store_format.properties import encode_properties
+from aerobee.store_format.record import encode_record
+from aerobee.store_format.scan import ScanEnd, scan_records
+from aerobee.store_format.tags import TagsCodes
+from tests.support.stores import BORN_HOST
+
+SECTOR = 512
+
+
+def _record(body: bytes, properties: dict[str, str]) -> bytes:
+    return encode_record(
+        topic=b"Orders",
+        body=body,
+        properties=encode_properties(properties),
+        born_timestamp_ms=1,
+        born_host=BORN_HOST,
+    )
+
+
+def _count(data: bytes, *, position: int = 0, torn_from: int = 0) -> tuple[int, ScanEnd]:
+    result = scan_records(data, check_crc=True, tags=TagsCodes())
+    kept = before_torn(data, result, position=position, torn_from=torn_from)
+    assert kept.count == len(kept.topics)
+    return kept.count, kept.end
+
+
+def _without(data: bytes, start: int, end: int) -> bytes:
+    return data[:start] + bytes(end - start) + data[end:]
+
+
+@pytest.mark.parametrize("position", [0, 100, SECTOR])
+def test_each_lost_sector_is_noticed(position: int) -> None:
+    record = _record(b"body", {"A": "a" * 700, "KEYS": "k" * 700})
+    data = record * 3
+    for start in range(-position % SECTOR, len(data), SECTOR):
+        end = min(start + SECTOR, len(data))
+        # Of a record of which nothing but a part of a sector is missing, the first stays whole.
+        whole = start // len(record)
+        assert _count(_without(data, start, end), position=position)[0] == whole
+
+
+def test_a_lost_end_is_noticed_down_to_the_last_byte() -> None:
+    for missing in range(1, 60):
+        record = _record(b"b" * 400, {"A": "a" * 100, "KEYS": "k" * 300})
+        position = SECTOR - (len(record) - missing) % SECTOR
+        data = _without(record, len(record) - missing, len(record))
+        assert _count(data, position=position) == (0, ScanEnd.TORN)
+
+
+def test_whole_records_are_left_alone() -> None:
+    records = [
+        _record(bytes(3_000), {}),
+        _record(bytes(3_000), {"TAGS": "t"}),
+        _record(b"", {}),
+        _record(b"b" * 511, {"KEYS": "k" * 2_000}),
+    ]
+    data = b"".join(records)
+    for position in range(0, SECTOR, 37):
+        assert _count(data, position=position) == (4, ScanEnd.BUFFER_END)
+
+
+def test_a_torn_record_that_was_flushed_is_not_cut_here() -> None:
+    record = _record(b"body", {"KEYS": "k" * 600})
+    data = _without(record, SECTOR, len(record)) + record
+    assert _count(data, torn_from=1)[0] == 2
+    assert _count(data, torn_from=0) == (0, ScanEnd.TORN)

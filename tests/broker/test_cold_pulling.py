@@ -1,0 +1,206 @@
+"""Pulls of cold messages over real gRPC: others go on meanwhile, and nobody gets an error for what
+retention took."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.tables.config_tables import TopicConfig
+from aerobee.store_format.record import iterate_records
+from aerobee.v1 import broker_pb2, common_pb2
+from tests.support.cold_disk import ColdDisk
+
+KIB = 1024
+SEGMENT_BYTES = 64 * KIB
+BODY = bytes(8 * KIB)
+OLD = 48  # messages of topic `old`, seven to a segment
+STORE = StoreConfig(
+    segment_bytes=SEGMENT_BYTES,
+    disk_free_bytes_min=0,
+    hot_tail_bytes=SEGMENT_BYTES,
+)
+
+
+def is_segment(path: str) -> bool:
+    return path.startswith("commitlog/")
+
+
+@pytest.fixture
+async def disk(tmp_path: Path) -> AsyncIterator[ColdDisk]:
+    disk = ColdDisk(tmp_path / "store", is_segment)
+    yield disk
+    disk.gate.set()
+
+
+@pytest.fixture
+async def cold_broker(start_broker: Any, disk: ColdDisk) -> Any:
+    """A broker with old messages, all of them cold; new ones go to topic `t`."""
+    topics = {
+        name: TopicConfig(name=name, read_queue_count=4, write_queue_count=4)
+        for name in ("old", "t")
+    }
+    broker = await start_broker(disk=disk, store=STORE, topics=topics, snapshot_interval_ms=200)
+    for number in range(OLD):
+        await broker.send_bodies("old", 0, b"%03d" % number + BODY)
+    for _ in range(16):
+        await broker.send_bodies("t", 0, BODY)
+    return broker
+
+
+async def pull(broker: Any, offset: int, *, topic: str = "old", **fields: Any) -> Any:
+    request = broker_pb2.PullRequest(topic=topic, queue_id=0, offset=offset, **fields)
+    return await asyncio.wait_for(broker.pull.Pull(request), 10)
+
+
+async def test_sends_and_hot_pulls_go_on_while_a_cold_read_waits_for_the_disk(
+    cold_broker: Any, disk: ColdDisk
+) -> None:
+    disk.gate.clear()
+    waiting = [
+        asyncio.create_task(pull(cold_broker, offset, group="behind")) for offset in range(8)
+    ]
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(5):
+        ack = await cold_broker.send_bodies("t", 1, b"new")
+        assert ack.code == common_pb2.OK
+        got = await cold_broker.pull.Pull(
+            broker_pb2.PullRequest(topic="t", queue_id=1, offset=0, group="at-the-end")
+        )
+        assert got.record_count == 1
+        stats = await cold_broker.admin.GetStats(broker_pb2.GetStatsRequest())
+    assert not any(task.done() for task in waiting)
+    assert stats.cold_reads_waiting > 0
+    disk.gate.set()
+    results = await asyncio.gather(*waiting)
+    assert [result.code for result in results] == [common_pb2.OK] * 8
+    assert disk.reading_threads
+    assert all(name.startswith("read") for name in disk.reading_threads)
+
+
+async def test_committed_offsets_are_saved_while_every_reading_thread_waits(
+    cold_broker: Any, disk: ColdDisk, tmp_path: Path
+) -> None:
+    disk.gate.clear()
+    waiting = [
+        asyncio.create_task(pull(cold_broker, offset, group=f"g{offset}")) for offset in range(8)
+    ]
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(5):
+        await cold_broker.offsets.CommitOffsets(
+            broker_pb2.CommitOffsetsRequest(
+                group="saver",
+                offsets=[broker_pb2.QueueOffset(topic="t", queue_id=0, offset=3)],
+            )
+        )
+        path = tmp_path / "store" / "config" / "consumerOffset.json"
+        while not path.exists() or "saver" not in path.read_text():
+            await asyncio.sleep(0.05)
+    disk.gate.set()
+    await asyncio.gather(*waiting)
+
+
+async def test_a_cold_queue_of_a_stream_does_not_hold_up_its_hot_ones(
+    cold_broker: Any, disk: ColdDisk
+) -> None:
+    disk.gate.clear()
+    call = cold_broker.pull.PullStream()
+    for handle in range(12):
+        await call.write(subscribe(handle, "old", offset=handle))
+    await call.write(subscribe(99, "t", queue_id=2))
+    await cold_broker.send_bodies("t", 2, b"hot")
+    frame = await asyncio.wait_for(call.read(), 5)
+    assert (frame.handle, frame.result.record_count) == (99, 1)
+    disk.gate.set()
+    seen: set[int] = set()
+    while len(seen) < 12:
+        frame = await asyncio.wait_for(call.read(), 5)
+        assert frame.result.code == common_pb2.OK
+        seen.add(frame.handle)
+    call.cancel()
+
+
+async def test_a_catch_up_gets_every_message_in_order_while_others_send(cold_broker: Any) -> None:
+    stopped = asyncio.Event()
+
+    async def send() -> None:
+        while not stopped.is_set():
+            await cold_broker.send_bodies("t", 3, b"x")
+
+    sending = asyncio.create_task(send())
+    offset, bodies = 0, []
+    while offset < OLD:
+        result = await pull(cold_broker, offset, group="behind", max_bytes=20 * KIB)
+        assert result.code == common_pb2.OK
+        bodies += [record.body[:3] for record in iterate_records(result.records)]
+        offset = result.next_offset
+    stopped.set()
+    await sending
+    assert bodies == [b"%03d" % number for number in range(OLD)]
+    stats = await cold_broker.admin.GetStats(broker_pb2.GetStatsRequest())
+    assert stats.cold_reads > 0
+    assert stats.cold_bytes > OLD // 2 * len(BODY)
+
+
+async def test_what_was_removed_is_answered_with_where_to_go_on(
+    cold_broker: Any, disk: ColdDisk, tmp_path: Path
+) -> None:
+    segments = sorted((tmp_path / "store" / "commitlog").iterdir())
+    for path in segments[:3]:
+        path.unlink()
+    result = await pull(cold_broker, 0, group="behind", max_bytes=10 * KIB)
+    offset, bodies = 0, []
+    while offset < OLD:
+        result = await pull(cold_broker, offset, group="behind", max_bytes=10 * KIB)
+        assert result.code in {common_pb2.OK, common_pb2.MESSAGE_REMOVED}
+        assert result.next_offset > offset
+        bodies += [record.body[:3] for record in iterate_records(result.records)]
+        offset = result.next_offset
+    assert bodies == [b"%03d" % number for number in range(21, OLD)]
+
+
+async def test_a_disk_that_cannot_be_read_ends_the_handle_and_not_the_broker(
+    cold_broker: Any, disk: ColdDisk
+) -> None:
+    disk.read_error = OSError(5, "Input/output error")
+    call = cold_broker.pull.PullStream()
+    await call.write(subscribe(1, "old"))
+    frame = await asyncio.wait_for(call.read(), 5)
+    assert frame.result.code not in {common_pb2.OK, common_pb2.MESSAGE_REMOVED}
+    assert "Input/output error" in frame.result.message
+    disk.read_error = None
+    await call.write(subscribe(2, "old"))
+    frame = await asyncio.wait_for(call.read(), 5)
+    assert (frame.handle, frame.result.code) == (2, common_pb2.OK)
+    call.cancel()
+
+
+async def test_a_broker_stops_while_a_cold_read_waits(start_broker: Any, disk: ColdDisk) -> None:
+    broker = await start_broker(disk=disk, store=STORE)
+    for _ in range(20):
+        await broker.send_bodies("t", 0, BODY)
+    disk.gate.clear()
+    waiting = asyncio.create_task(pull(broker, 0, topic="t", group="behind"))
+    await asyncio.sleep(0.1)
+    threading.Timer(0.5, disk.gate.set).start()
+    await asyncio.wait_for(broker.stop(), 10)
+    await asyncio.wait((waiting,))
+    waiting.exception()
+
+
+def subscribe(handle: int, topic: str, *, queue_id: int = 0, offset: int = 0) -> Any:
+    return broker_pb2.PullCommand(
+        subscribe=broker_pb2.SubscribeQueue(
+            handle=handle,
+            request=broker_pb2.PullRequest(
+                topic=topic, queue_id=queue_id, offset=offset, max_bytes=10 * KIB
+            ),
+            credit_bytes=1,
+        )
+    )

@@ -1,0 +1,195 @@
+"""Turns and threads of cold reads, with threads that the test moves on by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from aerobee.broker.read_pool import SENDING_S, WAITING_BYTES_MAX, ReadPool
+from aerobee.broker.stats import Counters
+from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy, MqError
+
+MIB = 1024 * 1024
+
+
+class HandExecutor(Executor):
+    """Runs nothing until told to."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[Future[Any], Callable[..., Any], Any]] = []
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.submitted.append((future, function, args))
+        return future
+
+    def run_next(self) -> None:
+        future, function, args = self.submitted.pop(0)
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(error)
+
+
+class Bench:
+    def __init__(self, threads: int = 2, bytes_per_s: int = 0) -> None:
+        self.executor = HandExecutor()
+        self.counters = Counters()
+        self.clock = ManualClock()
+        self.pool = ReadPool(
+            self.executor,
+            self.counters,
+            self.clock,
+            threads=threads,
+            bytes_per_s=bytes_per_s,
+        )
+        self.done: list[str] = []
+
+    def read(self, reader: str, name: str, size: int = 100) -> asyncio.Task[None]:
+        async def read() -> None:
+            await self.pool.run_in_turn(reader, size, lambda: None)
+            self.done.append(name)
+
+        return asyncio.create_task(read())
+
+    async def settle(self) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    async def run_all(self) -> None:
+        await self.settle()
+        while self.executor.submitted:
+            self.executor.run_next()
+            await self.settle()
+
+
+async def test_a_catch_up_of_many_reads_leaves_others_their_turn() -> None:
+    bench = Bench(threads=1)
+    for number in range(50):
+        bench.read("catch-up", f"old {number}", 512 * 1024)
+    await bench.settle()
+    assert bench.counters.cold_reads_waiting == 49
+    bench.read("other", "wanted now")
+    await bench.settle()
+    for _ in range(3):
+        bench.executor.run_next()
+        await bench.settle()
+    assert "wanted now" in bench.done
+    await bench.run_all()
+    assert len(bench.done) == 51
+    assert bench.counters.cold_reads_waiting == 0
+
+
+async def test_what_one_reader_may_have_waiting_is_bounded() -> None:
+    bench = Bench(threads=1)
+    for number in range(3):
+        bench.read("catch-up", f"old {number}", WAITING_BYTES_MAX // 2)
+    await bench.settle()
+    with pytest.raises(Busy, match="catch-up"):
+        await bench.pool.run_in_turn("catch-up", MIB, lambda: None)
+    other = bench.read("other", "small")
+    await bench.run_all()
+    await other
+    assert len(bench.done) == 4
+
+
+async def test_a_read_that_fails_gives_its_place_back_and_says_what_to_do() -> None:
+    bench = Bench(threads=1)
+
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    failing = asyncio.create_task(bench.pool.run_in_turn("a", 100, fail))
+    await bench.run_all()
+    with pytest.raises(MqError, match=r"Input/output error.*aerobee store verify"):
+        await failing
+    await asyncio.gather(bench.read("a", "next"), bench.run_all())
+    assert bench.done == ["next"]
+
+
+async def test_a_reader_that_leaves_while_it_waits_gives_its_turn_back() -> None:
+    bench = Bench(threads=1)
+    bench.read("a", "first")
+    leaving = [bench.read("b", f"left {number}") for number in range(3)]
+    last = bench.read("c", "last")
+    await bench.settle()
+    for task in leaving:
+        task.cancel()
+    await bench.run_all()
+    await last
+    assert bench.done == ["first", "last"]
+    assert bench.pool.has_waiting is False
+
+
+async def test_a_turn_granted_to_a_reader_that_has_just_left_goes_on_to_the_next() -> None:
+    bench = Bench(threads=1)
+    bench.read("a", "first")
+    leaving = bench.read("b", "left")
+    last = bench.read("c", "last")
+    await bench.settle()
+    bench.executor.run_next()
+    await asyncio.sleep(0)  # the result is on its way, the turn is not yet granted
+    leaving.cancel()
+    await bench.run_all()
+    await last
+    assert bench.done == ["first", "last"]
+
+
+async def test_while_messages_are_sent_reads_keep_to_a_pace_and_only_then() -> None:
+    bench = Bench(threads=2, bytes_per_s=MIB)
+    bench.counters.batches_in += 1
+    assert bench.pool.spares_sends()
+    async with bench.pool.turn("a", MIB):
+        bench.pool.spend(MIB)
+    bench.read("a", "held back")
+    await bench.run_all()
+    assert bench.done == []
+    bench.clock.advance_ms(int(SENDING_S * 1_000) + 1)  # nobody has sent since
+    assert not bench.pool.spares_sends()
+    free = bench.read("b", "free")
+    await bench.run_all()
+    await free
+    assert set(bench.done) == {"held back", "free"}
+
+
+async def test_a_reader_may_always_read_faster_than_messages_come_in() -> None:
+    bench = Bench(threads=2, bytes_per_s=MIB)
+    read = 0
+    for _ in range(200):  # 2 s
+        bench.clock.advance_ms(10)
+        bench.counters.batches_in += 1
+        bench.counters.bytes_in += MIB // 10  # 10 MiB a second
+        assert bench.pool.spares_sends()
+        for _ in range(100):
+            task = asyncio.create_task(bench.pool.run_in_turn("a", 64 * 1024, lambda: None))
+            await bench.settle()
+            if not bench.executor.submitted:
+                task.cancel()
+                await bench.settle()
+                break
+            bench.pool.spend(64 * 1024)
+            read += 64 * 1024
+            await bench.run_all()
+    assert 15 * MIB < read / 2 < 25 * MIB
+
+
+async def test_a_read_held_back_goes_on_by_itself_in_time() -> None:
+    bench = Bench(threads=2, bytes_per_s=10 * MIB)
+    bench.counters.batches_in += 1
+    assert bench.pool.spares_sends()
+    async with bench.pool.turn("a", MIB):
+        bench.pool.spend(MIB)  # a tenth of a second
+    held = bench.read("a", "held back")
+    await bench.settle()
+    assert not bench.executor.submitted
+    bench.clock.advance_ms(100)
+    async with asyncio.timeout(5):
+        while not bench.executor.submitted:
+            await asyncio.sleep(0.01)
+    await bench.run_all()
+    await held

@@ -1,0 +1,121 @@
+"""Who counts as a reader of which queue."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from aerobee.broker.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.unread_readers import UnreadReaders
+from tests.support.stores import append, open_store
+
+
+class Tables:
+    """A store with ten messages in each of two queues of topic `t`, and the broker's tables."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.topics = TopicTable()
+        self.offsets = ConsumerOffsetTable()
+        self.groups = ConsumerGroups()
+        self.readers = UnreadReaders(self.topics, self.offsets, self.groups, store)
+        self.put("t")
+        for number in range(20):
+            append(store, "t", number % 2, b"x")
+
+    def put(self, name: str, **attributes: str) -> None:
+        self.topics.put(
+            TopicConfig(name=name, read_queue_count=2, write_queue_count=2, attributes=attributes)
+        )
+
+    def join(self, group: str, topic: str = "t", *, broadcasting: bool = False) -> None:
+        subscriptions = (Subscription(topic),)
+        self.groups.join(Member(group, "c", "1", subscriptions, broadcasting, 60.0, 0.0))
+
+    def collect(self) -> list[QueueReaders]:
+        async def collect() -> list[QueueReaders]:
+            return [each async for some in self.readers.collect() for each in some]
+
+        return asyncio.run(collect())
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Tables:
+    return Tables(open_store(tmp_path))
+
+
+def test_nobody_reads_nothing(tables: Tables) -> None:
+    assert tables.collect() == []
+
+
+def test_each_group_counts_from_what_it_committed_where_anybody_is_behind(tables: Tables) -> None:
+    tables.offsets.commit("a", "t", 0, 3)
+    tables.offsets.commit("b", "t", 0, 10)
+    tables.offsets.commit("b", "t", 1, 10)
+    assert tables.collect() == [QueueReaders("t", 0, {"a": 3, "b": 10})]
+    assert tables.readers.of_queue("t", 0) == [QueueReaders("t", 0, {"a": 3, "b": 10})]
+    assert tables.readers.of_queue("t", 1) == [QueueReaders("t", 1, {"b": 10})]
+
+
+def test_readers_that_moved_meanwhile_are_known_where_they_are_now(tables: Tables) -> None:
+    tables.offsets.commit("a", "t", 0, 3)
+    tables.join("b")
+    known = tables.readers.of_queue("t", 0)
+    assert known == [QueueReaders("t", 0, {"a": 3, "b": 0})]
+    tables.offsets.commit("a", "t", 0, 5)
+    tables.offsets.commit("b", "t", 0, 7)
+    assert tables.readers.refresh(known) == [QueueReaders("t", 0, {"a": 5, "b": 7})]
+
+
+def test_a_live_group_counts_from_the_first_message_where_it_never_committed(
+    tables: Tables,
+) -> None:
+    tables.join("a")
+    tables.offsets.commit("a", "t", 0, 3)
+    assert tables.collect() == [QueueReaders("t", 0, {"a": 3}), QueueReaders("t", 1, {"a": 0})]
+
+
+def test_broadcasting_members_and_other_topics_do_not_count(tables: Tables) -> None:
+    tables.join("radio", broadcasting=True)
+    tables.join("elsewhere", "unknown")
+    tables.offsets.commit("late", "unknown", 0, 0)
+    assert tables.collect() == []
+    assert tables.readers.of_queue("unknown", 0) == []
+    assert tables.readers.of_queue("t", 0) == []
+
+
+def test_system_topics_and_system_groups_and_missing_queues_do_not_count(tables: Tables) -> None:
+    tables.put("SELF_TEST_TOPIC")
+    tables.offsets.commit("a", "SELF_TEST_TOPIC", 0, 0)
+    tables.offsets.commit("TOOLS_CONSUMER", "t", 0, 0)
+    tables.offsets.commit("CID_RMQ_SYS_TRANS", "t", 0, 0)
+    tables.offsets.commit("a", "t", 2, 0)
+    assert tables.collect() == []
+    assert tables.readers.of_queue("t", 2) == []
+    assert tables.readers.of_queue("t", 0) == []
+    assert tables.readers.of_queue("SELF_TEST_TOPIC", 0) == []
+
+
+def test_the_topics_ceiling_comes_along(tables: Tables) -> None:
+    tables.put("t", keep_unread_max_bytes="77")
+    tables.offsets.commit("a", "t", 0, 3)
+    assert tables.collect() == [QueueReaders("t", 0, {"a": 3}, keep_bytes_max=77)]
+    tables.topics.remove("t")
+    assert tables.collect() == []
+
+
+def test_many_queues_let_the_loop_run_in_between(tables: Tables) -> None:
+    for number in range(3_000):
+        tables.put(f"topic-{number}")
+        tables.offsets.commit("a", f"topic-{number}", 0, 0)
+
+    async def collect() -> list[int]:
+        return [len(some) async for some in tables.readers.collect()]
+
+    parts = asyncio.run(collect())
+    assert len(parts) == 6_000 // 200 + 1

@@ -1,0 +1,88 @@
+"""What a run has done so far, kept outside the store: the truth that a power cut is judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+UNIQUE_KEY_PREFIX = "u"
+
+
+class Violation(AssertionError):
+    """A promise of the store was broken."""
+
+
+def expect(condition: bool, promise: str) -> None:
+    if not condition:
+        raise Violation(promise)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One record as it was appended. `queue_offset` is None for one that has no queue entry."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int | None
+    start: int
+    end: int
+    data: bytes
+    store_timestamp_ms: int
+    keys: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        place = "-" if self.queue_offset is None else str(self.queue_offset)
+        return f"{self.start}..{self.end} {self.topic}/{self.queue_id}@{place}"
+
+
+@dataclass(slots=True)
+class DocumentState:
+    """A config file: all that it may hold. That is one content unless a replacement is under way,
+    or was when the process was killed."""
+
+    allowed: list[bytes | None] = field(default_factory=lambda: [None])
+
+
+@dataclass(slots=True)
+class Model:
+    """`acknowledged_end`: what lies before it in the log was promised to survive everything."""
+
+    sent: list[Sent] = field(default_factory=list)
+    # Of an append that failed: the disk may have taken some of it, from its beginning.
+    doubtful: list[Sent] = field(default_factory=list)
+    acknowledged_end: int = 0
+    # Where the log may begin: that is one place unless a removal is under way, or was.
+    min_offsets: list[int] = field(default_factory=lambda: [0])
+    next_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
+    documents: dict[str, DocumentState] = field(default_factory=dict)
+    # A clean close returned and nothing has been done since.
+    is_closed: bool = False
+    # Since the store was last open: the power was lost; and what the page cache held is gone, or
+    # was never written because a sync failed.
+    lost_power: bool = False
+    lost_cache: bool = False
+    # The process was killed, the machine goes on.
+    was_killed: bool = False
+
+    @property
+    def appended_end(self) -> int:
+        return self.sent[-1].end if self.sent else 0
+
+    def add(self, sent: Sent) -> None:
+        self.sent.append(sent)
+        if sent.queue_offset is not None:
+            self.next_offsets[sent.topic, sent.queue_id] = sent.queue_offset + 1
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        return self.next_offsets.get((topic, queue_id), 0)
+
+    def cut(self, end: int) -> None:
+        """The log ends at `end` now."""
+        for doubtful in self.doubtful:
+            self.add(doubtful)
+        self.doubtful = []
+        kept = [sent for sent in self.sent if sent.end <= end]
+        for lost in self.sent[len(kept) :]:
+            if lost.queue_offset is not None:
+                name = lost.topic, lost.queue_id
+                self.next_offsets[name] = min(self.next_offsets[name], lost.queue_offset)
+        self.sent = kept

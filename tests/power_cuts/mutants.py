@@ -1,0 +1,96 @@
+"""Stores that are broken on purpose: the simulation has to notice each of them.
+
+Most leave out one sync, some do the right things in the wrong order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.flush_work import CheckpointWork, FlushWork, write_checkpoint
+from tests.power_cuts.driver import Variant
+
+
+class UnsyncedGroupCommit(Variant):
+    """A group commit acknowledges what only the page cache holds."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        return thread == "flush" and operation == "datasync"
+
+
+class CheckpointFirst(Variant):
+    """The checkpoint says that the consume queues are on the disk, then they get there."""
+
+    def run_checkpoint(self, disk: Disk, work: CheckpointWork) -> None:
+        write_checkpoint(disk, work.checkpoint)
+        work.run()
+
+
+class CheckpointBeforeLog(Variant):
+    """Queues and checkpoint reach the disk before the log that they speak of."""
+
+    def run_flush(self, disk: Disk, work: FlushWork) -> None:
+        if work.checkpoint is not None:
+            work.checkpoint.run()
+        work.run()
+
+
+class UnsyncedTable(Variant):
+    """A config file is renamed into its place before its bytes are on the disk."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        return thread == "tables" and operation == "datasync"
+
+
+class UnsyncedTableName(Variant):
+    """A config file's rename is acknowledged and not made durable."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        return thread == "tables" and operation == "fsync_directory"
+
+
+class UnsyncedSegmentName(Variant):
+    """After a roll the new segment's bytes are synced and its name is not."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        return thread == "flush" and operation == "fsync_directory"
+
+
+class UnsyncedQueues(Variant):
+    """A checkpoint follows consume queue entries that only the page cache holds."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        is_queue_file = path.startswith(("consumequeue/", "preallocated-queue"))
+        return thread == "upkeep" and operation in {"datasync", "sync_all"} and is_queue_file
+
+
+class UnsyncedQueueNames(Variant):
+    """A checkpoint follows new consume queue files whose names are not durable."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        is_queue_folder = path.startswith("consumequeue")
+        return thread == "upkeep" and operation == "fsync_directory" and is_queue_folder
+
+
+class UnsyncedRecovery(Variant):
+    """Recovery serves what it found in the page cache without bringing it to the disk."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        return thread == "loop" and operation == "datasync" and path.startswith("commitlog/")
+
+
+MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
+    {
+        "unsynced-group-commit": UnsyncedGroupCommit,
+        "checkpoint-first": CheckpointFirst,
+        "checkpoint-before-log": CheckpointBeforeLog,
+        "unsynced-table": UnsyncedTable,
+        "unsynced-table-name": UnsyncedTableName,
+        "unsynced-segment-name": UnsyncedSegmentName,
+        "unsynced-queues": UnsyncedQueues,
+        "unsynced-queue-names": UnsyncedQueueNames,
+        "unsynced-recovery": UnsyncedRecovery,
+    }
+)

@@ -1,0 +1,33 @@
+"""What the attributes of a topic may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.topic_attributes import (
+    KEEP_UNREAD_MAX_BYTES,
+    check_topic_attributes,
+    keep_unread_max_bytes,
+)
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("1", 1), ("1073741824", 1 << 30)])
+def test_the_ceiling_of_unread_messages_is_a_number_of_bytes(text: str, value: int) -> None:
+    attributes = {KEEP_UNREAD_MAX_BYTES: text}
+    check_topic_attributes(attributes)
+    assert keep_unread_max_bytes(attributes) == value
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "1GB", " 1", "٣", "1" * 19])
+def test_anything_else_is_refused_and_where_it_slipped_in_means_no_ceiling(text: str) -> None:
+    attributes = {KEEP_UNREAD_MAX_BYTES: text}
+    with pytest.raises(InvalidArgument, match=KEEP_UNREAD_MAX_BYTES):
+        check_topic_attributes(attributes)
+    assert keep_unread_max_bytes(attributes) is None
+
+
+def test_without_it_and_when_it_is_removed_there_is_no_ceiling() -> None:
+    for attributes in ({}, {KEEP_UNREAD_MAX_BYTES: ""}, {"message.type": "NORMAL"}):
+        check_topic_attributes(attributes)
+        assert keep_unread_max_bytes(attributes) is None

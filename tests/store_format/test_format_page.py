@@ -1,0 +1,160 @@
+"""docs/store-format.md: its examples are what the codecs read and write."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aerobee.broker.lease_journal import LeaseRecord
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.index.index_mark import IndexMark, decode_mark
+from aerobee.broker.store.queues.queue_ends import decode_queue_ends
+from aerobee.broker.store.tables.config_tables import (
+    ConsumerOffsetTable,
+    SubscriptionGroupTable,
+    TopicTable,
+)
+from aerobee.store_format.batch_consume_queue_entry import BatchEntry, scan_batch_entries
+from aerobee.store_format.checkpoint import Checkpoint
+from aerobee.store_format.consume_queue_entry import PRE_BLANK_ENTRY, unpack_entry
+from aerobee.store_format.consume_queue_ext import decode_ext_unit, ext_position, is_ext_address
+from aerobee.store_format.index_file import (
+    INDEX_ENTRY_DTYPE,
+    IndexGeometry,
+    IndexHeader,
+    IndexKeys,
+    insert,
+)
+from aerobee.store_format.java_hash import index_key_hash, java_string_hash
+from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
+from aerobee.store_format.property_crc import has_property_crc, write_property_crc
+from aerobee.store_format.record import HostAddress, Record, blank_record
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text("utf-8")
+BLOCKS = dict(re.findall(r"(?ms)^```(?:hex|json|text) ([\w-]+)\n(.*?)\n```$", PAGE))
+STORE_HOST = HostAddress.parse("192.0.2.17:10911")
+STORED_MS = 1_700_000_000_500
+
+
+def example(name: str) -> bytes:
+    return bytes.fromhex(BLOCKS[name])
+
+
+def test_the_page_has_all_its_examples() -> None:
+    assert len(BLOCKS) == 18
+    assert "{" not in re.sub(r"(?s)```.*?```|`[^`]*`", "", PAGE), "a placeholder was left"
+
+
+def test_the_first_record_is_what_the_page_says() -> None:
+    data = example("record-v1")
+    record = Record(data, 0, len(data))
+    record.check()
+    assert (record.size, record.version, record.body) == (136, 1, b"hello")
+    assert (record.topic, record.keys, record.tag) == ("orders", ("order-7", "customer-2"), "paid")
+    assert (record.queue_id, record.queue_offset, record.physical_offset) == (1, 7, 4096)
+    assert (record.born_timestamp_ms, record.store_timestamp_ms) == (1_700_000_000_000, STORED_MS)
+    assert (str(record.born_host), record.store_host) == ("192.0.2.10:50000", STORE_HOST)
+    message_id = offset_message_id(record.store_host, record.physical_offset)
+    assert f"`{message_id}`" in PAGE
+    assert parse_offset_message_id(message_id) == (STORE_HOST, 4096)
+
+
+def test_the_record_of_version_2_has_a_long_topic_and_an_ipv6_host() -> None:
+    data = example("record-v2")
+    record = Record(data, 0, len(data))
+    record.check()
+    assert (record.size, record.version, record.topic) == (239, 2, "%RETRY%" + "g" * 123)
+    assert str(record.born_host) == "[2001:db8::1]:50000"
+    assert record.properties == {}
+
+
+def test_the_record_with_a_crc_follows_the_first_one() -> None:
+    data = bytearray(example("record-with-crc"))
+    record = Record(bytes(data), 0, len(data))
+    record.check()
+    assert (record.size, record.physical_offset) == (132, 4096 + 136)
+    start = len(data) - len(record.properties_bytes)
+    assert has_property_crc(data, start, len(data))
+    again = bytearray(data)
+    write_property_crc(again, 0, len(again))
+    assert again == data
+
+
+def test_the_blank_record_is_that_of_96_bytes() -> None:
+    assert example("blank") == blank_record(96)
+
+
+def test_queue_entries_lead_to_the_first_record() -> None:
+    assert unpack_entry(example("queue-entry")) == (4096, 136, java_string_hash("paid"))
+    assert example("pre-blank") == PRE_BLANK_ENTRY
+    unit = decode_ext_unit(example("ext-unit"))
+    assert (unit.tags_code, unit.store_timestamp_ms) == (java_string_hash("paid"), STORED_MS)
+    assert unit.encode() == example("ext-unit")
+    position, size, address = unpack_entry(example("ext-entry"))
+    assert (position, size, ext_position(address)) == (4096, 136, 28)
+    assert is_ext_address(address)
+    assert scan_batch_entries(example("batch-entry")) == [
+        BatchEntry(4096, 400, 0, STORED_MS, 30, 3)
+    ]
+
+
+def test_the_index_is_what_three_keys_make() -> None:
+    hashes = [index_key_hash(f"orders#{key}") for key in ("order-7", "customer-2", "order-7")]
+    keys = IndexKeys(
+        np.array(hashes, np.int32),
+        np.array([4096, 4096, 4232]),
+        np.array([STORED_MS, STORED_MS, STORED_MS + 3_200]),
+    )
+    made = insert(IndexHeader(), np.zeros(1_000, np.int32), keys)
+    assert made.header == IndexHeader.decode(example("index-header"))
+    assert made.header.encode() == example("index-header")
+    assert made.entries.tobytes() == example("index-entries")
+    assert len(made.entries) * INDEX_ENTRY_DTYPE.itemsize == len(example("index-entries"))
+    assert dict(zip(made.slots.tolist(), made.slot_values.tolist(), strict=True)) == {
+        674: 3,
+        353: 2,
+    }
+
+
+def test_the_checkpoint_knows_both_records() -> None:
+    checkpoint = Checkpoint.decode(example("checkpoint"))
+    assert checkpoint.encode()[:40] == example("checkpoint")
+    assert checkpoint.physic_msg_timestamp == STORED_MS + 3_200
+    assert checkpoint.confirm_physical_offset == 4232 + 132
+
+
+def test_aerobees_own_files_count_beside_that_checkpoint() -> None:
+    checkpoint = Checkpoint.decode(example("checkpoint"))
+    ends = decode_queue_ends(example("queue-ends"), checkpoint)
+    assert ends.counts
+    (end,) = ends.queues.values()
+    assert (end.topic, end.queue_id, end.end, end.physical_end) == ("orders", 1, 9, 4364)
+    mark = decode_mark(f"{BLOCKS['index-end']}\n".encode().ljust(128, b"\0"))
+    assert mark == IndexMark(4364, "20231114221320500", 4, 4232)
+    assert LeaseRecord.decode(BLOCKS["leases"].encode()).run_number == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("topics", TopicTable),
+        ("groups", SubscriptionGroupTable),
+        ("offsets", ConsumerOffsetTable),
+    ],
+)
+def test_a_table_is_written_as_it_is_shown(
+    name: str, kind: type[TopicTable | SubscriptionGroupTable | ConsumerOffsetTable]
+) -> None:
+    shown = BLOCKS[name].encode()
+    assert kind.load(shown).snapshot_bytes(1_700_000_000_000) == shown
+
+
+def test_sizes_are_the_defaults() -> None:
+    config = StoreConfig()
+    geometry = IndexGeometry(config.index_slots_max, config.index_entries_max)
+    for size in (config.segment_bytes, config.consume_queue_file_bytes, geometry.file_bytes):
+        assert f"{size:,}" in PAGE
+    assert java_string_hash("paid") == 3_433_164

@@ -1,0 +1,85 @@
+"""Stores whose segments can be made old, and the steps of a removal one by one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.retention.retention_policy import CleanRequest
+from aerobee.broker.store.retention.retention_statistics import RemovedSegment
+from aerobee.broker.store.retention.retention_works import RemovalWork
+from aerobee.runtime.clock import Clock
+from tests.support.fault_disk import FaultDisk
+from tests.support.stores import SMALL, append, flush, open_store
+
+RETAINED = replace(SMALL, retention=RetentionConfig())
+COMMAND = CleanRequest(commanded=True)
+COMMAND_UNREAD = CleanRequest(commanded=True, unread=True)
+RESERVED_MS = 72 * 3_600_000
+BODY = b"x" * 600
+
+
+def roomy_disk(root: Path) -> FaultDisk:
+    """Half full, whatever the disk of this machine is."""
+    disk = FaultDisk(root)
+    disk.free, disk.total = 50, 100
+    return disk
+
+
+def open_retained(root: Path, clock: Clock, config: StoreConfig = RETAINED) -> MessageStore:
+    """With retention, on a disk with room."""
+    return open_store(roomy_disk(root), config, clock)
+
+
+def fill(store: MessageStore, messages: int, *, topic: str = "Orders", queues: int = 2) -> None:
+    """Messages of some 700 bytes, in turn to each queue; about five fill a small segment."""
+    for number in range(messages):
+        append(store, topic, number % queues, b"%08d" % number + BODY)
+
+
+def settle(store: MessageStore, clock: Clock) -> None:
+    """Everything to its files, as the flush thread does it in a few seconds."""
+    assert hasattr(clock, "advance_ms")
+    clock.advance_ms(StoreConfig().checkpoint_interval_ms)
+    flush(store)
+
+
+def write_times(root: Path, modified_ms: int) -> None:
+    """Let every segment look as if it had been written last at that time."""
+    for path in (root / "commitlog").iterdir():
+        os.utime(path, (modified_ms / 1_000, modified_ms / 1_000))
+
+
+def expire(root: Path, clock: Clock) -> None:
+    """Let every segment be older than it needs to be."""
+    write_times(root, clock.now_ms() - RESERVED_MS - 1_000)
+
+
+def take_removal(
+    store: MessageStore, readers: list[QueueReaders] | None = None, request: CleanRequest = COMMAND
+) -> RemovalWork | None:
+    """All steps up to the removal itself."""
+    survey = store.retention.take_survey(request)
+    if survey is None:
+        return None
+    survey.run()
+    candidate = store.retention.finish_survey(survey)
+    if candidate is None:
+        return None
+    search = store.retention.take_search(candidate, readers or [])
+    search.run()
+    return store.retention.take_removal(candidate, search)
+
+
+def finish(store: MessageStore, removal: RemovalWork) -> RemovedSegment | None:
+    """What is left to do of a removal that has run."""
+    follow = store.retention.finish_removal(removal)
+    if follow is None:
+        return None
+    follow.run()
+    return store.retention.finish_follow(follow)
