@@ -11,8 +11,12 @@ import pytest
 
 from aerobee.broker.lease_journal import LeaseRecord
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.reading import GetStatus
+from aerobee.broker.store.read_work import ReadWork
 from aerobee.broker.store.repair.verify import verify_store
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, MqError
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.record import MAGIC_BLANK, iterate_records
 from aerobee.store_format.record_layout import BODY_AT, RecordCorrupt
@@ -192,6 +196,54 @@ def test_in_a_queue_file_verify_names_it_and_the_log_replaces_it(
         opened = damaged.open()
         check_folder(opened)
         opened.store.close()
+
+
+@pytest.mark.parametrize("reads_of", [(2, 1_000), (1_000, 2)])
+def test_in_a_queue_file_readers_get_an_error_that_says_what_to_do_and_never_wrong_bytes(
+    closed: Folder, copy: Copies, reads_of: tuple[int, int]
+) -> None:
+    """Every bit of an entry's offset and size, one at a time. The first read after a start goes to
+    a thread, later ones find everything in memory."""
+    name = queue_files(closed)[0]
+    _, topic, queue_id, _ = name.split("/")
+    whole = closed.open()
+    expected = read_all(whole.store, topic, int(queue_id), reads_of)
+    whole.store.close()
+    folder = copy(closed)
+    unseen = 0
+    for bit in range(12 * 8):
+        folder.flip(name, 3 * 20 + bit // 8, bit % 8)
+        opened = folder.open()
+        if opened.store.recovery.rebuilt_queues:  # the start saw it: another order of entries
+            assert read_all(opened.store, topic, int(queue_id), reads_of) == expected
+        else:
+            unseen += 1
+            with pytest.raises(MqError, match=r"aerobee store|restart the broker"):
+                read_all(opened.store, topic, int(queue_id), reads_of)
+        opened.store.close()
+        folder = copy(closed)
+    assert unseen
+
+
+def read_all(store: MessageStore, topic: str, queue_id: int, reads_of: tuple[int, int]) -> bytes:
+    """The records of a queue, read twice, so many at a time."""
+    bounds = store.queue_bounds(topic, queue_id)
+    whole = []
+    for messages_max in reads_of:
+        offset = bounds.min_offset
+        records = b""
+        while offset < bounds.max_offset:
+            wanted = QueueRead(topic, queue_id, offset, 1 << 20, messages_max)
+            outcome = store.reads.read(wanted)
+            if isinstance(outcome, ReadWork):
+                outcome.run()
+                outcome = store.reads.finish(wanted, outcome)
+            assert outcome.located.status is GetStatus.FOUND
+            records += outcome.records
+            offset = outcome.located.next_offset
+        whole.append(records)
+    assert whole[0] == whole[1]
+    return whole[0]
 
 
 @pytest.mark.parametrize("left", ["closed", "crashed"])

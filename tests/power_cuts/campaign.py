@@ -89,7 +89,7 @@ def describe_failure(seed: int, mutant: str = "", *, lines_max: int = _TRACE_LIN
     else:
         told, violated = [], "nothing: the seed passes now"
     left_out = len(trace) - lines_max
-    head = [f"    ... {left_out} lines left out ..."] if left_out > 0 else []
+    head = [trace[0], f"    ... {left_out} lines left out ..."] if left_out > 0 else []
     return "\n".join(
         [
             f"seed {seed} violates a promise:",

@@ -22,8 +22,8 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_power import PowerCut
 
 Script = Callable[[Machine], None]
-_DRAWN_FATES = 4
-_SECOND_CUTS_EVERY = 7
+_DRAWN_FATES = 3
+_SECOND_CUTS_EVERY = 11
 
 
 def _flush(machine: Machine) -> None:

@@ -74,6 +74,21 @@ class UnsyncedQueueNames(Variant):
         return thread == "upkeep" and operation == "fsync_directory" and is_queue_folder
 
 
+class UnsyncedIndex(Variant):
+    """A checkpoint follows keys of the key index that only the page cache holds."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        is_index = path.startswith(("index/", "preallocated-index"))
+        return thread == "upkeep" and operation == "datasync" and is_index
+
+
+class UnsyncedRemoval(Variant):
+    """Queues follow a removed segment whose removal is not durable."""
+
+    def is_ignored(self, thread: str, operation: str, path: str) -> bool:
+        return thread == "upkeep" and operation == "fsync_directory" and path == "commitlog"
+
+
 class UnsyncedRecovery(Variant):
     """Recovery serves what it found in the page cache without bringing it to the disk."""
 
@@ -91,6 +106,8 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "unsynced-segment-name": UnsyncedSegmentName,
         "unsynced-queues": UnsyncedQueues,
         "unsynced-queue-names": UnsyncedQueueNames,
+        "unsynced-index": UnsyncedIndex,
+        "unsynced-removal": UnsyncedRemoval,
         "unsynced-recovery": UnsyncedRecovery,
     }
 )

@@ -103,6 +103,9 @@ class Scenario:
             (self._pass_time, 2),
             (self._replace_document, chance.choice((0, 1))),
         ]
+        journal = "a journal" if self._has_journal else "no journal"
+        faults = "operations that fail" if self._has_faults else "no failing operations"
+        self._note(f"{journal}, {faults}, {self.config}")
 
     def run(self) -> Figures:
         """Raises Violation; anything else that is raised is a defect as well."""

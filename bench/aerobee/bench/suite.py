@@ -144,7 +144,7 @@ async def run_latency(report: Report, load: Load, say: Say) -> None:
 
 
 async def run_recovery(report: Report, load: Load, say: Say) -> None:
-    """Starts of a store after a clean stop, after a crash, and after one that took all but the log."""
+    """Starts of a store: after a clean stop, after a crash, and with nothing left but the log."""
     say("recovery scan")
     total_bytes = load.batched * load.body_bytes * 2
     recovery = await asyncio.to_thread(

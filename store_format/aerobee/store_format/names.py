@@ -1,10 +1,13 @@
-"""Names of store files: the offset of a file's first byte in its sequence, as 20 digits."""
+"""Names in a store: of files, the offset of the first byte in the sequence, as 20 digits; and of
+queues that hold records of other topics."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FILE_NAME_DIGITS: Final = 20
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+"""Begins the names of Apache's light message queues, whose records are other topics'."""
 _OFFSET_END: Final = 1 << 63
 
 

@@ -42,3 +42,17 @@ class QueueDamaged(MqError):
             f"queue {queue_id} of topic {topic} is damaged on disk ({reason}); its messages are "
             "safe in the log: restart the broker, which builds the queue again"
         )
+
+
+class EntryMismatch(MqError):
+    """A consume queue's entry leads to bytes that are no record of this queue.
+
+    Either a bit flipped in the queue's file, or the log is damaged there; nothing is served.
+    """
+
+    def __init__(self, topic: str, queue_id: int, where: str) -> None:
+        super().__init__(
+            f"queue {queue_id} of topic {topic} points to something that is no record of it "
+            f"({where}): stop the broker and let `aerobee store verify` say what is damaged and "
+            "`aerobee store repair` mend it"
+        )

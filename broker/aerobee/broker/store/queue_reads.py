@@ -25,8 +25,10 @@ from aerobee.broker.store.queues.reading import (
     out_of_range,
     select,
 )
+from aerobee.broker.store.queues.record_match import RecordCheck
 from aerobee.broker.store.read_work import AdviceWork, ReadOutcome, ReadWork, Select
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.record_layout import RECORD_SIZE_MIN
 
 _ENTRIES_MIN = 16
@@ -92,8 +94,11 @@ class QueueReads:
             records = self._log.read_nowait(located.runs)
         except RecordRemoved:
             records = None
+        except MessageNotFound as error:
+            raise RecordCheck(queue.topic, queue.queue_id).mismatch(str(error)) from error
         if records is None:
             return self._work(wanted, queue, entries)
+        RecordCheck(queue.topic, queue.queue_id).check(located, records)
         self._note(wanted, located, was_cold=False)
         return ReadOutcome(located, records)
 
@@ -191,6 +196,7 @@ class QueueReads:
         return ReadWork(
             self._log,
             _selection(queue, wanted),
+            RecordCheck(queue.topic, queue.queue_id),
             SegmentHandle() if catch_up is None else catch_up.handle,
             entries=entries,
             load_entries=queue.plan_read(self._files.disk, wanted.offset, count).run,

@@ -14,6 +14,8 @@ from aerobee.broker.store.log.catch_up import Range
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
 from aerobee.broker.store.queues.reading import GetStatus, Located
+from aerobee.broker.store.queues.record_match import RecordCheck
+from aerobee.runtime.errors import MessageNotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +32,24 @@ Select = Callable[[bytes, int, int | None], Located]
 class ReadWork:
     """One read. Made by `QueueReads.read`; afterwards `QueueReads.finish` it."""
 
-    __slots__ = ("_entries", "_load_entries", "_log", "_select", "handle", "outcome")
+    __slots__ = ("_check", "_entries", "_load_entries", "_log", "_select", "handle", "outcome")
 
     def __init__(
         self,
         log: CommitLog,
         select: Select,
+        check: RecordCheck,
         handle: SegmentHandle,
         *,
         entries: bytes | None,
         load_entries: Callable[[], bytes],
     ) -> None:
         """`select` tells what of the entries to read, given the log's minimum and the most bytes to
-        read, if they are fewer than wanted; `load_entries` brings them if they are not known."""
+        read, if they are fewer than wanted; `check` knows the records that the entries mean;
+        `load_entries` brings the entries if they are not known."""
         self._log = log
         self._select = select
+        self._check = check
         self.handle = handle
         self._entries = entries
         self._load_entries = load_entries
@@ -61,7 +66,7 @@ class ReadWork:
                 self.outcome = ReadOutcome(located)
                 break
             try:
-                self.outcome = ReadOutcome(located, self._log.read(located.runs, self.handle))
+                records = self._log.read(located.runs, self.handle)
             except RecordRemoved as removed:
                 # What lies before it comes first; if nothing does, what is left behind it counts.
                 before = [size for start, size in located.runs if start < removed.removed_from]
@@ -69,6 +74,11 @@ class ReadWork:
                     bytes_max = sum(before)
                 else:
                     floor = max(removed.readable_from, floor + 1)
+                continue
+            except MessageNotFound as error:
+                raise self._check.mismatch(str(error)) from error
+            self._check.check(located, records)
+            self.outcome = ReadOutcome(located, records)
         return self.outcome
 
 

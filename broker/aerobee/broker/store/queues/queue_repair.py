@@ -12,11 +12,8 @@ from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.queues.queue_check import is_queue_file
 from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
-from aerobee.store_format.names import file_name
+from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name
 from aerobee.store_format.record import Record, RecordCorrupt
-
-# Queues that hold records of other topics.
-_MULTI_DISPATCH_PREFIX = "%LMQ%"
 
 
 def entries_match(
@@ -25,7 +22,7 @@ def entries_match(
     """Whether the first and the last entry of each file of the queue point to whole records of this
     queue and offset. Entries of records that retention removed pass.
     """
-    if queue.topic.startswith(_MULTI_DISPATCH_PREFIX):
+    if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return True
     for first in range(queue.first_offset, queue.written_end, queue.entries_per_file):
         end = min(first + queue.entries_per_file, queue.written_end)

@@ -20,6 +20,10 @@ from aerobee.store_format.record import RECORD_SIZE_MIN
 Int64Array = npt.NDArray[np.int64]
 
 
+def _nothing() -> Int64Array:
+    return np.empty(0, np.int64)
+
+
 class GetStatus(StrEnum):
     """How a read of a queue ended, with RocketMQ's names."""
 
@@ -36,7 +40,10 @@ class GetStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where the messages of a read lie. `runs` and `count` are empty unless FOUND."""
+    """Where the messages of a read lie. All that follows `max_offset` is empty unless FOUND.
+
+    `runs` are the ranges of the log to read; `positions` and `sizes` tell of each record in them.
+    """
 
     status: GetStatus
     next_offset: int
@@ -44,6 +51,8 @@ class Located:
     max_offset: int
     runs: list[tuple[int, int]] = field(default_factory=list)
     count: int = 0
+    positions: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
+    sizes: Int64Array = field(default_factory=_nothing, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,8 @@ def select(
         bounds.max_offset,
         _runs(positions[chosen], sizes[chosen]),
         count,
+        positions[chosen],
+        sizes[chosen],
     )
 
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from aerobee.broker.store.log.log_walk import WalkedChunk
+from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
 from aerobee.store_format.properties import PropertyName, find_property
 
-LIGHT_QUEUE_PREFIX = "%LMQ%"
 _LIGHT_QUEUE_ID = 0
 _NAMES = PropertyName.INNER_MULTI_DISPATCH.encode()
 _OFFSETS = PropertyName.INNER_MULTI_QUEUE_OFFSET.encode()

@@ -11,9 +11,6 @@ from aerobee.store_format.names import file_name
 
 _CHUNK_BYTES = 4096
 
-# Queues that hold records of other topics; nothing in the log says what they must hold.
-MULTI_DISPATCH_PREFIX = "%LMQ%"
-
 
 class QueueCursor:
     """`next` is the offset that the queue's next record must have, None before the first one."""

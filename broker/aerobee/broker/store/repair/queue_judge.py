@@ -15,7 +15,6 @@ from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.repair.damage import Int64Array, iterate_ranges
 from aerobee.broker.store.repair.findings import Kind
 from aerobee.broker.store.repair.queue_cursor import (
-    MULTI_DISPATCH_PREFIX,
     QueueCursor,
     used_file_end,
 )
@@ -24,7 +23,7 @@ from aerobee.broker.store.repair.queue_suspects import QueueSuspects
 from aerobee.broker.store.repair.queue_unmatched import NO_RECORD, UnmatchedEntries
 from aerobee.broker.store.repair.tables_check import KnownEnds
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
-from aerobee.store_format.names import file_name
+from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 BoolArray = npt.NDArray[np.bool_]
@@ -161,7 +160,7 @@ class QueueJudge:
         return count
 
     def _compare(self, cursor: QueueCursor, run: Run) -> None:
-        if cursor.topic.startswith(MULTI_DISPATCH_PREFIX):
+        if cursor.topic.startswith(LIGHT_QUEUE_PREFIX):
             cursor.advance(run.end, run.last_position)
             return
         if cursor.folder is not None and cursor.folder.problem:

@@ -13,11 +13,12 @@ from aerobee.broker.store.repair.damage import (
     iterate_ranges,
 )
 from aerobee.broker.store.repair.findings import Kind
-from aerobee.broker.store.repair.queue_cursor import MULTI_DISPATCH_PREFIX, QueueCursor
+from aerobee.broker.store.repair.queue_cursor import QueueCursor
 from aerobee.broker.store.repair.queue_evidence import QueueEvidence
 from aerobee.broker.store.repair.queue_suspects import QueueSuspects
 from aerobee.store_format.checked_batch import UNQUEUED_BIT
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
 from aerobee.store_format.record_view import Record
 
 NO_RECORD = 1 << 62
@@ -43,7 +44,7 @@ class UnmatchedEntries:
 
     def judge(self, cursor: QueueCursor, start: int, end: int, before: int) -> None:
         """Offsets [start, end) for which no record went by; `before` is the next one's place."""
-        if cursor.topic.startswith(MULTI_DISPATCH_PREFIX):
+        if cursor.topic.startswith(LIGHT_QUEUE_PREFIX):
             return
         between = self._regions_between(cursor, before)
         if between and start < end and before != NO_RECORD:
