@@ -4,7 +4,7 @@ PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 
-.PHONY: setup up demo test test-fast check fmt protos bench torture clean
+.PHONY: setup up demo test test-fast check fmt protos bench torture power-cuts clean
 
 setup: .venv/.ready
 
@@ -57,6 +57,10 @@ bench: setup
 # 200 rounds of kill -9 under load with synchronous flush.
 torture: setup
 	$(RUN) python -m tests.torture.kill_broker --rounds 200
+
+# 100,000 lives of a store, each ended by a power failure.
+power-cuts: setup
+	$(RUN) python -m tests.power_cuts --seeds 100000 --jobs 2
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

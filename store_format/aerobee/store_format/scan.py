@@ -7,10 +7,8 @@ Always: everything before `valid_end` is whole records, and bodies have their CR
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 import numpy as np
 from isal.isal_zlib import crc32
@@ -43,7 +41,6 @@ from aerobee.store_format.record_layout import (
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
 
-_SIZE_AND_MAGIC: Final = struct.Struct(">ii")
 
 
 class ScanEnd(StrEnum):
@@ -125,12 +122,14 @@ def scan_records(
     tags: TagsCodes,
 ) -> ScanResult:
     """All whole records from the buffer's first byte on. Never raises for what the bytes say."""
-    starts, ends, valid_end, end = _hop(buffer)
+    starts, ends = hop(buffer)
+    valid_end = int(ends[-1]) if len(ends) else 0
+    end = _why_hopping_ended(buffer, valid_end)
     arrays = parse_records(buffer, starts, ends)
     if not arrays.legal.all():
         arrays = _first(arrays, int(np.argmin(arrays.legal)))
         end = ScanEnd.BAD_LENGTHS
-    topic_codes, topics = _topics(buffer, arrays)
+    topic_codes, topics = number_pieces(buffer, arrays.topic_starts, arrays.topic_ends)
     unfit = [code for code, topic in enumerate(topics) if not is_topic_storable(topic)]
     if unfit:
         # Codes are numbered by first appearance, so the first unfit one appears first.
@@ -148,7 +147,7 @@ def scan_records(
         topics = topics[: int(topic_codes.max(initial=-1)) + 1]
     end_size = 0
     if len(buffer) - valid_end >= BLANK_SIZE_MIN:
-        end_size = _SIZE_AND_MAGIC.unpack_from(buffer, valid_end)[0]
+        end_size = SIZE_AND_MAGIC.unpack_from(buffer, valid_end)[0]
     return _read_columns(
         buffer,
         arrays,
@@ -161,36 +160,13 @@ def scan_records(
     )
 
 
-def _hop(
-    buffer: bytes | bytearray | memoryview,
-) -> tuple[Int64Array, Int64Array, int, ScanEnd]:
-    """Starts and ends by the size fields alone; where that ends and why."""
-    unpack = _SIZE_AND_MAGIC.unpack_from
-    starts: list[int] = []
-    add = starts.append
-    position = 0
-    length = len(buffer)
-    last = length - RECORD_SIZE_MIN
-    while position <= last:
-        size, magic = unpack(buffer, position)
-        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN:
-            break
-        next_position = position + size
-        if next_position > length:
-            break
-        add(position)
-        position = next_position
-    column = np.array([*starts, position], np.int64)
-    return column[:-1], column[1:], position, _why_hopping_ended(buffer, position)
-
-
 def _why_hopping_ended(buffer: bytes | bytearray | memoryview, position: int) -> ScanEnd:
     left = len(buffer) - position
     if left == 0:
         return ScanEnd.BUFFER_END
     if left < BLANK_SIZE_MIN:
         return ScanEnd.TRUNCATED
-    size, magic = _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    size, magic = SIZE_AND_MAGIC.unpack_from(buffer, position)
     if magic == MAGIC_BLANK:
         return ScanEnd.BLANK
     if magic not in (MAGIC_V1, MAGIC_V2):
@@ -272,28 +248,3 @@ def _read_columns(
         end=end,
         end_size=end_size,
     )
-
-
-def _topics(
-    buffer: bytes | bytearray | memoryview, arrays: RecordArrays
-) -> tuple[Int64Array, list[bytes]]:
-    """The topic of each record as an index into the topics, numbered by first appearance."""
-    codes: dict[bytes, int] = {}
-    spans = zip(arrays.topic_starts.tolist(), arrays.topic_ends.tolist(), strict=True)
-    # bytes() of bytes is the same object; of other buffers' slices it is what a dict can hold.
-    column = [codes.setdefault(bytes(buffer[start:end]), len(codes)) for start, end in spans]
-    return np.array(column, np.int64), list(codes)
-
-
-def _searchable(
-    buffer: bytes | bytearray | memoryview, arrays: RecordArrays
-) -> tuple[bytes, list[int], list[int]]:
-    """All properties in bytes that can be searched, and where each record's lie in them."""
-    if isinstance(buffer, bytes):
-        return buffer, arrays.properties_starts.tolist(), arrays.ends.tolist()
-    view = memoryview(buffer)
-    spans = zip(arrays.properties_starts.tolist(), arrays.ends.tolist(), strict=True)
-    data = b"".join([view[start:end] for start, end in spans])
-    ends = np.cumsum(arrays.ends - arrays.properties_starts)
-    starts = ends - (arrays.ends - arrays.properties_starts)
-    return data, starts.tolist(), ends.tolist()

@@ -61,6 +61,11 @@ def etcd_child(plan: ClusterPlan) -> ChildSpec:
     )
 
 
+# A laptop's disk is not the broker's alone: how full others keep it is no reason to remove messages
+# or to refuse them. The bytes that must stay free still count.
+_LAPTOP_SETTINGS = {"store.retention.enabled": "false"}
+
+
 def nameserver_child(plan: ClusterPlan) -> ChildSpec:
     return ChildSpec(
         name="nameserver",
@@ -77,6 +82,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
 
 def broker_child(plan: ClusterPlan, name: str) -> ChildSpec:
     address = plan.brokers[name]
+    settings = {**_LAPTOP_SETTINGS, **plan.broker_settings}
     return ChildSpec(
         name=name,
         argv=_aerobee(
@@ -87,7 +93,7 @@ def broker_child(plan: ClusterPlan, name: str) -> ChildSpec:
             ("--nameservers", plan.nameserver_address),
             ("--store-root", str(plan.broker_folder(name))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
-            *((_flag(key), value) for key, value in plan.broker_settings.items()),
+            *((_flag(key), value) for key, value in settings.items()),
         ),
         log=plan.logs / f"{name}.log",
         stop_timeout_s=BROKER_STOP_TIMEOUT_S,
