@@ -246,7 +246,6 @@ async def test_offsets_of_topics_that_are_gone_and_of_the_systems_hold_nothing(
     table = ConsumerOffsetTable()
     for name in ("gone", "BenchmarkTest"):
         table.commit("billing", name, 0, 0)
-    table.commit("billing", "t", 7, 0)  # a queue that the topic has not
     table.commit("TOOLS_CONSUMER", "t", 0, 0)
     replace_atomically(FaultDisk(root), CONSUMER_OFFSETS_PATH, table.snapshot_bytes(1))
     del topics["gone"]
@@ -335,6 +334,7 @@ async def test_a_reader_meanwhile_gets_every_message_that_is_still_there(
             assert result.code in (common_pb2.OFFSET_TOO_SMALL, common_pb2.MESSAGE_REMOVED), result
         assert result.next_offset > offset
         offset = result.next_offset
+    await clean(broker)  # a run under way has ended: the queue begins where the log does
     first = await minimum(broker)
     assert set(range(first, end)) <= set(seen)
 
@@ -365,6 +365,41 @@ async def test_a_segment_that_must_not_be_touched_stays_and_the_broker_goes_on(
     assert (await pull(broker, 0)).record_count == 23
     disk.error = None
     assert (await clean(broker)).removed_segments == 4
+
+
+class GuardedDisk(FaultDisk):
+    """Queue files and index files must not be removed."""
+
+    def remove(self, path: str) -> None:
+        if path.startswith(("consumequeue/", "index/")):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        super().remove(path)
+
+
+async def test_derived_files_that_must_not_be_touched_are_told_once_and_stop_nothing(
+    start_broker: Any, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = GuardedDisk(root)
+    disk.free, disk.total = 50, 100
+    broker = await start_broker(store=STORE, disk=disk)
+    for _ in range(2):
+        await fill(broker, 23)
+        expire(root)
+        done = await clean(broker)
+        assert done.removed_segments >= 4
+        assert "cannot be removed: Operation not permitted" in done.kept_because
+    told = [each for each in caplog.records if "cannot handle" in each.getMessage()]
+    assert len(told) == 1
+    assert (await pull(broker, await minimum(broker))).record_count > 0
+
+
+async def test_a_percentage_that_is_moved_is_told_at_the_start(
+    start_broker: Any, root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_broker(store=store_config(disk_refuse_percent=98), disk=roomy_disk(root))
+    await stats(broker)
+    (told,) = [each for each in caplog.records if "out of range" in each.getMessage()]
+    assert "90 is used" in repr(told.__dict__)
 
 
 async def test_a_disk_that_fails_during_a_removal_ends_the_broker(

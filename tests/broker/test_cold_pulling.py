@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aerobee.broker.egress import READ_BYTES_MAX
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.store_format.record import iterate_records
@@ -18,6 +20,7 @@ from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.cold_disk import ColdDisk
 
 KIB = 1024
+MIB = 1024 * KIB
 SEGMENT_BYTES = 64 * KIB
 BODY = bytes(8 * KIB)
 OLD = 48  # messages of topic `old`, seven to a segment
@@ -126,6 +129,58 @@ async def test_a_cold_queue_of_a_stream_does_not_hold_up_its_hot_ones(
     call.cancel()
 
 
+async def test_a_stream_of_many_queues_and_long_reads_never_has_too_much_waiting(
+    cold_broker: Any, disk: ColdDisk
+) -> None:
+    disk.gate.clear()
+    call = cold_broker.pull.PullStream()
+    for handle in range(100):
+        await call.write(subscribe(handle, "old", offset=handle % OLD, max_bytes=READ_BYTES_MAX))
+    reading = asyncio.ensure_future(call.read())
+    await asyncio.sleep(0.2)
+    assert not reading.done()
+    disk.gate.set()
+    seen: set[int] = set()
+    while len(seen) < 100:
+        frame = await asyncio.wait_for(reading, 5)
+        assert frame.result.code == common_pb2.OK
+        seen.add(frame.handle)
+        reading = asyncio.ensure_future(call.read())
+    call.cancel()
+
+
+async def test_all_queues_of_a_stream_catch_up_when_sends_stop_in_between(
+    start_broker: Any,
+) -> None:
+    topics = {
+        name: TopicConfig(name=name, read_queue_count=16, write_queue_count=16)
+        for name in ("old", "t")
+    }
+    store = replace(STORE, segment_bytes=MIB)
+    broker = await start_broker(store=store, topics=topics, catch_up_bytes_per_s=256 * KIB)
+    messages = 400
+    for queue_id in range(16):
+        for _ in range(messages // 50):
+            await broker.send_bodies("old", queue_id, *[bytes(1_000)] * 50)
+    call = broker.pull.PullStream()
+    got = dict.fromkeys(range(16), 0)
+    await broker.send_bodies("t", 0, b"x")
+    for handle in got:
+        await call.write(
+            subscribe(handle, "old", queue_id=handle, credit_bytes=1 << 40, group="behind")
+        )
+    frames = 0
+    while min(got.values()) < messages:
+        if frames < 24:
+            await broker.send_bodies("t", 0, b"x")
+        frame = await asyncio.wait_for(call.read(), 5)
+        assert frame.result.code == common_pb2.OK
+        got[frame.handle] += frame.result.record_count
+        frames += 1
+    assert set(got.values()) == {messages}
+    call.cancel()
+
+
 async def test_a_catch_up_gets_every_message_in_order_while_others_send(cold_broker: Any) -> None:
     stopped = asyncio.Event()
 
@@ -194,13 +249,21 @@ async def test_a_broker_stops_while_a_cold_read_waits(start_broker: Any, disk: C
     waiting.exception()
 
 
-def subscribe(handle: int, topic: str, *, queue_id: int = 0, offset: int = 0) -> Any:
+def subscribe(
+    handle: int,
+    topic: str,
+    *,
+    queue_id: int = 0,
+    offset: int = 0,
+    max_bytes: int = 10 * KIB,
+    credit_bytes: int = 1,
+    group: str = "",
+) -> Any:
+    request = broker_pb2.PullRequest(
+        topic=topic, queue_id=queue_id, offset=offset, max_bytes=max_bytes, group=group
+    )
     return broker_pb2.PullCommand(
         subscribe=broker_pb2.SubscribeQueue(
-            handle=handle,
-            request=broker_pb2.PullRequest(
-                topic=topic, queue_id=queue_id, offset=offset, max_bytes=10 * KIB
-            ),
-            credit_bytes=1,
+            handle=handle, request=request, credit_bytes=credit_bytes
         )
     )

@@ -121,3 +121,15 @@ def test_every_job_runs_once_within_the_bounds(
         start_all()
     assert sorted(started) == added
     assert turns.waiting == 0
+
+
+def test_a_reader_may_be_held_to_fewer_jobs_at_once() -> None:
+    turns: FairTurns[int] = FairTurns(4, {"held": 2})
+    for job in range(5):
+        turns.add("held", job, 100)
+    assert [turns.next() for _ in range(3)] == [("held", 0), ("held", 1), None]
+    turns.add("other", 9, 100)
+    assert turns.next() == ("other", 9)
+    assert turns.next() is None
+    turns.done("held")
+    assert turns.next() == ("held", 2)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -16,10 +17,11 @@ import grpc
 import pytest
 
 from aerobee.broker.guard import Guard
-from aerobee.broker.message_lookup import MessageLookup
+from aerobee.broker.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.read_pool import ReadPool
-from aerobee.broker.stats import Counters
+from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.index.message_query import MessageQuery
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime import errors
@@ -61,7 +63,9 @@ async def pulled(broker: Any, topic: str, queue_id: int) -> list[Record]:
 
 def lookup_over(store: MessageStore, pool: Executor) -> MessageLookup:
     """Without a broker around it."""
-    reads = ReadPool(pool, Counters(), ManualClock(), threads=1, bytes_per_s=0)
+    clock = ManualClock()
+    delay = LoopDelay(clock)
+    reads = ReadPool(pool, Counters(), clock, loop_delay=delay, threads=1, bytes_per_s=0)
     return MessageLookup(Guard(TopicTable(), broker_name="a"), store, reads, index_enabled=True)
 
 
@@ -372,6 +376,9 @@ async def test_a_query_that_cannot_be_answered_says_why(
         ({"topic": "no/slash", "key": "k"}, errors.IllegalName, "illegal"),
         ({"topic": "t"}, errors.InvalidArgument, "the key is empty"),
         ({"topic": "t", "unique_key": ""}, errors.InvalidArgument, "the key is empty"),
+        ({"topic": "t", "key": "k" * 32_768}, errors.InvalidArgument, "longer than the 32767"),
+        ({"topic": "t", "key": "é" * 16_384}, errors.InvalidArgument, "longer than the 32767"),
+        ({"topic": "t" * 300_000, "key": "k"}, errors.IllegalName, "at most"),
         (
             {"topic": "t", "key": "k", "begin_ms": 9, "end_ms": 8},
             errors.InvalidArgument,
@@ -417,3 +424,37 @@ async def test_what_was_removed_from_the_log_is_found_no_more(
         assert str(error).startswith(
             "there is no message at physical offset 0: the log holds 65536"
         )
+
+
+async def test_a_query_that_nobody_waits_for_any_more_ends_soon(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for _ in range(3):
+        store.append(batch_of("t", b"body", properties={"KEYS": "k"}), queue_id=0)
+    store.confirm(store.appended_end)
+    table = TopicTable(topics("t"))
+    clock, left = ManualClock(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        blocked = pool.submit(left.wait)
+        reads = ReadPool(
+            pool, Counters(), clock, loop_delay=LoopDelay(clock), threads=1, bytes_per_s=0
+        )
+        lookup = MessageLookup(Guard(table, broker_name="a"), store, reads, index_enabled=True)
+        plans: list[MessageQuery] = []
+        plan = store.plan_message_query
+
+        def noted(
+            topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int
+        ) -> MessageQuery:
+            plans.append(plan(topic, key, begin_ms, end_ms, max_messages))
+            return plans[0]
+
+        store.plan_message_query = noted  # type: ignore[method-assign]
+        query = asyncio.create_task(lookup.by_key(KeyQuery("t", "k", is_unique_key=False)))
+        await asyncio.sleep(0.05)
+        query.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await query
+        left.set()
+        assert blocked.result()
+    assert plans[0].cut_short
+    assert plans[0].run() == []

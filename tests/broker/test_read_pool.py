@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.read_pool import SENDING_S, WAITING_BYTES_MAX, ReadPool
-from aerobee.broker.stats import Counters
+from aerobee.broker.pace import LATE_MS
+from aerobee.broker.read_pool import (
+    LIGHT_STEP_BYTES,
+    LOOKUP_THREADS_MAX,
+    LOOKUPS,
+    MANY_MESSAGES_PER_S,
+    SENDING_S,
+    STEP_BYTES,
+    WAITING_BYTES_MAX,
+    ReadPool,
+)
+from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, MqError
 
@@ -41,10 +51,12 @@ class Bench:
         self.executor = HandExecutor()
         self.counters = Counters()
         self.clock = ManualClock()
+        self.loop_delay = LoopDelay(self.clock)
         self.pool = ReadPool(
             self.executor,
             self.counters,
             self.clock,
+            loop_delay=self.loop_delay,
             threads=threads,
             bytes_per_s=bytes_per_s,
         )
@@ -157,15 +169,18 @@ async def test_while_messages_are_sent_reads_keep_to_a_pace_and_only_then() -> N
     assert set(bench.done) == {"held back", "free"}
 
 
-async def test_a_reader_may_always_read_faster_than_messages_come_in() -> None:
-    bench = Bench(threads=2, bytes_per_s=MIB)
+async def bytes_read(
+    bench: Bench, seconds: float, *, incoming_bytes_per_s: int = 0, messages_per_s: int = 100
+) -> int:
+    """What one reader gets that always wants more, with messages sent all the time."""
     read = 0
-    for _ in range(200):  # 2 s
+    for _ in range(int(seconds * 100)):
         bench.clock.advance_ms(10)
         bench.counters.batches_in += 1
-        bench.counters.bytes_in += MIB // 10  # 10 MiB a second
+        bench.counters.bytes_in += incoming_bytes_per_s // 100
+        bench.counters.messages_in += messages_per_s // 100
         assert bench.pool.spares_sends()
-        for _ in range(100):
+        for _ in range(50):
             task = asyncio.create_task(bench.pool.run_in_turn("a", 64 * 1024, lambda: None))
             await bench.settle()
             if not bench.executor.submitted:
@@ -175,7 +190,42 @@ async def test_a_reader_may_always_read_faster_than_messages_come_in() -> None:
             bench.pool.spend(64 * 1024)
             read += 64 * 1024
             await bench.run_all()
+    return read
+
+
+async def test_a_reader_may_always_read_faster_than_messages_come_in() -> None:
+    bench = Bench(threads=2, bytes_per_s=MIB)
+    read = await bytes_read(bench, 2, incoming_bytes_per_s=10 * MIB)
     assert 15 * MIB < read / 2 < 25 * MIB
+    assert bench.pool.step_bytes == STEP_BYTES
+
+
+async def test_many_small_messages_keep_readers_to_the_pace() -> None:
+    bench = Bench(threads=2, bytes_per_s=MIB)
+    read = await bytes_read(bench, 3, messages_per_s=2 * MANY_MESSAGES_PER_S)
+    assert read / 3 < 1.5 * MIB
+    assert bench.pool.step_bytes == STEP_BYTES
+
+
+async def test_a_trickle_of_messages_holds_nobody_back_while_the_loop_is_on_time() -> None:
+    bench = Bench(threads=2, bytes_per_s=MIB)
+    await bytes_read(bench, 1)
+    assert await bytes_read(bench, 1) > 3.5 * MIB
+    assert bench.pool.step_bytes == LIGHT_STEP_BYTES
+    await bytes_read(bench, 0.5, messages_per_s=2 * MANY_MESSAGES_PER_S)
+    assert await bytes_read(bench, 1, messages_per_s=2 * MANY_MESSAGES_PER_S) < 1.5 * MIB
+
+
+async def test_a_trickle_of_messages_holds_readers_to_the_pace_while_the_loop_is_late() -> None:
+    bench = Bench(threads=2, bytes_per_s=MIB)
+    await bytes_read(bench, 1)
+    bench.loop_delay.last_ms = LATE_MS + 1
+    await bytes_read(bench, 1.5)
+    assert await bytes_read(bench, 2) / 2 < 1.5 * MIB
+    assert bench.pool.step_bytes == STEP_BYTES
+    bench.loop_delay.last_ms = LATE_MS
+    await bytes_read(bench, 1)
+    assert await bytes_read(bench, 1) > 3.5 * MIB
 
 
 async def test_a_read_held_back_goes_on_by_itself_in_time() -> None:
@@ -193,3 +243,39 @@ async def test_a_read_held_back_goes_on_by_itself_in_time() -> None:
             await asyncio.sleep(0.01)
     await bench.run_all()
     await held
+
+
+async def test_what_nobody_waits_for_keeps_its_turn_until_its_thread_is_done() -> None:
+    """Else the next one would have a turn and no thread."""
+    bench = Bench(threads=1)
+    cancelled: list[bool] = []
+    left = asyncio.create_task(
+        bench.pool.run_in_turn("a", 100, lambda: None, lambda: cancelled.append(True))
+    )
+    await bench.settle()
+    left.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    assert cancelled == [True]
+    bench.read("b", "next")
+    await bench.settle()
+    assert len(bench.executor.submitted) == 1
+    assert bench.counters.cold_reads_waiting == 1
+    bench.executor.run_next()
+    await bench.settle()
+    assert len(bench.executor.submitted) == 1
+    await bench.run_all()
+    assert bench.done == ["next"]
+
+
+async def test_lookups_leave_threads_for_consumers() -> None:
+    bench = Bench(threads=4)
+    for number in range(8):
+        bench.read(LOOKUPS, f"lookup {number}")
+    await bench.settle()
+    assert len(bench.executor.submitted) == LOOKUP_THREADS_MAX
+    bench.read("consumer", "cold")
+    await bench.settle()
+    assert len(bench.executor.submitted) == LOOKUP_THREADS_MAX + 1
+    await bench.run_all()
+    assert len(bench.done) == 9

@@ -20,6 +20,7 @@ class Tables:
     """A store with ten messages in each of two queues of topic `t`, and the broker's tables."""
 
     def __init__(self, store: MessageStore) -> None:
+        self.store = store
         self.topics = TopicTable()
         self.offsets = ConsumerOffsetTable()
         self.groups = ConsumerGroups()
@@ -57,9 +58,56 @@ def test_each_group_counts_from_what_it_committed_where_anybody_is_behind(tables
     tables.offsets.commit("a", "t", 0, 3)
     tables.offsets.commit("b", "t", 0, 10)
     tables.offsets.commit("b", "t", 1, 10)
+    tables.offsets.commit("a", "t", 1, 10)
     assert tables.collect() == [QueueReaders("t", 0, {"a": 3, "b": 10})]
     assert tables.readers.of_queue("t", 0) == [QueueReaders("t", 0, {"a": 3, "b": 10})]
-    assert tables.readers.of_queue("t", 1) == [QueueReaders("t", 1, {"b": 10})]
+    assert tables.readers.of_queue("t", 1) == [QueueReaders("t", 1, {"a": 10, "b": 10})]
+
+
+def test_a_queue_that_came_while_a_group_was_away_is_kept_for_it_from_its_first_message_on(
+    tables: Tables,
+) -> None:
+    tables.offsets.commit("billing", "t", 0, 10)
+    tables.offsets.commit("elsewhere", "u", 0, 0)
+    assert tables.collect() == [QueueReaders("t", 1, {"billing": 0})]
+    assert tables.readers.of_queue("t", 1) == [QueueReaders("t", 1, {"billing": 0})]
+
+
+def test_a_queue_beyond_the_topics_present_number_is_kept_for_who_has_not_read_it(
+    tables: Tables,
+) -> None:
+    tables.offsets.commit("billing", "t", 0, 10)
+    tables.offsets.commit("billing", "t", 1, 3)
+    tables.topics.put(TopicConfig(name="t", read_queue_count=1, write_queue_count=1))
+    assert tables.collect() == [QueueReaders("t", 1, {"billing": 3})]
+    assert tables.readers.of_queue("t", 1) == [QueueReaders("t", 1, {"billing": 3})]
+
+
+def test_the_revision_changes_whenever_somebody_comes_to_want_more(tables: Tables) -> None:
+    seen = {tables.readers.revision}
+
+    def is_new() -> bool:
+        count = len(seen)
+        seen.add(tables.readers.revision)
+        return len(seen) > count
+
+    tables.offsets.commit("a", "t", 0, 3)
+    assert is_new()
+    tables.offsets.commit("a", "t", 0, 4)
+    tables.offsets.commit("a", "t", 0, 4)
+    assert not is_new()
+    tables.offsets.commit("a", "t", 0, 2)
+    assert is_new()
+    tables.join("b")
+    assert is_new()
+    tables.groups.heartbeat("b", "c", "1", 1.0)
+    assert not is_new()
+    tables.groups.heartbeat("b", "c", "1", 1.0, [Subscription("u")])
+    assert is_new()
+    tables.join("radio", broadcasting=True)
+    assert not is_new()
+    tables.put("t", keep_unread_max_bytes="77")
+    assert is_new()
 
 
 def test_readers_that_moved_meanwhile_are_known_where_they_are_now(tables: Tables) -> None:
@@ -94,28 +142,32 @@ def test_system_topics_and_system_groups_and_missing_queues_do_not_count(tables:
     tables.offsets.commit("a", "SELF_TEST_TOPIC", 0, 0)
     tables.offsets.commit("TOOLS_CONSUMER", "t", 0, 0)
     tables.offsets.commit("CID_RMQ_SYS_TRANS", "t", 0, 0)
-    tables.offsets.commit("a", "t", 2, 0)
     assert tables.collect() == []
-    assert tables.readers.of_queue("t", 2) == []
     assert tables.readers.of_queue("t", 0) == []
+    tables.offsets.commit("a", "t", 2, 0)
+    assert tables.readers.of_queue("t", 2) == []
+    assert [readers.queue_id for readers in tables.collect()] == [0, 1]
     assert tables.readers.of_queue("SELF_TEST_TOPIC", 0) == []
 
 
 def test_the_topics_ceiling_comes_along(tables: Tables) -> None:
     tables.put("t", keep_unread_max_bytes="77")
     tables.offsets.commit("a", "t", 0, 3)
+    tables.offsets.commit("a", "t", 1, 10)
     assert tables.collect() == [QueueReaders("t", 0, {"a": 3}, keep_bytes_max=77)]
     tables.topics.remove("t")
     assert tables.collect() == []
 
 
 def test_many_queues_let_the_loop_run_in_between(tables: Tables) -> None:
-    for number in range(3_000):
+    for number in range(500):
         tables.put(f"topic-{number}")
         tables.offsets.commit("a", f"topic-{number}", 0, 0)
+        for queue_id in range(2):
+            append(tables.store, f"topic-{number}", queue_id, b"x")
 
     async def collect() -> list[int]:
         return [len(some) async for some in tables.readers.collect()]
 
     parts = asyncio.run(collect())
-    assert len(parts) == 6_000 // 200 + 1
+    assert parts == [200] * 5 + [0]

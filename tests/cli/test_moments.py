@@ -34,10 +34,17 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert parse_moment("2026-01-01 12:30", now_ms=NOW_MS).timestamp_ms == local.timestamp() * 1000
 
 
-@pytest.mark.parametrize("text", ["", "now", "yesterday", "5", "5w", "-1s", "2026-13-01", "12:00"])
+@pytest.mark.parametrize(
+    "text", ["", "now", "yesterday", "5", "5w", "-1s", "2026-13-01", "12:00", "9" * 30 + "d"]
+)
 def test_anything_else_is_refused_with_examples(text: str) -> None:
     with pytest.raises(ValueError, match="write first, last"):
         parse_moment(text, now_ms=NOW_MS)
+
+
+def test_an_age_that_reaches_before_1970_is_refused() -> None:
+    with pytest.raises(ValueError, match="before 1970: write a shorter age"):
+        parse_moment("999999999999999999d", now_ms=NOW_MS)
 
 
 def test_a_timestamp_is_shown_in_the_form_that_is_read() -> None:

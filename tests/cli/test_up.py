@@ -474,6 +474,14 @@ def test_a_wrong_broker_setting_is_told_in_one_sentence(tmp_path: Path) -> None:
     up.output.close()
 
 
+def test_a_broker_that_takes_no_messages_is_told_with_its_reason(tmp_path: Path) -> None:
+    with running(tmp_path, "--broker-set", "store.disk_free_bytes_min=4611686018427387904") as up:
+        said = eventually(lambda: "takes no messages" in up.said() and up.said(), "the reason")
+        (line,) = [line for line in said.splitlines() if "takes no messages" in line]
+        assert "broker-a" in line
+        assert "bytes free, less than the 4611686018427387904 that must stay" in line
+
+
 def test_an_ephemeral_cluster_removes_its_folder(tmp_path: Path) -> None:
     ready_file = tmp_path / "ready.json"
     process = subprocess.Popen(

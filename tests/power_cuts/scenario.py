@@ -198,7 +198,7 @@ class Scenario:
         if self._chance.random() < 0.6:
             self.machine.cut_after(self._chance.randint(0, 150))
         actions, weights = zip(*self._actions, strict=True)
-        for act in self._chance.choices(actions, weights, k=self._chance.choice((5, 30, 80))):
+        for act in self._chance.choices(actions, weights, k=self._chance.choice((5, 20, 60))):
             act()
             self._driver.check_not_failed()
         self.machine.figures.records += len(self.machine.model.sent)

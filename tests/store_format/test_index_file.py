@@ -18,7 +18,7 @@ from aerobee.store_format.index_file import (
     insert,
     share_out,
 )
-from aerobee.store_format.index_keys import LooseRecord, hash_loose_records
+from aerobee.store_format.index_unhashed import LooseRecord, hash_loose_records
 from tests.support.plain_index import PlainFile
 
 DEFAULT = IndexGeometry(5_000_000, 20_000_000)

@@ -11,12 +11,11 @@ from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_keys import (
-    LooseRecord,
     hash_keys,
-    hash_loose_records,
     record_keys,
     topic_hash,
 )
+from aerobee.store_format.index_unhashed import LooseRecord, hash_loose_records
 from aerobee.store_format.java_hash import index_key_hash
 from aerobee.store_format.properties import decode_properties
 from aerobee.store_format.record import HostAddress, encode_record

@@ -12,12 +12,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from aerobee.broker.store.file_trouble import FileTrouble
 from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
 from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
-from aerobee.broker.store.retention.retention_statistics import RemovedSegment, sort_removals
+from aerobee.broker.store.retention.retention_statistics import RemovedSegment, largest_removals
 from aerobee.broker.store.retention.retention_works import RemovalWork, Work
 from aerobee.broker.store.retention.unread_search import UnreadSearch
 from aerobee.broker.unread_readers import UnreadReaders
@@ -29,13 +30,15 @@ log = logging.getLogger(__name__)
 COMMAND_ROUNDS = 20
 """A command may remove so many times what one run by time may."""
 _LOSSES_LOGGED_MAX = 20
+_SEARCHES_MAX = 3
 
 Upkeep = Callable[[Work], Awaitable[None]]
 
 
 @dataclass(slots=True)
 class CleanReport:
-    """What one run did. `kept_because`: why expired segments are still there; empty if none is."""
+    """What one run did. `kept_because`: why expired segments, or files that belong to removed ones,
+    are still there; empty if none is."""
 
     removed: list[RemovedSegment] = field(default_factory=list)
     kept_because: str = ""
@@ -46,12 +49,13 @@ class CleanReport:
 
     @property
     def unread(self) -> tuple[UnreadRemoval, ...]:
-        """What groups lost, each group and queue once."""
+        """What groups lost, each group and queue once, the largest losses first; no more of them
+        than fit into an answer."""
         losses: dict[tuple[str, str, int], int] = {}
         for each in (loss for segment in self.removed for loss in segment.unread):
             key = each.group, each.topic, each.queue_id
             losses[key] = losses.get(key, 0) + each.messages
-        return sort_removals(UnreadRemoval(*key, messages) for key, messages in losses.items())
+        return largest_removals(UnreadRemoval(*key, messages) for key, messages in losses.items())
 
 
 class Cleaning:
@@ -67,6 +71,7 @@ class Cleaning:
         self._running = asyncio.Lock()
         self._kept_because = ""
         self._held_by: QueueName | None = None
+        self._causes_told: set[tuple[str, int | None]] = set()
 
     def attach(self, upkeep: Upkeep) -> None:
         """What runs a work on the thread that writes the store's derived files."""
@@ -80,6 +85,8 @@ class Cleaning:
         """
         if not self._config.enabled:
             return
+        for moved in self._config.moved_percentages():
+            log_event(log, "a setting was out of range", level=logging.WARNING, setting=moved)
         await asyncio.sleep(self._config.first_clean_ms / 1_000)
         while True:
             try:
@@ -105,8 +112,12 @@ class Cleaning:
                 if len(report.removed) == segments_max:
                     break
                 await asyncio.sleep(self._config.delete_pause_ms / 1_000)
+            troubles = self._retention.take_troubles()
             report.kept_because = self._retention.kept_because
             self._tell_what_stays(report.kept_because)
+            self._tell_troubles(troubles)
+            if troubles and not report.kept_because:
+                report.kept_because = str(troubles[0])
         return report
 
     async def _clean_one(self, request: CleanRequest) -> RemovedSegment | None:
@@ -119,11 +130,16 @@ class Cleaning:
         candidate = retention.finish_survey(survey)
         if candidate is None:
             return None
-        search = await self._search(candidate)
-        removal = retention.take_removal(candidate, search, self._readers.refresh(search.unread))
-        if removal is None:
-            return None
-        return await self._remove(removal)
+        for _ in range(_SEARCHES_MAX):
+            revision = self._readers.revision
+            search = await self._search(candidate)
+            # From here to the removal nothing waits, so what was found is still so.
+            if revision == self._readers.revision:
+                known = self._readers.refresh(search.unread)
+                removal = retention.take_removal(candidate, search, known)
+                return None if removal is None else await self._remove(removal)
+        retention.keep("groups came, or were set back, while it was found out who reads what")
+        return None
 
     async def _search(self, candidate: Candidate) -> UnreadSearch:
         """Who has not read the candidate. Whoever held it last time is asked first: while he does
@@ -165,6 +181,18 @@ class Cleaning:
         assert self._upkeep is not None, "attach comes first"
         await self._upkeep(work)
 
+    def _tell_troubles(self, troubles: list[FileTrouble]) -> None:
+        """Each cause once, not in every run."""
+        for trouble in troubles:
+            if trouble.cause not in self._causes_told:
+                self._causes_told.add(trouble.cause)
+                log_event(
+                    log,
+                    "retention leaves a file that it cannot handle, and all others like it",
+                    level=logging.WARNING,
+                    reason=trouble,
+                )
+
     def _tell_what_stays(self, kept_because: str) -> None:
         if kept_because and kept_because != self._kept_because:
             log_event(log, "expired log segments stay", reason=kept_because)
@@ -182,7 +210,7 @@ def _tell(removed: RemovedSegment) -> None:
     if removed.unread:
         listed = ", ".join(
             f"{each.group} {each.topic}/{each.queue_id}: {each.messages}"
-            for each in sort_removals(removed.unread)[:_LOSSES_LOGGED_MAX]
+            for each in largest_removals(removed.unread, _LOSSES_LOGGED_MAX)
         )
         log_event(
             log,

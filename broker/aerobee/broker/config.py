@@ -70,8 +70,9 @@ class BrokerConfig:
     read_threads_max: int = 4
     """Threads that read what is not in the page cache."""
     catch_up_bytes_per_s: int = 32 * 1024 * 1024
-    """How fast all readers that are far behind read together while messages are being sent, if each
-    then reads faster than messages come in; 0: no limit. Without sends there is none."""
+    """How fast all readers that are far behind read together while many messages are being sent, if
+    each then reads faster than messages come in; 0: no limit. While few are sent, they may read
+    faster as long as the event loop is on time; without sends there is no limit."""
     snapshot_interval_ms: int = 5_000
     """How often committed offsets and group settings are written to their files."""
     stop_grace_ms: int = 1_000

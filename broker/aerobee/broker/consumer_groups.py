@@ -47,7 +47,7 @@ class Member:
 class ConsumerGroups:
     """Members by group and client id."""
 
-    __slots__ = ("_earliest_s", "_generations", "_groups")
+    __slots__ = ("_earliest_s", "_generations", "_groups", "view_changes")
 
     def __init__(self) -> None:
         # No session ends before it; heartbeats only move ends further away.
@@ -55,6 +55,8 @@ class ConsumerGroups:
         self._groups: dict[str, dict[str, Member]] = {}
         # Kept for groups without members too, so that a generation never repeats.
         self._generations: dict[str, int] = {}
+        self.view_changes = 0
+        """How often clustering members came, went, or wanted other topics, in any group."""
 
     def __repr__(self) -> str:
         return f"ConsumerGroups(groups={len(self._groups)}, members={self.member_count})"
@@ -103,6 +105,7 @@ class ConsumerGroups:
         member.subscriptions = tuple(subscriptions)
         if not member.broadcasting:
             self._generations[group] += 1
+            self.view_changes += 1
         return not member.broadcasting
 
     def alive_member(self, group: str, client_id: str, instance: str, now_s: float) -> Member:
@@ -179,6 +182,7 @@ class ConsumerGroups:
             self._generations.setdefault(group, 0)
             return False
         self._generations[group] = self._generations.get(group, 0) + 1
+        self.view_changes += 1
         return True
 
 

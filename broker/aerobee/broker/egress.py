@@ -16,7 +16,7 @@ from typing import Protocol
 
 from aerobee.broker.guard import Guard
 from aerobee.broker.queue_leases import Lease, QueueKey
-from aerobee.broker.read_pool import STEP_BYTES, ReadPool
+from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.stats import Counters
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.reading import GetStatus
@@ -111,7 +111,7 @@ class Egress:
         reads, pool = self._store.reads, self._pool
         is_behind = reads.is_behind(wanted)
         if is_behind and pool.spares_sends():
-            return ColdRead(replace(wanted, max_bytes=min(wanted.max_bytes, STEP_BYTES)), None)
+            return ColdRead(replace(wanted, max_bytes=min(wanted.max_bytes, pool.step_bytes)), None)
         if is_behind and pool.has_waiting:
             return ColdRead(wanted, None)
         found = reads.read(wanted)
@@ -130,11 +130,11 @@ class Egress:
         """
         wanted = cold.wanted
         reads, pool, counters = self._store.reads, self._pool, self._counters
-        async with pool.turn(wanted.reader, wanted.max_bytes):
+        async with pool.turn(wanted.reader, wanted.max_bytes) as turn:
             found = cold.work or reads.read(wanted)
             if isinstance(found, ReadWork):
                 counters.cold_reads += 1
-                await pool.run(found.run)
+                await turn.run(found.run)
                 found = reads.finish(wanted, found)
                 counters.cold_bytes += len(found.records)
             pool.spend(len(found.records))

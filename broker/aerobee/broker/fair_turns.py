@@ -11,6 +11,7 @@ Owns: the jobs that wait and the counts of those that run. Pure: it starts nothi
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -30,9 +31,11 @@ class _Reader(Generic[Job]):
 class FairTurns(Generic[Job]):
     """See the module. Readers are known by name, and only while they have jobs."""
 
-    def __init__(self, running_max: int) -> None:
+    def __init__(self, running_max: int, fewer_for: Mapping[str, int] | None = None) -> None:
+        """`fewer_for` says of readers by name how many of their jobs may run at once at most."""
         self._running_max = running_max
         self._running_per_reader_max = max(1, running_max - 1)
+        self._fewer_for = dict(fewer_for or {})
         self._readers: dict[str, _Reader[Job]] = {}
         # Those with waiting jobs, in the order of their turns.
         self._turns: deque[str] = deque()
@@ -69,7 +72,8 @@ class FairTurns(Generic[Job]):
         while blocked < len(self._turns):
             name = self._turns[0]
             reader = self._readers[name]
-            if reader.running >= self._running_per_reader_max:
+            running_max = self._running_per_reader_max
+            if reader.running >= min(running_max, self._fewer_for.get(name, running_max)):
                 blocked += 1
                 self._turns.rotate(-1)
                 continue

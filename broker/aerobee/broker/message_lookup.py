@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aerobee.broker.guard import Guard
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.errors import InvalidArgument, MessageNotFound
 from aerobee.store_format.message_id import MessageIdIllegal, parse_offset_message_id
@@ -22,6 +22,7 @@ from aerobee.store_format.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
+    PROPERTIES_BYTES_MAX,
     RECORD_SIZE_MIN,
     HostAddress,
     RecordCorrupt,
@@ -35,7 +36,6 @@ FOUND_BYTES_MAX = 16 * 1024 * 1024
 NO_END_MS = (1 << 63) - 1
 INDEX_GRAIN_MS = 999
 
-READER = "message lookups"
 ONE_BYTES = 64 * 1024
 MANY_BYTES = 1024 * 1024
 """What a lookup usually reads, for its turn among the cold reads."""
@@ -65,7 +65,7 @@ class FoundMessages:
 
     records: tuple[bytes, ...]
     more: bool
-    """Others match that are not here."""
+    """Others match that are not here, or may: a search looks at so many keys and messages only."""
     indexed_timestamp_ms: int
     indexed_end: int
     """Store time of the newest message with a key, and up to which log offset keys are known."""
@@ -98,7 +98,7 @@ class MessageLookup:
                 f"{begin} to {end}"
             )
         return await self._reads.run_in_turn(
-            READER, ONE_BYTES, lambda: _read_record(store, physical_offset, end)
+            LOOKUPS, ONE_BYTES, lambda: _read_record(store, physical_offset, end)
         )
 
     async def by_id(self, message_id: str) -> bytes:
@@ -130,7 +130,7 @@ class MessageLookup:
 
         Raises:
             IllegalName, TopicNotFound.
-            InvalidArgument: the key is empty, or the times are the wrong way round.
+            InvalidArgument: the key is empty or too long, or the times are the wrong way round.
             ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
         """
         self._guard.check_available()
@@ -143,6 +143,7 @@ class MessageLookup:
             )
         if not query.key:
             raise InvalidArgument("the key is empty: name the key to look for")
+        _check_length(query.key)
         if begin_ms > end_ms:
             raise InvalidArgument(
                 f"the begin {begin_ms} is later than the end {end_ms}: exchange them"
@@ -158,7 +159,7 @@ class MessageLookup:
         index = self._store.index
         indexed_timestamp_ms, indexed_end = index.end_timestamp_ms, index.indexed_end
         kept, more = await self._reads.run_in_turn(
-            READER,
+            LOOKUPS,
             MANY_BYTES,
             lambda: _take(
                 (
@@ -168,8 +169,19 @@ class MessageLookup:
                 ),
                 min(query.max_messages or FOUND_MESSAGES_MAX, FOUND_MESSAGES_MAX),
             ),
+            search.cancel,
         )
+        more = more or search.cut_short
         return FoundMessages(tuple(kept), more, indexed_timestamp_ms, indexed_end)
+
+
+def _check_length(key: str) -> None:
+    """Hashing takes the loop's time. Raises InvalidArgument."""
+    if len(key) > PROPERTIES_BYTES_MAX or len(key.encode()) > PROPERTIES_BYTES_MAX:
+        raise InvalidArgument(
+            f"the key is longer than the {PROPERTIES_BYTES_MAX} bytes that the properties of a "
+            "message may have: no message has it"
+        )
 
 
 def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:

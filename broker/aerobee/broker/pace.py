@@ -7,6 +7,11 @@ from __future__ import annotations
 
 BURST_S = 0.02
 """What may go at once, as a time at the full rate; short, so that nobody stands behind a burst."""
+SAMPLE_S = 0.1
+LATE_MS = 5.0
+RISE, FALL = 2.0, 0.5
+RISE_MAX = 4.0
+"""So many times the floor at most: a send that comes alone has to get through, too."""
 
 
 class Pace:
@@ -35,6 +40,33 @@ class Pace:
     def clear(self) -> None:
         """Nobody needs to be spared: what went is forgotten."""
         self._paid_s = 0.0
+
+
+class LatenessLimit:
+    """A rate that may rise as long as something that shares the processor stays on time.
+
+    From `floor` per second on it doubles with each sample on time and halves with each late one.
+    Pure: it is told how late that was.
+    """
+
+    __slots__ = ("_due_s", "floor", "per_s")
+
+    def __init__(self, floor: float) -> None:
+        self.floor = floor
+        self.per_s = floor
+        self._due_s = 0.0
+
+    def observe(self, now_s: float, late_ms: float) -> None:
+        """The latest sample; one is taken into account every `SAMPLE_S`."""
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + SAMPLE_S
+        change = RISE if late_ms <= LATE_MS else FALL
+        self.per_s = min(max(self.floor, self.per_s * change), self.floor * RISE_MAX)
+
+    def reset(self) -> None:
+        """Begin anew at the floor."""
+        self.per_s = self.floor
 
 
 class Rate:

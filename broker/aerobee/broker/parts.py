@@ -140,11 +140,13 @@ def assemble(
     """Make every part and hand each the others that it needs."""
     store = folder.store
     counters = Counters()
+    loop_delay = LoopDelay(clock)
     guard = Guard(folder.topics, broker_name=config.broker_name)
     reads = ReadPool(
         threads.reads,
         counters,
         clock,
+        loop_delay=loop_delay,
         threads=config.read_threads_max,
         bytes_per_s=config.catch_up_bytes_per_s,
     )
@@ -177,7 +179,7 @@ def assemble(
         folder=folder,
         guard=guard,
         counters=counters,
-        loop_delay=LoopDelay(clock),
+        loop_delay=loop_delay,
         egress=egress,
         waiters=waiters,
         durability=durability,

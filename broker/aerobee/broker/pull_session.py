@@ -4,13 +4,14 @@ Owns: the handles of one stream and the order in which they are served. No gRPC 
 feeds commands in and takes frames out of `next_frame`.
 Invariants: a handle is in exactly one place: ready (in the turn order), waiting for its queue to
 grow, out of credit, loading cold data, or waiting to do so. A handle that has sent a frame goes to
-the end of the order, so that a busy queue never starves another.
+the end of the order, so that a busy queue never starves another. When `next_frame` has nothing to
+send and nobody is ready, none waits to load cold data while fewer loads than may be are under way.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,7 +59,6 @@ class _Handle:
     credit: int
     position: int
     latest: Fetched | None = None
-    queued: bool = False
     ended: bool = False
     wake: Callable[[], None] = field(default=lambda: None)
     lease_ended: Callable[[], None] = field(default=lambda: None)
@@ -79,14 +79,15 @@ class PullSession:
         self._egress = egress
         self._is_current = is_current
         self._handles: dict[int, _Handle] = {}
-        self._ready: deque[_Handle] = deque()
+        # In the order of their turns. Who ends leaves at once, or a client could fill them.
+        self._ready: OrderedDict[_Handle, None] = OrderedDict()
         self._frames: deque[PulledFrame] = deque()
         # Handles whose client has not heard how far a filter has come, and the timer to tell it.
         self._behind: dict[_Handle, None] = {}
         self._progress_timer: asyncio.TimerHandle | None = None
         self._loading = 0
-        # Those whose data is cold while as many cold reads as may be are under way.
-        self._cold: deque[_Handle] = deque()
+        # Those that found their data cold while as many loads as may be were under way.
+        self._cold: OrderedDict[_Handle, None] = OrderedDict()
         self._event = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -165,11 +166,7 @@ class PullSession:
         """
         if self._frames:
             return self._frames.popleft()
-        while self._ready:
-            handle = self._ready.popleft()
-            handle.queued = False
-            if handle.ended or handle.credit <= 0:
-                continue
+        while (handle := self._take_next()) is not None:
             try:
                 found = self._egress.read(_read_of(handle))
             except MqError as error:
@@ -177,26 +174,21 @@ class PullSession:
                 return self._frames.popleft()
             if isinstance(found, ColdRead):
                 if self._loading >= COLD_READS_MAX:
-                    self._cold.append(handle)  # what the others want may be in the page cache
+                    self._cold[handle] = None  # what the others want may be in the page cache
                     continue
                 self._loading += 1
                 return ColdPull(found, handle)
             frame = self._advance(handle, found)
             if frame is not None:
                 return frame
-            if handle.queued:
+            if handle in self._ready:
                 return None  # a filter found nothing in a whole scan: let others run first
         return None
 
     def loaded(self, pull: ColdPull, outcome: Fetched | MqError) -> None:
-        """A cold read has ended; its frame is next."""
+        """A cold read has ended; its frame is next, and another may begin."""
         self._loading -= 1
         self._event.set()
-        while self._cold:
-            waiting = self._cold.popleft()
-            if not waiting.ended:
-                self._make_ready(waiting)
-                break
         if pull.handle.ended:
             return
         if isinstance(outcome, MqError):
@@ -213,7 +205,7 @@ class PullSession:
         """
         if self._closed or self._ending:
             return False
-        if self._ready:
+        if self._ready or self._may_load_next:
             await asyncio.sleep(0)
         else:
             self._event.clear()
@@ -221,6 +213,19 @@ class PullSession:
         return True
 
     # ---------------------------------------------------------------------- inside
+
+    @property
+    def _may_load_next(self) -> bool:
+        return bool(self._cold) and self._loading < COLD_READS_MAX
+
+    def _take_next(self) -> _Handle | None:
+        """Whose turn it is. Those that waited for a load to end come first; each of them only once,
+        whether it then loads or finds its data in memory by now."""
+        if self._may_load_next:
+            return self._cold.popitem(last=False)[0]
+        if self._ready:
+            return self._ready.popitem(last=False)[0]
+        return None
 
     def _advance(self, handle: _Handle, fetched: Fetched) -> PulledFrame | None:
         """Move a handle on by what was found; None if there is nothing to tell yet."""
@@ -258,10 +263,9 @@ class PullSession:
         self._event.set()
 
     def _make_ready(self, handle: _Handle) -> None:
-        if handle.queued or handle.ended or handle.credit <= 0:
+        if handle.ended or handle.credit <= 0:
             return
-        handle.queued = True
-        self._ready.append(handle)
+        self._ready[handle] = None  # keeps its place if it has one
         self._event.set()
 
     def _end(self, handle: _Handle, error: MqError) -> None:
@@ -274,7 +278,8 @@ class PullSession:
 
     def _let_go(self, handle: _Handle) -> None:
         handle.ended = True
-        self._behind.pop(handle, None)
+        for place in (self._ready, self._cold, self._behind):
+            place.pop(handle, None)
         self._egress.forget(handle.parameters.topic, handle.parameters.queue_id, handle.wake)
         if handle.parameters.lease_key is not None:
             self._egress.unwatch_lease(handle.parameters.lease_key, handle.lease_ended)

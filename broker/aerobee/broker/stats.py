@@ -38,12 +38,13 @@ class Counters:
 class LoopDelay:
     """How late the event loop runs its callbacks, sampled."""
 
-    __slots__ = ("_clock", "_interval_s", "_samples_ms")
+    __slots__ = ("_clock", "_interval_s", "_samples_ms", "last_ms")
 
     def __init__(self, clock: Clock, *, interval_s: float = 0.1, samples_max: int = 600) -> None:
         self._clock = clock
         self._interval_s = interval_s
         self._samples_ms: deque[float] = deque(maxlen=samples_max)
+        self.last_ms = 0.0
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -51,7 +52,8 @@ class LoopDelay:
             before_s = self._clock.monotonic_s()
             await asyncio.sleep(self._interval_s)
             late_s = self._clock.monotonic_s() - before_s - self._interval_s
-            self._samples_ms.append(max(0.0, late_s * 1_000))
+            self.last_ms = max(0.0, late_s * 1_000)
+            self._samples_ms.append(self.last_ms)
 
     def p99_ms(self) -> float:
         """The delay that 99 of 100 samples of the last minute stay below."""

@@ -3,11 +3,15 @@
 Owns: the rule of who counts as a reader of a queue.
 
     a group that committed on the queue        from that offset on
+    one that committed on another queue of     from the queue's first message on: the queue came
+      the topic                                while the group was away
     one that never did, with live members      from the queue's first message on: where it will
                                                begin is known to its members only
     one that never did, without members        does not count
     broadcasting members                       do not count: they keep their offsets themselves
     topics that are gone, and the system's     nobody's messages
+
+Queues are those that the store has, also beyond the number that the topic has now.
 
 It reads the tables and changes nothing. Many groups on many queues take a while, so `collect` lets
 the loop run in between; the others tell how it is at one moment.
@@ -16,18 +20,19 @@ the loop run in between; the others tell how it is at one moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
 from aerobee.broker.consumer_groups import ConsumerGroups
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.names import is_system_topic
 from aerobee.runtime.topic_attributes import keep_unread_max_bytes
 
 _QUEUES_PER_TURN = 200
+_NAMES_PER_TURN = 5_000
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _SYSTEM_GROUPS = frozenset(
     {
@@ -60,10 +65,13 @@ class UnreadReaders:
     async def collect(self) -> AsyncIterator[list[QueueReaders]]:
         """Every queue that somebody has not read to its end, a few at a time."""
         groups_by_topic = await self._groups_by_topic()
+        queue_ids = await self._queue_ids()
         found: list[QueueReaders] = []
         looked_at = 0
         for topic, groups in groups_by_topic.items():
-            for queue_id in range(self._queue_count(topic)):
+            if not self._is_waited_for(topic):
+                continue
+            for queue_id in queue_ids.get(topic, ()):
                 readers = self._readers(topic, queue_id, groups)
                 if readers is not None and readers.oldest < self._end(topic, queue_id):
                     found.append(readers)
@@ -76,14 +84,19 @@ class UnreadReaders:
 
     def of_queue(self, topic: str, queue_id: int) -> list[QueueReaders]:
         """The readers of one queue at this moment; none if there are none."""
-        if queue_id >= self._queue_count(topic):
+        if not self._is_waited_for(topic) or not self._end(topic, queue_id):
             return []
-        groups = dict.fromkeys(self._committed_groups(), False)
-        groups.update(
-            {group: True for group, subscribed in self._subscribed() if subscribed == topic}
-        )
+        groups = [
+            group for group in self._committed_groups() if self._offsets.has_committed(group, topic)
+        ]
+        groups += [group for group, subscribed in self._subscribed() if subscribed == topic]
         readers = self._readers(topic, queue_id, groups)
         return [] if readers is None else [readers]
+
+    @property
+    def revision(self) -> tuple[int, int, int]:
+        """While it is the same, nobody has come to want more than before."""
+        return self._offsets.rewinds, self._groups.view_changes, self._topics.changes
 
     def refresh(self, known: Iterable[QueueReaders]) -> list[QueueReaders]:
         """The same readers with their offsets at this moment."""
@@ -106,16 +119,27 @@ class UnreadReaders:
             if group not in _SYSTEM_GROUPS and not group.startswith(_SYSTEM_GROUP_PREFIX)
         ]
 
-    async def _groups_by_topic(self) -> dict[str, dict[str, bool]]:
-        """topic -> group -> whether it has live members that share the topic's queues."""
-        groups: dict[str, dict[str, bool]] = {}
+    async def _groups_by_topic(self) -> dict[str, dict[str, None]]:
+        """topic -> the groups that committed on any of its queues or have live members that share
+        them."""
+        groups: dict[str, dict[str, None]] = {}
         for group in self._committed_groups():
             for topic in self._offsets.topics_of(group):
-                groups.setdefault(topic, {})[group] = False
+                groups.setdefault(topic, {})[group] = None
             await asyncio.sleep(0)
         for group, topic in self._subscribed():
-            groups.setdefault(topic, {})[group] = True
+            groups.setdefault(topic, {})[group] = None
         return groups
+
+    async def _queue_ids(self) -> dict[str, list[int]]:
+        """topic -> its queues that ever had a message."""
+        queue_ids: dict[str, list[int]] = {}
+        for number, queue in enumerate(self._store.retention.queues(), 1):
+            if queue.end:
+                queue_ids.setdefault(queue.topic, []).append(queue.queue_id)
+            if number % _NAMES_PER_TURN == 0:
+                await asyncio.sleep(0)
+        return queue_ids
 
     def _subscribed(self) -> Iterator[tuple[str, str]]:
         for member in self._groups.all_members():
@@ -123,29 +147,23 @@ class UnreadReaders:
                 for subscription in member.subscriptions:
                     yield member.group, subscription.topic
 
-    def _readers(
-        self, topic: str, queue_id: int, groups: Mapping[str, bool]
-    ) -> QueueReaders | None:
+    def _readers(self, topic: str, queue_id: int, groups: Iterable[str]) -> QueueReaders | None:
         config = self._topics.get(topic)
         if config is None:
             return None
         offsets: dict[str, int] = {}
-        for group, is_live in groups.items():
+        for group in groups:
             offset = self._offsets.query(group, topic, queue_id)
-            if offset is None and is_live:
+            if offset is None:
                 offset = self._store.queue_bounds(topic, queue_id).min_offset
-            if offset is not None:
-                offsets[group] = offset
+            offsets[group] = offset
         if not offsets:
             return None
         return QueueReaders(topic, queue_id, offsets, keep_unread_max_bytes(config.attributes))
 
-    def _queue_count(self, topic: str) -> int:
-        """0 for topics whose messages nobody waits for."""
-        config: TopicConfig | None = self._topics.get(topic)
-        if config is None or is_system_topic(topic):
-            return 0
-        return max(config.read_queue_count, config.write_queue_count)
+    def _is_waited_for(self, topic: str) -> bool:
+        """Whether anybody may want the topic's messages."""
+        return topic in self._topics and not is_system_topic(topic)
 
     def _end(self, topic: str, queue_id: int) -> int:
         return self._store.queue_bounds(topic, queue_id).max_offset

@@ -11,10 +11,10 @@ import click
 
 from aerobee.runtime.clock import SystemClock
 
-_AGO = re.compile(r"(\d+)(s|m|h|d)")
+_AGO = re.compile(r"(\d{1,18})(s|m|h|d)", re.ASCII)
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MOMENT_METAVAR = "first|last|TIME"
-_UNIX_MS = re.compile(r"\d{12,14}")
+_UNIX_MS = re.compile(r"\d{12,14}", re.ASCII)
 
 
 class MomentKind(StrEnum):
@@ -43,7 +43,10 @@ def parse_moment(text: str, *, now_ms: int) -> Moment:
     if text in (MomentKind.FIRST, MomentKind.LAST):
         return Moment(MomentKind(text))
     if ago := _AGO.fullmatch(text):
-        return Moment(MomentKind.TIME, now_ms - int(ago[1]) * _UNIT_MS[ago[2]])
+        timestamp_ms = now_ms - int(ago[1]) * _UNIT_MS[ago[2]]
+        if timestamp_ms < 0:
+            raise ValueError(f"{text!r} is before 1970: write a shorter age")
+        return Moment(MomentKind.TIME, timestamp_ms)
     if _UNIX_MS.fullmatch(text):
         return Moment(MomentKind.TIME, int(text))
     try:

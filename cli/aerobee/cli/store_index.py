@@ -11,7 +11,6 @@ from aerobee.cli.json_stream import Members
 from aerobee.cli.store_index_sizes import INDEX_DIRECTORY
 from aerobee.cli.store_questions import ANSWERS_MAX, Questions
 from aerobee.store_format.index_file import HEADER_SIZE, IndexHeader
-from aerobee.store_format.record import Record
 
 
 def index_headers(disk: Disk) -> list[dict[str, Any]]:
@@ -70,7 +69,12 @@ def _file(header: IndexHeader) -> dict[str, int]:
 def _answers(store: MessageStore, questions: Questions) -> Iterator[list[Any]]:
     for topic, key in questions.wanted_keys():
         search = store.index.plan_search(topic, key, max_results=ANSWERS_MAX)
-        yield [topic, key, search.run()]
+        yield [topic, key, _each_once(search.run_raw())]
+
+
+def _each_once(offsets: list[int]) -> list[int]:
+    """A record that Apache's broker filed twice after a crash is one record."""
+    return list(dict.fromkeys(offsets))
 
 
 def _windows(store: MessageStore, questions: Questions) -> Iterator[dict[str, Any]]:
@@ -79,9 +83,9 @@ def _windows(store: MessageStore, questions: Questions) -> Iterator[dict[str, An
         search = store.index.plan_search(
             topic, key, begin_ms=begin_ms, end_ms=end_ms, max_results=most
         )
-        query = store.plan_message_query(topic, key, begin_ms, end_ms, most)
+        offsets = _each_once(search.run_raw())
         yield {
             **window._asdict(),
-            "physicalOffsets": search.run(),
-            "queryMessage": sorted(Record(data).physical_offset for data in query.run()),
+            "physicalOffsets": offsets,
+            "queryMessage": sorted(each for each in offsets if each >= store.min_offset),
         }

@@ -14,7 +14,8 @@ import numpy as np
 
 from aerobee.store_format.consume_queue_entry import pack_entries, pack_entry
 from aerobee.store_format.index_file import IndexKeys
-from aerobee.store_format.index_keys import LooseRecord, hash_keys, topic_hash
+from aerobee.store_format.index_keys import gather_pieces, hash_alike, hash_keys, topic_hash
+from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
 from aerobee.store_format.property_crc import write_property_crc
 from aerobee.store_format.record_arrays import Int64Array, byte_field
 from aerobee.store_format.record_layout import (
@@ -34,6 +35,10 @@ from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
 
 # Set in prepared and rollback, clear in none and commit.
 UNQUEUED_BIT: Final = SYSFLAG_TRANSACTION_PREPARED
+
+HASHED_BYTES_MAX: Final = 1 << 16
+"""Properties of a batch whose keys are hashed at once; those of longer ones wait for a thread."""
+_COPIED_RECORDS_MAX: Final = 4_096
 
 _QUEUE_ID: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
@@ -174,10 +179,11 @@ class CheckedBatch:
 
     def index_keys(
         self, base_physical_offset: int, store_timestamp_ms: int
-    ) -> IndexKeys | list[LooseRecord]:
+    ) -> IndexKeys | UnhashedKeys | list[LooseRecord]:
         """What the key index is to know of the records: all but rollbacks.
 
-        Of few records only their properties, to be hashed together with those of other batches.
+        Of few records only their properties, to be hashed together with those of other batches; of
+        many long ones too, because their keys would take too long here.
         """
         if isinstance(self._starts, list):
             return self._loose_records(base_physical_offset, store_timestamp_ms)
@@ -188,12 +194,37 @@ class CheckedBatch:
             indexed = self.transaction_types != SYSFLAG_TRANSACTION_ROLLBACK
             starts, ends = starts[indexed], ends[indexed]
             properties_starts = properties_starts[indexed]
-        found = hash_keys(self.buffer, properties_starts, ends, topic_hash(self.topic))
+        if int((ends - properties_starts).sum()) > HASHED_BYTES_MAX:
+            alike = hash_alike(self.buffer, properties_starts, ends, topic_hash(self.topic))
+            if alike is None:
+                return self._unhashed(
+                    properties_starts, ends, starts + base_physical_offset, store_timestamp_ms
+                )
+            found = alike
+        else:
+            found = hash_keys(self.buffer, properties_starts, ends, topic_hash(self.topic))
         return IndexKeys(
             found.hashes,
             starts[found.records] + base_physical_offset,
             np.full(len(found.hashes), store_timestamp_ms, np.int64),
         )
+
+    def _unhashed(
+        self,
+        properties_starts: Int64Array,
+        ends: Int64Array,
+        physical_offsets: Int64Array,
+        store_timestamp_ms: int,
+    ) -> UnhashedKeys:
+        properties: bytes | bytearray = self.buffer
+        places = properties_starts, ends
+        # Copying many little pieces takes longer than keeping all is worth.
+        if len(ends) <= _COPIED_RECORDS_MAX:
+            properties = gather_pieces(self.buffer, properties_starts, ends)
+            sizes = ends - properties_starts
+            places = np.cumsum(sizes) - sizes, np.cumsum(sizes)
+        timestamps_ms = np.full(len(ends), store_timestamp_ms, np.int64)
+        return UnhashedKeys(self.topic, properties, places, physical_offsets, timestamps_ms)
 
     def _loose_records(self, base: int, store_timestamp_ms: int) -> list[LooseRecord]:
         buffer, topic = self.buffer, self.topic

@@ -17,6 +17,7 @@ UInt8Array = npt.NDArray[np.uint8]
 UInt32Array = npt.NDArray[np.uint32]
 
 _KEY_BYTES_MAX: Final = 256
+_KEYS_MAX: Final = 8
 # Powers of 31 modulo 2^32, the highest first; the last one is 1.
 _POWERS: Final[UInt32Array] = np.concatenate(
     (
@@ -81,9 +82,11 @@ def hash_columns(rows: UInt8Array, prefixes: int | UInt32Array) -> UInt32Array |
     """The hashes of a matrix of equally long properties: a row per record, a column per key.
 
     `prefixes` are the hashes of `topic#`. None if the rows differ in more than their values, or
-    have keys that are not ASCII or very long.
+    have keys that are not ASCII, very long or many.
     """
     layout = _Layout.of(rows[0].tobytes())
+    if len(layout.keys) > _KEYS_MAX:
+        return None
     if not bool(((rows - layout.lowest) < layout.span).all()):
         return None
     if any(end - start > _KEY_BYTES_MAX for start, end in layout.keys):

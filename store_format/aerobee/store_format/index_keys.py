@@ -7,21 +7,20 @@ spaces; of a property that occurs twice the last one counts. What is hashed is `
 elsewhere properties are gathered into one array, names are found by comparing the numbers that
 their bytes make, and keys of like length are hashed together, each a row of a matrix times the
 powers of 31. It equals `record_keys` and `index_key_hash`, which say the
-same for one record in plain words and do the keys that are not ASCII or very long.
+same for one record in plain words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_key_layout import hash_columns
 from aerobee.store_format.index_key_spans import KeySpans, find_key_spans
+from aerobee.store_format.index_key_units import hash_units
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.properties import find_property
 from aerobee.store_format.record_arrays import Int64Array
@@ -30,8 +29,8 @@ Int32Array = npt.NDArray[np.int32]
 UInt8Array = npt.NDArray[np.uint8]
 UInt32Array = npt.NDArray[np.uint32]
 
-# Longer keys are hashed one by one. Also the room in front of the first property, so that a row of
-# any width may end at any key.
+# Longer keys are hashed in another way. Also the room in front of the first property, so that a row
+# of any width may end at any key.
 _ROW_BYTES_MAX: Final = 512
 _PAD: Final = _ROW_BYTES_MAX
 # Gathering rows of the widest record's width may cost this many times the bytes that are wanted.
@@ -40,6 +39,7 @@ _WASTE_MAX: Final = 4
 # Fewer records are not worth a look whether they are alike, nor are records of many widths.
 _LIKE_RECORDS_MIN: Final = 24
 _LIKE_WIDTHS_MAX: Final = 4
+_LIKE_BYTES_MAX: Final = 1_024
 
 # _POWERS[n] = 31^n modulo 2^32.
 _POWERS: Final[UInt32Array] = np.concatenate(
@@ -56,15 +56,6 @@ class KeyHashes:
 
     hashes: Int32Array
     records: Int64Array
-
-
-class LooseRecord(NamedTuple):
-    """A record whose keys were not looked for yet: cheap to make, and hashed with many others."""
-
-    topic: str
-    properties: bytes
-    physical_offset: int
-    store_timestamp_ms: int
 
 
 def record_keys(properties: bytes | bytearray) -> list[str]:
@@ -99,10 +90,9 @@ def hash_keys(
     width_max = int(widths.max(initial=0))
     if width_max == 0:
         return KeyHashes(np.empty(0, np.int32), np.empty(0, np.int64))
-    if len(widths) >= _LIKE_RECORDS_MIN:
-        alike = _hash_alike(buffer, widths, properties_ends, topic_hashes)
-        if alike is not None:
-            return alike
+    alike = hash_alike(buffer, properties_starts, properties_ends, topic_hashes)
+    if alike is not None:
+        return alike
     # Each record's properties end where its row ends, so that rows may differ in what they hold.
     if int(properties_ends.min()) >= width_max and (
         len(widths) * width_max <= _WASTE_MAX * int(widths.sum())
@@ -112,7 +102,9 @@ def hash_keys(
         data[_PAD:].view(f"V{width_max}")[:] = _rows_of(buffer, width_max, properties_ends)
         ends = np.arange(_PAD + width_max, len(data) + 1, width_max)
     else:
-        data = _gather_pieces(buffer, properties_starts, properties_ends)
+        data = np.frombuffer(
+            bytes(_PAD) + gather_pieces(buffer, properties_starts, properties_ends), np.uint8
+        )
         ends = _PAD + np.cumsum(widths)
     keys = find_key_spans(data, ends - widths, ends)
     if isinstance(topic_hashes, int):
@@ -122,29 +114,16 @@ def hash_keys(
     return KeyHashes(_hash_spans(data, keys, prefixes), keys.records)
 
 
-def hash_loose_records(loose: Sequence[LooseRecord]) -> IndexKeys:
-    """The keys of records from anywhere, in their order."""
-    prefixes = {topic: topic_hash(topic) for topic in {record.topic for record in loose}}
-    sizes = np.array([len(record.properties) for record in loose], np.int64)
-    ends = np.cumsum(sizes)
-    found = hash_keys(
-        b"".join([record.properties for record in loose]),
-        ends - sizes,
-        ends,
-        np.array([prefixes[record.topic] for record in loose], np.uint32),
-    )
-    offsets = np.array([record.physical_offset for record in loose], np.int64)
-    timestamps = np.array([record.store_timestamp_ms for record in loose], np.int64)
-    return IndexKeys(found.hashes, offsets[found.records], timestamps[found.records])
-
-
-def _hash_alike(
+def hash_alike(
     buffer: bytes | bytearray | memoryview,
-    widths: Int64Array,
-    ends: Int64Array,
+    properties_starts: Int64Array,
+    properties_ends: Int64Array,
     topic_hashes: int | UInt32Array,
 ) -> KeyHashes | None:
-    """The same if records of one width all look alike and there are few widths, else None."""
+    """The same, cheaply, if records of one width all look alike, few widths and few keys each."""
+    widths, ends = properties_ends - properties_starts, properties_ends
+    if len(widths) < _LIKE_RECORDS_MIN or not 0 < int(widths.max()) <= _LIKE_BYTES_MAX:
+        return None
     hashes: list[UInt32Array] = []
     records: list[Int64Array] = []
     different = [int(widths[0])]
@@ -181,12 +160,13 @@ def _rows_of(
     return every[ends - width]
 
 
-def _gather_pieces(
+def gather_pieces(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
-) -> UInt8Array:
+) -> bytes:
+    """The bytes [starts[n], ends[n]) of all n, end to end."""
     view = memoryview(buffer)
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    return np.frombuffer(b"".join([bytes(_PAD), *(view[start:end] for start, end in spans)]), "u1")
+    return b"".join([view[start:end] for start, end in spans])
 
 
 # ---------------------------------------------------------------------------------- hashing
@@ -207,8 +187,7 @@ def _hash_spans(data: UInt8Array, keys: KeySpans, prefixes: UInt32Array) -> Int3
         if len(chosen):
             _hash_rows(data, keys, chosen, min(width, longest), values, prefixes)
     if longest > _ROW_BYTES_MAX:
-        for index in np.flatnonzero(lengths > _ROW_BYTES_MAX).tolist():
-            values[index] = _hash_one(data, keys, index, int(prefixes[index]))
+        _hash_others(data, keys, np.flatnonzero(lengths > _ROW_BYTES_MAX), values, prefixes)
     return _index_hashes(values)
 
 
@@ -241,11 +220,16 @@ def _hash_rows(
         # Java hashes UTF-16 units.
         others = np.flatnonzero((matrix >= 0x80).any(axis=1))
         indexes = others if isinstance(chosen, slice) else chosen[others]
-        for index in indexes.tolist():
-            values[index] = _hash_one(data, keys, index, int(prefixes[index]))
+        _hash_others(data, keys, indexes, values, prefixes)
 
 
-def _hash_one(data: UInt8Array, keys: KeySpans, index: int, prefix: int) -> int:
-    key = data[int(keys.starts[index]) : int(keys.ends[index])].tobytes().decode("utf-8", "replace")
-    units = len(key.encode("utf-16-be")) // 2
-    return (prefix * pow(31, units, 1 << 32) + java_string_hash(key)) & 0xFFFF_FFFF
+def _hash_others(
+    data: UInt8Array,
+    keys: KeySpans,
+    indexes: Int64Array,
+    values: UInt32Array,
+    prefixes: UInt32Array,
+) -> None:
+    """Keys that are no rows of ASCII."""
+    chosen = KeySpans(keys.starts[indexes], keys.ends[indexes], keys.records[indexes])
+    values[indexes] = hash_units(data, chosen, prefixes[indexes])

@@ -19,8 +19,8 @@ UInt8Array = npt.NDArray[np.uint8]
 
 # How often the first piece that is left is compared with all others that are left, and how many of
 # those (one in so many) must turn out alike to go on with it.
-_PASSES_MAX: Final = 8
-_LIKE_SHARE_MIN: Final = 16
+_PASSES_MAX: Final = 24
+_LIKE_SHARE_MIN: Final = 32
 
 
 def pieces_of(
@@ -64,7 +64,7 @@ def number_pieces(
 def _equal_to(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, widths: Int64Array, value: bytes
 ) -> BoolArray:
-    equal = widths == len(value)
+    equal: BoolArray = widths == len(value)
     if not value:
         return equal
     same_width = np.flatnonzero(equal)

@@ -1,13 +1,14 @@
 """Records end to end in a buffer, up to the first byte that is none: recovery and rebuilding.
 
-Only hopping from size to size is a loop; lengths, checksums and fields are checked and read as
-arrays. The result is what a record-by-record reader finds, and says where and why it stopped.
+Lengths and fields are checked and read as arrays, and what neighbours share is looked at once;
+checksums of bodies are computed one by one. The result is what a record-by-record reader finds, and
+says where and why it stopped.
 Always: everything before `valid_end` is whole records, and bodies have their CRC if asked for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -15,6 +16,8 @@ from isal.isal_zlib import crc32
 
 from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_keys import hash_keys, topic_hash
+from aerobee.store_format.like_pieces import LikeProperties, group_properties, number_pieces
+from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record_arrays import (
     Int64Array,
     RecordArrays,
@@ -23,6 +26,7 @@ from aerobee.store_format.record_arrays import (
     parse_records,
     read_field,
 )
+from aerobee.store_format.record_hops import SIZE_AND_MAGIC, hop
 from aerobee.store_format.record_layout import (
     BLANK_SIZE_MIN,
     BODY_CRC_AT,
@@ -41,6 +45,7 @@ from aerobee.store_format.record_layout import (
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
 
+_LIGHT_QUEUES = PropertyName.INNER_MULTI_DISPATCH.encode()
 
 
 class ScanEnd(StrEnum):
@@ -54,6 +59,7 @@ class ScanEnd(StrEnum):
     BAD_TOPIC = "bad topic"  # a name that can be no topic's: torn inside the topic
     BAD_CRC = "bad crc"  # the body is not the one that was written
     TORN = "torn"  # never given by a scan: zeros where a sector of properties belongs
+    MISPLACED = "misplaced"  # never given by a scan: a record of another place of the log
     TRUNCATED = "truncated"  # needs bytes behind the buffer's end
 
 
@@ -75,6 +81,8 @@ class ScanResult:
     topic_codes: Int64Array
     topic_table: tuple[str, ...]
     properties_starts: Int64Array
+    # Whether records may name further queues that they belong to; sometimes true without cause.
+    may_name_queues: bool
     # Where the first byte that is no whole record lies, and why.
     valid_end: int
     end: ScanEnd
@@ -106,6 +114,25 @@ class ScanResult:
             found.hashes,
             starts[found.records] + position,
             self.store_timestamps[chosen][found.records],
+        )
+
+    def before(self, index: int, end: ScanEnd) -> ScanResult:
+        """The records before the one with this index, at which the scan is to end."""
+        return replace(
+            self,
+            positions=self.positions[:index],
+            sizes=self.sizes[:index],
+            sys_flags=self.sys_flags[:index],
+            queue_ids=self.queue_ids[:index],
+            queue_offsets=self.queue_offsets[:index],
+            physical_offsets=self.physical_offsets[:index],
+            store_timestamps=self.store_timestamps[:index],
+            tags_codes=self.tags_codes[:index],
+            topic_codes=self.topic_codes[:index],
+            properties_starts=self.properties_starts[:index],
+            valid_end=int(self.positions[index]),
+            end=end,
+            end_size=int(self.sizes[index]),
         )
 
     @property
@@ -183,8 +210,10 @@ def _count_sound(buffer: bytes | bytearray | memoryview, arrays: RecordArrays) -
     """
     stored_crcs = read_field(byte_field(buffer, ">i4"), arrays.starts + BODY_CRC_AT)
     view = memoryview(buffer)
-    spans = zip(arrays.body_starts.tolist(), arrays.body_ends.tolist(), strict=True)
-    crcs = np.array([crc32(view[start:end]) for start, end in spans], np.int64) & CRC_MASK
+    # Each step inside an iterator, without a line of Python between two records.
+    spans = map(slice, arrays.body_starts.tolist(), arrays.body_ends.tolist())
+    crcs = np.fromiter(map(crc32, map(view.__getitem__, spans)), np.int64, len(arrays.starts))
+    crcs &= CRC_MASK
     unsound = (crcs != stored_crcs) & (arrays.body_ends > arrays.body_starts)
     return int(np.argmax(unsound)) if unsound.any() else len(crcs)
 
@@ -220,18 +249,13 @@ def _read_columns(
     extra = hosts_extra(arrays.sys_flags)
     stored_at = starts if extra is None else starts + extra[0]
     store_timestamps = read_field(int64s, stored_at + STORE_TIMESTAMP_AT)
-    # Searching needs bytes; properties are all that is searched.
-    data, properties_starts, properties_ends = _searchable(buffer, arrays)
-    tags_codes = np.array(tags.codes_in(data, properties_starts, properties_ends), np.int64)
+    tags_codes, may_name_queues = _read_properties(buffer, arrays, tags)
     if SCHEDULE_TOPIC in topic_table:
-        scheduled = topic_codes == topic_table.index(SCHEDULE_TOPIC)
-        for index in np.flatnonzero(scheduled).tolist():
-            tags_codes[index] = tags.scheduled_code_in(
-                data,
-                properties_starts[index],
-                properties_ends[index],
-                int(store_timestamps[index]),
-            )
+        scheduled = np.flatnonzero(topic_codes == topic_table.index(SCHEDULE_TOPIC))
+        data, properties_starts, properties_ends = _searchable(buffer, arrays, scheduled)
+        times = store_timestamps[scheduled].tolist()
+        spans = zip(properties_starts, properties_ends, times, strict=True)
+        tags_codes[scheduled] = [tags.scheduled_code_in(data, *span) for span in spans]
     return ScanResult(
         positions=starts,
         sizes=arrays.ends - starts,
@@ -244,7 +268,55 @@ def _read_columns(
         topic_codes=topic_codes,
         topic_table=topic_table,
         properties_starts=arrays.properties_starts,
+        may_name_queues=may_name_queues,
         valid_end=valid_end,
         end=end,
         end_size=end_size,
     )
+
+
+def _read_properties(
+    buffer: bytes | bytearray | memoryview, arrays: RecordArrays, tags: TagsCodes
+) -> tuple[Int64Array, bool]:
+    """The tags codes, and whether records may name further queues."""
+    groups, others = group_properties(buffer, arrays.properties_starts, arrays.ends)
+    codes = np.zeros(len(arrays.starts), np.int64)
+    for group in groups:
+        codes[group.records] = _tags_codes_of(buffer, arrays, group, tags)
+    may_name_queues = any(_LIGHT_QUEUES in group.first for group in groups)
+    if len(others):
+        data, starts, ends = _searchable(buffer, arrays, others)
+        codes[others] = tags.codes_in(data, starts, ends)
+        find = data.find
+        may_name_queues = may_name_queues or any(
+            find(_LIGHT_QUEUES, start, end) >= 0 for start, end in zip(starts, ends, strict=True)
+        )
+    return codes, may_name_queues
+
+
+def _tags_codes_of(
+    buffer: bytes | bytearray | memoryview,
+    arrays: RecordArrays,
+    group: LikeProperties,
+    tags: TagsCodes,
+) -> int | Int64Array:
+    span = group.span_of(b"TAGS")
+    if span is None:
+        return 0
+    starts = arrays.properties_starts[group.records]
+    numbers, values = number_pieces(buffer, starts + span[0], starts + span[1])
+    return np.array([tags.code_of(value) for value in values], np.int64)[numbers]
+
+
+def _searchable(
+    buffer: bytes | bytearray | memoryview, arrays: RecordArrays, chosen: Int64Array
+) -> tuple[bytes, list[int], list[int]]:
+    """The properties of records in bytes that can be searched, and where each one's lie in them."""
+    starts, ends = arrays.properties_starts[chosen], arrays.ends[chosen]
+    if isinstance(buffer, bytes):
+        return buffer, starts.tolist(), ends.tolist()
+    view = memoryview(buffer)
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    data = b"".join([view[start:end] for start, end in spans])
+    data_ends = np.cumsum(ends - starts)
+    return data, (data_ends - (ends - starts)).tolist(), data_ends.tolist()

@@ -296,6 +296,44 @@ async def test_a_cancelled_waiter_still_waits_for_what_it_handed_over(tmp_path: 
     flushing.store.close()
 
 
+async def test_a_waiter_cancelled_again_and_again_still_waits(tmp_path: Path) -> None:
+    async with running(tmp_path, ASYNC) as flushing:
+        labour = Labour()
+        waiting = asyncio.create_task(flushing.thread.upkeep(labour))
+        for _ in range(3):
+            await asyncio.sleep(0.02)
+            waiting.cancel()
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        labour.may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert labour.ran_on == "upkeep"
+    flushing.store.close()
+
+
+async def test_a_waiter_that_is_cancelled_while_the_disk_fails_hears_of_the_failure(
+    tmp_path: Path,
+) -> None:
+    heard: list[object] = []
+
+    async def fail() -> None:
+        async with running(tmp_path, ASYNC) as flushing:
+            labour = Labour(broken())
+            waiting = asyncio.create_task(flushing.thread.upkeep(labour))
+            waiting.add_done_callback(
+                lambda done: heard.append("cancelled" if done.cancelled() else done.exception())
+            )
+            await asyncio.sleep(0.02)
+            waiting.cancel()
+            labour.may_end.set()
+            await asyncio.sleep(10)
+
+    with pytest.raises(ExceptionGroup):
+        await fail()
+    assert [type(each) for each in heard] == [StoreFailed]
+
+
 async def test_everybody_who_waits_hears_of_the_first_failure(tmp_path: Path) -> None:
     first, second = Labour(broken()), Labour()
 

@@ -258,6 +258,32 @@ def test_the_prepared_segment_is_used_when_the_active_one_is_full(tmp_path: Path
     check_agreement(store)
 
 
+def test_a_segment_that_could_not_be_made_durable_is_not_used_and_its_space_comes_back(
+    tmp_path: Path,
+) -> None:
+    disk = FaultDisk(tmp_path)
+    clock = ManualClock()
+    store = open_store(disk, SMALL, clock)
+    append(store, "Orders", 0, b"x" * 3000)
+    work = store.supply.take_prepare()
+    assert work is not None
+    disk.datasync_error = (lambda path: "preallocated" in path, no_space())
+    work.run()
+    assert work.spare is None
+    store.supply.finish_prepare(work)
+    assert not list(tmp_path.glob("preallocated-*"))
+    assert store.supply.take_prepare() is None  # after a pause only
+    disk.datasync_error = None
+    clock.advance_ms(1_000)
+    again = store.supply.take_prepare()
+    assert again is not None
+    again.run()
+    store.supply.finish_prepare(again)
+    append(store, "Orders", 0, b"y" * 3000)
+    assert [segment.base for segment in store.segments()] == [0, 4096]
+    check_agreement(store)
+
+
 def test_an_append_does_not_wait_for_a_segment_that_is_still_being_prepared(
     store: MessageStore,
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from aerobee.broker.store.log import catch_up as catch_up_module
 from aerobee.broker.store.log.catch_up import (
     AHEAD_BYTES,
     EVICTION_BYTES_MIN,
@@ -89,7 +92,8 @@ def test_memory_stays_bounded_and_too_many_readers_give_nothing_back() -> None:
     catch_ups = CatchUps()
     for number in range(READERS_MAX + 10):
         walk(catch_ups, f"r{number}", number * 10 * MIB, number * 10 * MIB + 5 * MIB)
-    assert len(catch_ups) == READERS_MAX
+    assert len(catch_ups) == READERS_MAX + 10
+    assert len(catch_ups._readers) == READERS_MAX
     assert catch_ups.take_passed(FAR) == []
     lonely = CatchUps()
     reader = lonely.get_or_create("a", 0.0)
@@ -97,6 +101,44 @@ def test_memory_stays_bounded_and_too_many_readers_give_nothing_back() -> None:
         start = number * 10 * MIB
         lonely.has_read(reader, start, start + 100, 100, was_cold=True)
     assert len(lonely._ranges) == RANGES_MAX
+
+
+def test_all_who_are_behind_are_known_to_be_however_many_they_are() -> None:
+    catch_ups = CatchUps()
+    names = [f"r{number}" for number in range(20 * READERS_MAX)]
+    for name in names:
+        walk(catch_ups, name, 0, MIB)
+    assert all(name in catch_ups for name in names)
+    catch_ups.forget(names[0])
+    assert names[0] not in catch_ups
+    catch_ups.get_or_create(names[1], IDLE_S)
+    catch_ups.tidy(IDLE_S, 0)
+    assert [name for name in names if name in catch_ups] == [names[1]]
+
+
+def test_who_read_longest_ago_is_forgotten_when_too_many_are_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(catch_up_module, "BEHIND_MAX", 10)
+    catch_ups = CatchUps()
+    for number in range(15):
+        walk(catch_ups, f"r{number}", 0, MIB)
+    assert len(catch_ups) == len(catch_ups._readers) == 10
+    assert "r4" not in catch_ups
+    assert "r5" in catch_ups
+
+
+def test_with_so_many_behind_that_places_are_unknown_nothing_is_given_back_until_they_read() -> (
+    None
+):
+    catch_ups = CatchUps()
+    for number in range(READERS_MAX + 1):
+        walk(catch_ups, f"r{number}", 0, 10 * MIB)
+    assert catch_ups.take_passed(FAR) == []
+    catch_ups.forget(f"r{READERS_MAX}")
+    assert catch_ups.take_passed(FAR) == []  # where r0 is, nobody knows
+    walk(catch_ups, "r0", 10 * MIB, 11 * MIB)
+    assert catch_ups.take_passed(FAR) == [(0, 10 * MIB)]
 
 
 def test_reading_ahead_stays_a_bounded_way_in_front_and_names_nothing_twice() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.disk import Advice
+from aerobee.broker.store.errors import EntryMismatch
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
@@ -146,6 +147,37 @@ def test_a_reader_with_its_segment_open_reads_on_while_it_is_removed(
     store.reads.tidy()  # and lets go of it
     later, _ = read(store, 2, max_bytes=1)
     assert later.located.status is GetStatus.MESSAGE_WAS_REMOVING
+
+
+@pytest.mark.parametrize("messages_max", [2, 12])
+@pytest.mark.parametrize("is_cold", [False, True])
+def test_an_entry_that_leads_to_another_topics_message_is_an_error_and_no_message(
+    tmp_path: Path, messages_max: int, is_cold: bool
+) -> None:
+    measure = open_store(tmp_path / "measure")
+    append(measure, "Mine", 0, b"")
+    body = bytes(128 - measure.appended_end)  # so that a flipped bit leads to a record again
+    measure.close()
+    root = tmp_path / "store"
+    store = open_store(root)
+    for _ in range(20):
+        append(store, "Mine", 0, body)
+        append(store, "Evil", 0, body, body, body)
+    store.close()
+    file = next((root / "consumequeue" / "Mine" / "0").iterdir())
+    entries = bytearray(file.read_bytes())
+    entries[5 * 20 + 7] ^= 0x80
+    file.write_bytes(entries)
+    disk = ColdDisk(root, lambda path: is_cold)
+    store = open_store(disk, replace(SMALL, queue_checks_at_start_max=0))
+
+    def read_mine(offset: int, messages: int) -> list[bytes]:
+        found = store.reads.read(QueueRead("Mine", 0, offset, MIB, messages))
+        return bodies_of(found.run() if isinstance(found, ReadWork) else found)
+
+    assert read_mine(0, 5) == [body] * 5
+    with pytest.raises(EntryMismatch, match="Mine"):
+        read_mine(4, messages_max)
 
 
 def test_a_disk_error_reaches_whoever_runs_the_work(disk: ColdDisk) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aerobee.broker.store.disk import DirectoryEntry, Disk, RealDisk
+from aerobee.broker.store.disk import DirectoryEntry, Disk, RealDisk, total_bytes
 from tests.support.fault_disk import FaultDisk
 
 
@@ -101,6 +102,22 @@ def test_a_lock_is_exclusive_also_within_a_process(disk: Disk) -> None:
 
 def test_space_is_known(disk: Disk) -> None:
     assert 0 < disk.free_bytes() <= disk.total_bytes()
+
+
+def test_space_that_is_kept_for_the_superuser_is_neither_used_nor_free() -> None:
+    """Block size, fragment size, blocks, free blocks, those free for this user, six others."""
+    status = os.statvfs_result((4096, 4096, 1_000, 600, 400, 0, 0, 0, 0, 255))
+    assert total_bytes(status) == 800 * 4096  # 400 used and 400 to be had: half full, as `df` says
+
+
+def test_the_real_disks_figures_are_those_of_df(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
+    free, total = disk.free_bytes(), disk.total_bytes()
+    shown = subprocess.run(
+        ["df", "--output=pcent", str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    percent = int(shown.stdout.split()[-1].rstrip("%"))
+    assert abs(100 * (total - free) / total - percent) <= 1.5
 
 
 def test_a_handle_lives_as_long_as_somebody_holds_it(tmp_path: Path) -> None:

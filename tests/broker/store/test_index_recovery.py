@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk, broken, no_space
@@ -130,14 +132,42 @@ def test_what_is_lost_of_the_index_comes_back_from_the_log(tmp_path: Path, lost:
         check_all(root, ROOMY, clock).close()
 
 
-def test_files_of_a_wrong_length_are_replaced_with_a_warning(tmp_path: Path) -> None:
+def test_files_that_were_made_with_other_options_stop_the_start_and_stay(tmp_path: Path) -> None:
     clock = ManualClock()
     filled(tmp_path, clock).close()
+    before = {path: path.read_bytes() for path in index_folder(tmp_path)}
+    assert len(before) > 1
     other = replace(ROOMY, index_entries_max=20)
+    for _ in range(2):
+        with pytest.raises(StoreUnusable, match="index_entries_max 20 ask for 468: set them to"):
+            open_store(tmp_path, other, clock)
+    assert {path: path.read_bytes() for path in index_folder(tmp_path)} == before
+    check_all(tmp_path, ROOMY, clock).close()
+    shutil.rmtree(tmp_path / "index")
     store = open_store(tmp_path, other, clock)
-    assert any("length" in warning for warning in store.recovery.warnings)
     check_answers_by_keys(store)
     assert all(path.stat().st_size == 40 + 7 * 4 + 20 * 20 for path in index_folder(tmp_path))
+    store.close()
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("odd", [0, 2, -1])
+@pytest.mark.parametrize("length", [0, 100])
+def test_a_file_of_an_odd_length_goes_alone_with_newer_ones(
+    tmp_path: Path, odd: int, length: int, crashed: bool
+) -> None:
+    clock = ManualClock()
+    filled(tmp_path, clock).close()
+    files = index_folder(tmp_path)
+    assert len(files) > 3
+    os.truncate(files[odd], length)
+    if crashed:
+        (tmp_path / "abort").touch()
+    kept = files[: files.index(files[odd])]
+    before = [path.stat().st_ino for path in kept]
+    store = check_all(tmp_path, ROOMY, clock)
+    assert any("gathered again from the log" in line for line in store.recovery.warnings)
+    assert [path.stat().st_ino for path in kept] == before
     store.close()
 
 

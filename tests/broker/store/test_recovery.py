@@ -165,6 +165,18 @@ def test_a_walk_finds_every_record_whatever_the_size_of_its_chunks(tmp_path: Pat
             found = [chunk.position + at for chunk in walk for at in chunk.result.positions]
             assert found == expected, chunk_bytes
             assert walk.end == store.appended_end
+        for number in (0, len(expected) // 2, len(expected) - 1):
+            walk = LogWalk(
+                RealDisk(tmp_path),
+                segments,
+                expected[number] // 4096,
+                tags=TagsCodes(),
+                check_crc=True,
+                chunk_bytes=chunk_bytes,
+                start=expected[number],
+            )
+            found = [chunk.position + at for chunk in walk for at in chunk.result.positions]
+            assert (found, walk.end) == (expected[number:], store.appended_end)
 
 
 def test_a_blank_record_without_a_next_segment_is_cut_off(tmp_path: Path) -> None:
@@ -221,17 +233,76 @@ def test_a_new_folder_is_an_empty_store(tmp_path: Path) -> None:
     assert append(reopened, "Orders", 0, b"a").base_queue_offset == 0
 
 
-def test_after_a_clean_stop_only_the_last_segment_is_read(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    for number in range(30):
-        append(store, "Orders", 0, b"%d" % number * 200)
-    last = store.segments()[-1].base
+def _small_records(root: Path) -> list[Record]:
+    """A store of several segments, closed; several records lie in the last one."""
+    store = open_store(root)
+    for number in range(33):
+        append(store, "Orders", number % 3, b"%d" % number * 200)
+    records = log_records(store)
     store.close()
+    return records
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_after_a_clean_stop_only_the_last_record_is_read(tmp_path: Path, read_only: bool) -> None:
+    last = _small_records(tmp_path)[-1]
+    for _ in range(2):
+        reopened = open_store(tmp_path, read_only=read_only)
+        assert reopened.recovery.clean
+        assert reopened.recovery.scan_start == last.physical_offset
+        assert reopened.recovery.scanned_records == 1
+        assert reopened.recovery.dispatched_records == 0
+        assert reopened.appended_end == last.physical_offset + last.size
+        check_agreement(reopened)
+        reopened.close()
+
+
+def test_after_a_clean_stop_without_a_list_of_queues_the_last_segment_is_read(
+    tmp_path: Path,
+) -> None:
+    last = _small_records(tmp_path)[-1]
+    (tmp_path / "consumequeue.ends").unlink()
     reopened = open_store(tmp_path)
     assert reopened.recovery.clean
-    assert reopened.recovery.scan_start == last
-    assert reopened.recovery.dispatched_records == 0
+    assert reopened.recovery.scan_start == last.physical_offset // 4096 * 4096
     check_agreement(reopened)
+
+
+def test_after_a_clean_stop_records_in_no_queue_are_found_behind_the_last_that_is_in_one(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path)
+    append(store, "Orders", 0, b"first")
+    last_queued = store.appended_end
+    append(store, "Orders", 0, b"in a queue")
+    for _ in range(3):
+        store.append(batch_of("Half", b"in none", sys_flag=4), queue_id=0)
+        store.confirm(store.appended_end)
+    end = store.appended_end
+    store.close()
+    reopened = open_store(tmp_path)
+    assert reopened.recovery.scanned_records == 4
+    assert reopened.recovery.scan_start == last_queued
+    assert reopened.appended_end == end
+    reopened.close()
+    alter(segment(tmp_path), end - 200, b"\xff" * 200)
+    with pytest.raises(StoreDamaged) as caught:
+        open_store(tmp_path)
+    assert last_queued < (caught.value.position or 0) < end
+
+
+def test_a_crash_right_after_a_clean_start_is_recovered_from_a_segments_start(
+    tmp_path: Path,
+) -> None:
+    _small_records(tmp_path / "running")
+    store = open_store(tmp_path / "running")
+    append(store, "Orders", 0, b"after the start")
+    crashed = crashed_copy(tmp_path / "running", tmp_path / "crashed")
+    recovered = open_store(crashed)
+    assert not recovered.recovery.clean
+    assert recovered.recovery.scan_start % 4096 == 0
+    assert log_records(recovered)[-1].body == b"after the start"
+    check_agreement(recovered)
 
 
 def test_progress_is_reported_in_order_and_ends_complete(tmp_path: Path) -> None:
@@ -300,6 +371,55 @@ def test_a_cut_of_damaged_data_is_the_operators_choice(closed: Path) -> None:
     assert read_queue(store, "Orders", 0) == [b"0" * 2000, b"1" * 2000]
     assert append(store, "Orders", 0, b"new").base_queue_offset == 2
     check_agreement(store)
+
+
+@pytest.mark.parametrize("also_before", [False, True])
+def test_damage_of_the_last_of_many_records_is_found_after_a_clean_stop(
+    tmp_path: Path, also_before: bool
+) -> None:
+    records = _small_records(tmp_path)
+    base = records[-1].physical_offset // 4096 * 4096
+    in_last = [record for record in records if record.physical_offset >= base]
+    damaged = in_last[-3:] if also_before else in_last[-1:]
+    for record in damaged:
+        alter(segment(tmp_path, base), record.physical_offset - base + 100, b"\xff")
+    place = damaged[0].physical_offset
+    with pytest.raises(StoreDamaged) as caught:
+        open_store(tmp_path)
+    assert caught.value.position == place
+    store = open_store(tmp_path, replace(SMALL, cut_damaged=True))
+    assert store.appended_end == place
+    assert len(log_records(store)) == len(records) - len(damaged)
+    check_agreement(store)
+
+
+def test_a_segment_written_over_by_anothers_copy_is_reported(closed: Path) -> None:
+    before = segment(closed, 8192).read_bytes()
+    segment(closed, 8192).write_bytes(segment(closed, 4096).read_bytes())
+    for crashed in (False, True):
+        if crashed:
+            (closed / "abort").touch()
+        with pytest.raises(StoreDamaged, match="misplaced") as caught:
+            open_store(closed)
+        assert (caught.value.segment, caught.value.position) == (f"commitlog/{8192:020d}", 8192)
+    segment(closed, 8192).write_bytes(before)
+    check_agreement(open_store(closed))
+
+
+def test_a_tail_of_records_of_another_place_is_cut(crashed: Path) -> None:
+    store = open_store(crashed)
+    records = log_records(store)
+    store.close()
+    (crashed / "abort").touch()
+    whole = records[2].physical_offset
+    (crashed / "checkpoint").unlink()
+    content = segment(crashed).read_bytes()
+    alter(segment(crashed), whole, content[:whole])
+    recovered = open_store(crashed)
+    assert recovered.appended_end == whole
+    assert recovered.recovery.cut_bytes == whole
+    assert len(log_records(recovered)) == 2
+    check_agreement(recovered)
 
 
 def test_damage_below_the_flushed_end_is_reported_after_a_crash_too(tmp_path: Path) -> None:

@@ -430,6 +430,23 @@ def test_segments_written_far_in_the_future_go_once_they_have_been_known_long_en
     assert clean_here(store.retention, request=COMMAND)
 
 
+def test_a_start_with_the_clock_ahead_takes_nothing_that_was_just_written(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = open_retained(tmp_path, clock)
+    fill(store, 23)
+    settle(store, clock)
+    write_times(tmp_path, clock.now_ms())
+    store.close()
+    clock.step_wall_ms(100 * HOUR_MS)
+    store = open_retained(tmp_path, clock)
+    assert clean_here(store.retention, request=COMMAND) == []
+    clock.advance_ms(23 * HOUR_MS)
+    assert clean_here(store.retention, request=COMMAND) == []
+    clock.advance_ms(2 * HOUR_MS)  # it has stood for a day
+    assert clean_here(store.retention, request=COMMAND)
+    store.close()
+
+
 def test_a_segment_written_just_now_in_a_folder_of_last_year_is_young(tmp_path: Path) -> None:
     clock = ManualClock()
     store = open_retained(tmp_path, clock)

@@ -11,6 +11,7 @@ import pytest
 from aerobee.broker.store.config import StoreConfig, consume_queue_entries
 from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.broker.store.retention.clean_here import clean_here
+from aerobee.broker.store.retention.steady_time import STEP_BELIEVED_AFTER_S
 from aerobee.runtime.clock import ManualClock
 from tests.golden_stores.conftest import GoldenStore
 from tests.support.retention import BODY, COMMAND, expire, fill, open_retained, settle
@@ -92,6 +93,7 @@ def test_segments_that_apache_wrote_go_and_the_rest_is_served(name: str, tmp_pat
     before = {name: store.queue_bounds(*name) for name in store.queue_names()}
     kept = [record.raw for record in log_records(store)]
     segments = store.segments()
+    clock.advance_ms(round(STEP_BELIEVED_AFTER_S * 1_000))  # the folder is older than a day
     expire(golden.root, clock)
     removed = clean_here(store.retention, request=COMMAND, segments_max=len(segments) // 2)
     assert len(removed) == len(segments) // 2 > 0

@@ -24,6 +24,11 @@ from aerobee.broker.store.retention.retention_policy import (
     RetentionPolicy,
     Verdict,
 )
+from aerobee.broker.store.retention.retention_statistics import (
+    LOSSES_TOLD_MAX,
+    RemovedSegment,
+    RetentionCounters,
+)
 from aerobee.broker.store.retention.steady_time import (
     STEP_BELIEVED_AFTER_S,
     SegmentAges,
@@ -143,6 +148,17 @@ def test_percentages_stay_within_apaches_limits(
         config.force_above_percent,
         config.refuse_above_percent,
     ) == kept
+
+
+def test_each_percentage_that_is_moved_is_named_with_what_is_used() -> None:
+    assert RetentionConfig().moved_percentages() == []
+    moved = RetentionConfig(disk_refuse_percent=98, disk_force_percent=20).moved_percentages()
+    assert [sentence.split()[0] for sentence in moved] == [
+        "store.retention.disk_force_percent",
+        "store.retention.disk_refuse_percent",
+    ]
+    assert "98" in moved[1]
+    assert moved[1].endswith(": 90 is used")
 
 
 def test_a_full_disk_refuses_until_it_is_clearly_emptier() -> None:
@@ -272,6 +288,72 @@ def test_believed_time_is_never_ahead_of_the_wall_clock(steps: list[tuple[int, i
         clock.advance_ms(elapsed_ms)
         clock.step_wall_ms(step_ms)
         assert look(time, clock) <= 1
+
+
+def test_a_clock_that_is_ahead_at_the_start_is_believed_a_day_at_first_and_whole_after_a_day() -> (
+    None
+):
+    clock = ManualClock()
+    seen_ms = clock.now_ms()
+    clock.step_wall_ms(100 * HOUR_MS)
+    time = SteadyTime(clock.now_ms(), clock.monotonic_s(), seen_ms)
+    assert look(time, clock) == -76 * HOUR_MS
+    for _ in range(int(STEP_BELIEVED_AFTER_S / 600) - 1):
+        clock.advance_ms(600_000)
+        assert look(time, clock) == -76 * HOUR_MS
+    clock.advance_ms(600_000)
+    assert look(time, clock) == 0
+
+
+def test_a_clock_that_is_ahead_at_the_start_and_set_right_is_believed_at_once() -> None:
+    clock = ManualClock()
+    seen_ms = clock.now_ms()
+    clock.step_wall_ms(100 * HOUR_MS)
+    time = SteadyTime(clock.now_ms(), clock.monotonic_s(), seen_ms)
+    clock.step_wall_ms(-99 * HOUR_MS)
+    assert look(time, clock) == 0
+
+
+def test_a_start_within_a_day_believes_the_clock_as_it_is() -> None:
+    clock = ManualClock()
+    time = SteadyTime(clock.now_ms(), clock.monotonic_s(), clock.now_ms() - 24 * HOUR_MS)
+    assert look(time, clock) == 0
+    ahead = SteadyTime(clock.now_ms(), clock.monotonic_s(), clock.now_ms() + HOUR_MS)
+    assert look(ahead, clock) == 0
+
+
+# ---------------------------------------------------------------------- counting
+
+
+def segment_with(losses: list[UnreadRemoval]) -> RemovedSegment:
+    return RemovedSegment("0", 0, 1, 1, Cause.DISK, tuple(losses))
+
+
+def test_the_largest_losses_are_told_and_all_are_counted() -> None:
+    counters = RetentionCounters()
+    losses = [UnreadRemoval("g", f"t{number}", 0, number + 1) for number in range(25_000)]
+    counters.add(segment_with(losses))
+    assert counters.unread_messages == sum(range(25_001))
+    assert counters.largest == tuple(reversed(losses[-LOSSES_TOLD_MAX:]))
+    assert counters.largest is counters.largest  # not sorted again for every question
+    counters.add(segment_with([UnreadRemoval("g", "t24999", 0, 5)]))
+    assert counters.largest[0] == UnreadRemoval("g", "t24999", 0, 25_005)
+    assert counters.unread_messages == sum(range(25_001)) + 5
+
+
+def test_what_is_remembered_of_losses_is_bounded() -> None:
+    counters = RetentionCounters()
+    for part in range(30):
+        counters.add(
+            segment_with(
+                [UnreadRemoval("g", f"t{part * 1_000 + each}", 0, 1) for each in range(1_000)]
+            )
+        )
+    assert counters.unread_messages == 30_000
+    assert len(counters) <= 10_000
+
+
+# ---------------------------------------------------------------------- files of the future
 
 
 def test_a_file_written_in_the_future_expires_by_the_time_it_has_been_known() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aerobee.broker.store.log.torn_sectors import before_torn
 from aerobee.store_format.properties import encode_properties
@@ -71,3 +73,38 @@ def test_a_torn_record_that_was_flushed_is_not_cut_here() -> None:
     data = _without(record, SECTOR, len(record)) + record
     assert _count(data, torn_from=1)[0] == 2
     assert _count(data, torn_from=0) == (0, ScanEnd.TORN)
+
+
+def _is_torn(record: bytes, properties_start: int, position: int) -> bool:
+    """The rule in plain words: all bytes of one sector are zeros, some of them of properties."""
+    sectors = {at // SECTOR for at in range(position + properties_start, position + len(record))}
+    for sector in sectors:
+        start = max(sector * SECTOR - position, 0)
+        if not any(record[start : (sector + 1) * SECTOR - position]):
+            return True
+    return False
+
+
+@given(st.data())
+def test_many_records_are_judged_like_one(data: st.DataObject) -> None:
+    chance = data.draw(st.randoms(use_true_random=False))
+    records = []
+    for _ in range(chance.randint(1, 8)):
+        keys = {"KEYS": "k" * chance.choice([1, 30, 600, 1_500])} if chance.random() < 0.8 else {}
+        record = bytearray(_record(bytes(chance.choice([0, 40, 600])), keys))
+        if chance.random() < 0.5:
+            properties = len(encode_properties(keys))
+            start = len(record) - chance.randint(0, properties)
+            end = chance.randint(start, len(record))
+            record[start:end] = bytes(end - start)
+        records.append(bytes(record))
+    log = b"".join(records)
+    position = chance.randint(0, 2_000)
+    result = scan_records(log, check_crc=True, tags=TagsCodes())
+    expected = len(records)
+    for index, whole in enumerate(records):
+        at = int(result.positions[index])
+        if _is_torn(whole, int(result.properties_starts[index]) - at, position + at):
+            expected = index
+            break
+    assert _count(log, position=position)[0] == expected

@@ -165,7 +165,8 @@ class FlushThread:
 
     async def upkeep(self, work: Work) -> None:
         """[loop] Return once `work` has run on the upkeep thread, which also writes the queues'
-        files. A cancellation waits for it, too: what was taken can be finished.
+        files. A cancellation waits for it, too, and so does a second one: what was taken can be
+        finished. A failure comes before a cancellation.
 
         Raises:
             ShuttingDown: the thread does not run (any more).
@@ -179,7 +180,10 @@ class FlushThread:
         try:
             await asyncio.shield(done)
         except asyncio.CancelledError:
-            await asyncio.wait((done,))
+            while not done.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait((done,))
+            done.result()
             raise
         finally:
             self._awaited.pop(done, None)

@@ -22,11 +22,13 @@ class Admission:
 
     __slots__ = (
         "_allocation_pause_end_s",
+        "_checkpoint_behind",
         "_clock",
         "_closing",
         "_config",
         "_failure",
         "_full_disk",
+        "_has_room",
         "_queue_files_full",
         "_read_only",
         "held_by",
@@ -40,6 +42,8 @@ class Admission:
         self._failure: BaseException | None = None
         self._closing = False
         self._queue_files_full = False
+        self._checkpoint_behind = ""
+        self._has_room = True
         self._allocation_pause_end_s = 0.0
         self._full_disk = FullDisk(config.retention)
         self.held_by = ""
@@ -54,7 +58,7 @@ class Admission:
             return StoreState.CLOSING
         if self._read_only:
             return StoreState.READ_ONLY
-        return StoreState.WRITABLE if self.writable else StoreState.DISK_FULL
+        return StoreState.WRITABLE if self._has_room else StoreState.DISK_FULL
 
     @property
     def has_failed(self) -> bool:
@@ -98,20 +102,24 @@ class Admission:
         self._queue_files_full = full
         self._update()
 
+    def checkpoint_behind(self, waiting: str) -> None:
+        """What takes too much memory until a checkpoint has written it; empty for nothing."""
+        if waiting != self._checkpoint_behind:
+            self._checkpoint_behind = waiting
+            self._update()
+
     def allocation_failed(self) -> None:
         self._allocation_pause_end_s = self._clock.monotonic_s() + _ALLOCATION_PAUSE_S
         self._update()
 
     def _update(self) -> None:
-        self.writable = (
-            self._failure is None
-            and not self._closing
-            and not self._read_only
-            and not self._queue_files_full
+        self._has_room = (
+            not self._queue_files_full
             and self._allocation_pause_end_s == 0.0
             and not self._is_below_minimum()
             and not self._full_disk.is_full
         )
+        self.writable = self.is_in_use and self._has_room and not self._checkpoint_behind
 
     def _is_below_minimum(self) -> bool:
         return 0 <= self.space.free_bytes < self._config.disk_free_bytes_min
@@ -148,6 +156,10 @@ class Admission:
             raise NotWritable(why_full)
         self._allocation_pause_end_s = 0.0
         self._update()
+        if self._checkpoint_behind:
+            raise Busy(
+                f"too many {self._checkpoint_behind} wait in memory for the disk: send more slowly"
+            )
         if waiting_bytes + size > self._config.unflushed_bytes_max:
             raise Busy(
                 f"{waiting_bytes} bytes wait for the disk, at most "

@@ -73,7 +73,7 @@ class StoreConfig:
 
     # Recovery.
     check_crc_on_recovery: bool = True
-    recovery_chunk_bytes: int = 1 * MIB
+    recovery_chunk_bytes: int = 2 * MIB
     recovery_tail_bytes_max: int = 64 * MIB  # entries held while the log's end is not known yet
     queue_checks_at_start_max: int = 1_000  # queues whose files a start looks at unasked
     cut_damaged: bool = False  # repair: cut the log at the first damaged record, lose what follows

@@ -158,7 +158,10 @@ class Disk(Protocol):
         """What this user may still write."""
         ...
 
-    def total_bytes(self) -> int: ...
+    def total_bytes(self) -> int:
+        """What the file system holds and this user may still write, together: without what is kept
+        for the superuser, so that a disk is as full as `df` says."""
+        ...
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
         """Hold an exclusive lock on the first byte of `path`, which then contains `content`.
@@ -283,6 +286,11 @@ class RealDiskFile:
             locked.release()
 
 
+def total_bytes(status: os.statvfs_result) -> int:
+    """Used space, and free space that is not kept for the superuser."""
+    return (status.f_blocks - status.f_bfree + status.f_bavail) * status.f_frsize
+
+
 class RealDisk:
     """The file system below one directory."""
 
@@ -365,8 +373,7 @@ class RealDisk:
         return status.f_bavail * status.f_frsize
 
     def total_bytes(self) -> int:
-        status = os.statvfs(self.root)
-        return status.f_blocks * status.f_frsize
+        return total_bytes(os.statvfs(self.root))
 
     def is_locked(self, path: str) -> bool:
         """Whether anybody holds the lock that `lock_file` takes; nothing is taken or written."""

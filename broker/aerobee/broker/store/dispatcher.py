@@ -15,7 +15,7 @@ from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.store_format.index_file import IndexKeys
-from aerobee.store_format.index_keys import LooseRecord
+from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
 
 
 class Pending(NamedTuple):
@@ -26,7 +26,7 @@ class Pending(NamedTuple):
     entries: bytes
     queued_count: int
     store_timestamp_ms: int
-    keys: IndexKeys | Sequence[LooseRecord]
+    keys: IndexKeys | UnhashedKeys | Sequence[LooseRecord]
 
 
 class Dispatcher:

@@ -6,6 +6,8 @@ thread, and finished here; until then its bytes count as unflushed and its entri
 
 from __future__ import annotations
 
+from typing import Final
+
 from aerobee.broker.store.admission import Admission
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
@@ -16,6 +18,10 @@ from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint
+
+BEHIND_FACTOR: Final = 4
+"""A checkpoint is due once so many bytes of entries or keys are in memory; while it is under way
+others may come, up to so many times as many."""
 
 
 class FlushLedger:
@@ -41,7 +47,7 @@ class FlushLedger:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
-        self._admission = admission
+        self.admission = admission
         self._checkpoint = checkpoint
         self.flushed_end = log.end
         self.flushes = 0
@@ -116,7 +122,18 @@ class FlushLedger:
             self._queues.finish_write_out(work.queues)
             self._checkpoint = work.checkpoint
             self.checkpoints += 1
-        self._admission.queue_files_full(work.error is not None)
+        self.admission.queue_files_full(work.error is not None)
+        self.watch_memory()
+
+    def watch_memory(self) -> None:
+        """Whether checkpoints are so slow that appends have to wait for them."""
+        config = self._config
+        waiting = ""
+        if self._queues.tail_bytes > BEHIND_FACTOR * config.queue_tail_bytes_max:
+            waiting = "consume queue entries"
+        elif self._index.pending_bytes > BEHIND_FACTOR * config.index_pending_bytes_max:
+            waiting = "keys of the index"
+        self.admission.checkpoint_behind(waiting)
 
     def flush_now(self) -> None:
         """Flush, checkpoint and finish here and now; also what was taken and not finished, for

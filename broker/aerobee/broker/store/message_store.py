@@ -24,7 +24,7 @@ from aerobee.broker.store.dispatcher import Dispatcher, Pending
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.index.message_query import MessageQuery
+from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
 from aerobee.broker.store.log.preallocation import remove_strays
 from aerobee.broker.store.log.segment import SegmentInfo
 from aerobee.broker.store.log.segment_supply import SegmentSupply
@@ -82,7 +82,7 @@ class MessageStore:
             admission=self._admission,
             checkpoint=recovered.checkpoint,
         )
-        retained = Retained(self._log, self._queues, self._dispatcher, self._admission, self.index)
+        retained = Retained(self._log, self._queues, self._dispatcher, self._ledger, self.index)
         self.retention = RetentionLedger(disk, clock, config.retention, retained)
         self.supply = SegmentSupply(clock, config, log=self._log, admission=self._admission)
         self.reads = QueueReads(
@@ -258,15 +258,15 @@ class MessageStore:
             raise
 
     def confirm(self, end: int) -> list[QueueName]:
-        """Let consumers see everything up to `end`; returns the queues that grew, each once.
-
-        Raises StoreFailed.
-        """
+        """Let consumers see everything up to `end`; returns the queues that grew, each once. Raises
+        StoreFailed."""
         self._admission.check_not_failed()
         assert self.confirmed_end <= end, "what was confirmed stays confirmed"
         assert end <= self._log.end, "only what was appended can be confirmed"
         self.confirmed_end = end
-        return self._dispatcher.dispatch(end)
+        grown = self._dispatcher.dispatch(end)
+        self._ledger.watch_memory()
+        return grown
 
     # ------------------------------------------------------------------------------ flushing
 
@@ -349,9 +349,7 @@ class MessageStore:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return None
-        return TimeSearch(
-            self._disk, queue, self.record_at, self._config.consume_queue_entries_per_file
-        )
+        return TimeSearch(self._disk, queue, self.record_at)
 
     def search_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
@@ -366,7 +364,8 @@ class MessageStore:
     ) -> MessageQuery:
         """The newest records with a key, to be looked for on any thread."""
         search = self.index.plan_search(topic, key, begin_ms=begin_ms, end_ms=end_ms)
-        return MessageQuery(search, self.record_at, topic=topic, key=key, max_messages=max_messages)
+        wanted = QueryWanted(topic, key, max_messages)
+        return MessageQuery(search, self.record_at, wanted, self._clock, lowest=self.min_offset)
 
     def segments(self) -> list[SegmentInfo]:
         return self._log.segments()

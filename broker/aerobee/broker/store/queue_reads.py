@@ -134,7 +134,7 @@ class QueueReads:
     def is_behind(self, wanted: QueueRead) -> bool:
         """Whether this reader, when it read last, was far from the log's end or had to wait for the
         disk, and has not caught up since."""
-        return self._catch_ups.get(_reader_of(wanted)) is not None
+        return _reader_of(wanted) in self._catch_ups
 
     def take_advice(self, wanted: QueueRead) -> AdviceWork | None:
         """What the kernel should know after a read of a reader behind, now and then."""
@@ -168,8 +168,7 @@ class QueueReads:
         is_brought = was_cold or (known is not None and known.is_cold and known.goes_on_at(start))
         has_caught_up = located.next_offset >= located.max_offset
         if has_caught_up or (start >= self._hot_start and not is_brought):
-            if known is not None:
-                self._catch_ups.forget(reader)
+            self._catch_ups.forget(reader)
             return
         catch_up = self._catch_ups.get_or_create(reader, self._clock.monotonic_s())
         size = sum(run_bytes for _, run_bytes in runs)

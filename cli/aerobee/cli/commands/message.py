@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from aerobee.client_core import FoundMessages, Messages, ReceivedMessage
 
 _OFFSET_MESSAGE_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
-_PLACE = re.compile(r"(?P<broker>[^:]+):(?P<offset>\d{1,19})")
+_PLACE = re.compile(r"(?P<broker>[^:]+):(?P<offset>\d{1,19})", re.ASCII)
+_OFFSET_END = 1 << 63
 BODY_PREVIEW_CHARACTERS = 40
 
 
@@ -45,6 +46,10 @@ def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> No
             "BROKER:OFFSET; if it is the id that its producer gave the message, name the topic "
             "with --topic"
         )
+    place = None if topic is not None else _PLACE.fullmatch(message_id)
+    if place is not None and int(place["offset"]) >= _OFFSET_END:
+        raise click.UsageError(f"{place['offset']} is no offset: offsets end at 2^63")
+    _check_text(message_id, topic or "")
 
     async def main() -> ReceivedMessage:
         from aerobee.client_core import Messages
@@ -124,6 +129,7 @@ def query(
     """
     if (key is None) == (unique_key is None):
         raise click.UsageError("say what to look for: either --key or --unique-key")
+    _check_text(topic, key or "", unique_key or "")
 
     async def main() -> FoundMessages:
         from aerobee.client_core import Messages
@@ -155,9 +161,21 @@ def query(
         _print_list(found)
     _remark_unanswered(found)
     if not found.messages:
-        if not as_json:
+        if found.more:
+            remark("not all was looked at: bound the time with --begin and --end")
+        elif not as_json:
             remark("no message found")
         raise click.exceptions.Exit(NEGATIVE)
+
+
+def _check_text(*texts: str) -> None:
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(
+                f"{text!a} is no text in UTF-8: names, keys and ids of messages are"
+            ) from None
 
 
 def _time_ms(moment: Moment | None) -> int:

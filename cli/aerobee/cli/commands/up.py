@@ -164,6 +164,8 @@ class _Announcer:
             f"ready in {elapsed_s:.1f} s: nameserver {plan.nameserver_address}, {brokers}, "
             f"etcd {plan.etcd_address}, data {plan.data}"
         )
+        for name, reason in cluster.not_writable.items():
+            remark(f"{name} takes no messages: {reason}")
 
     def on_started(self, child: Child) -> None:
         if self.cluster is not None:

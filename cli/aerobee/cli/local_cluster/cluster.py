@@ -30,6 +30,8 @@ class LocalCluster:
 
     def __init__(self, plan: ClusterPlan, *, clock: Clock, chance: random.Random) -> None:
         self.plan = plan
+        self.not_writable: dict[str, str] = {}
+        """Brokers that took no messages when the cluster began to serve, and why."""
         self.etcd = Child(etcd_child(plan), clock=clock, chance=chance)
         self.nameserver = Child(nameserver_child(plan), clock=clock, chance=chance)
         self.brokers = {
@@ -59,7 +61,7 @@ class LocalCluster:
 
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                await wait_until_serving(self.plan)
+                self.not_writable = await wait_until_serving(self.plan)
         except TimeoutError:
             raise EnvironmentFailure(
                 f"the cluster does not serve after {START_TIMEOUT_S:g} s; "

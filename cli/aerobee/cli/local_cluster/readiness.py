@@ -21,22 +21,31 @@ POLL_INTERVAL_S = 0.03
 CALL_TIMEOUT_S = 1.0
 
 
-async def wait_until_serving(plan: ClusterPlan) -> None:
-    """Returns once the whole cluster serves; bounded by the caller's patience, not by itself."""
+async def wait_until_serving(plan: ClusterPlan) -> dict[str, str]:
+    """Returns once the whole cluster serves; bounded by the caller's patience, not by itself.
+
+    The brokers that take no messages as it begins, and why.
+    """
     async with asyncio.TaskGroup() as tasks:
-        for name in plan.brokers:
-            tasks.create_task(wait_until_broker_serves(plan, name), name=f"ready:{name}")
+        waits = {
+            name: tasks.create_task(wait_until_broker_serves(plan, name), name=f"ready:{name}")
+            for name in plan.brokers
+        }
+    reasons = {name: wait.result() for name, wait in waits.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
-async def wait_until_broker_serves(plan: ClusterPlan, name: str) -> None:
-    """Returns once the nameserver knows the instance that answers on the broker's port."""
+async def wait_until_broker_serves(plan: ClusterPlan, name: str) -> str:
+    """Returns once the nameserver knows the instance that answers on the broker's port: why it
+    takes no messages, empty if it does."""
     while True:
-        if await _serves(plan, name):
-            return
+        if (stats := await _stats_if_serving(plan, name)) is not None:
+            return "" if stats.writable else stats.not_writable_reason
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def _serves(plan: ClusterPlan, name: str) -> bool:
+async def _stats_if_serving(plan: ClusterPlan, name: str) -> broker_pb2.BrokerStats | None:
+    """None while the broker does not serve."""
     # Fresh channels: one that failed before its server listened would back off.
     async with (
         build_channel(plan.nameserver_address) as nameserver,
@@ -50,8 +59,7 @@ async def _serves(plan: ClusterPlan, name: str) -> bool:
                 nameserver_pb2.DescribeClusterRequest(cluster=plan.cluster), timeout=CALL_TIMEOUT_S
             )
         except grpc.aio.AioRpcError:
-            return False
+            return None
     identity = stats.identity
-    return identity.broker_name == name and any(
-        endpoint.identity == identity for endpoint in described.brokers
-    )
+    is_known = any(endpoint.identity == identity for endpoint in described.brokers)
+    return stats if identity.broker_name == name and is_known else None

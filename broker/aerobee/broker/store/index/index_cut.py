@@ -96,6 +96,8 @@ def cut_index_file(
     if count != header.count:
         _, end_offset, seconds, _ = read_index_entry(file, geometry, count - 1)
         if end_timestamp_ms is None:
+            # In a file that was rolled, the first entry's tell something else.
+            seconds = 0 if count == 2 else seconds
             end_timestamp_ms = header.begin_timestamp_ms + seconds * 1_000
         header = replace(
             header,

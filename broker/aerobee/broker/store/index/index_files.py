@@ -7,13 +7,13 @@ so the folder never holds a file of another length, which Apache's broker would 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.file_trouble import FileTrouble
 from aerobee.broker.store.log.preallocation import spare_path
 from aerobee.store_format.index_file import HEADER_SIZE, IndexGeometry, IndexHeader
 
@@ -41,6 +41,8 @@ class FoundFiles:
 
     files: list[IndexFileInfo] = field(default_factory=list)
     wrong_length: list[str] = field(default_factory=list)
+    wrong_lengths: set[int] = field(default_factory=set)
+    unreadable: list[FileTrouble] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
 
 
@@ -57,13 +59,17 @@ def find_index_files(disk: Disk, geometry: IndexGeometry) -> FoundFiles:
             found.strays.append(name)
         elif entry.size_bytes != geometry.file_bytes:
             found.wrong_length.append(name)
+            found.wrong_lengths.add(entry.size_bytes)
         else:
-            # A broker that uses the folder meanwhile may remove its oldest file.
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 file = disk.open_file(index_path(name), read_only=True)
                 header = IndexHeader.decode(file.read_at(0, HEADER_SIZE))
                 file.close()
                 found.files.append(IndexFileInfo(name, header))
+            except FileNotFoundError:
+                pass  # a broker that uses the folder meanwhile may remove its oldest file
+            except OSError as error:
+                found.unreadable.append(FileTrouble("read", index_path(name), error))
     return found
 
 

@@ -11,9 +11,10 @@
     ours, but mark or newest       any       the newest loses its last      all from that record
       file is lost                           record's keys
     ours, without any file         any       -                              the whole log
-    anyone, a wrong length         any       all removed                    the whole log
+    anyone, a wrong length         any       it and newer ones removed      all behind those kept
 
 So nothing is lost where we were the last; where another broker crashed, its own recovery is done.
+Files that agree with each other and not with the options are not touched: the options are wrong.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.index.index_files import FoundFiles, IndexFileInfo
 from aerobee.broker.store.index.index_mark import IndexMark
+from aerobee.store_format.index_file import IndexGeometry
 
 
 @dataclass(slots=True)
@@ -66,12 +69,7 @@ def plan_index_recovery(situation: IndexSituation) -> IndexPlan:
     found = situation.found
     files = found.files
     if found.wrong_length:
-        names = [*found.wrong_length, *(info.name for info in files)]
-        plan = IndexPlan([], sorted(names), walk_from=situation.log_min_offset)
-        plan.warnings.append(
-            f"index file {found.wrong_length[0]} has not the length that the options ask for: the "
-            f"key index is built again from the log ({len(names)} files)"
-        )
+        plan = _without_odd(situation, files, min(found.wrong_length))
     elif not situation.ours:
         plan = _left_by_another(situation, files)
     elif situation.mark is not None and situation.mark_at is not None:
@@ -79,6 +77,34 @@ def plan_index_recovery(situation: IndexSituation) -> IndexPlan:
     else:
         plan = _mark_lost(situation, files)
     plan.warnings += [f"index/{name} is no index file: left alone" for name in found.strays]
+    return plan
+
+
+def check_lengths(found: FoundFiles, geometry: IndexGeometry) -> None:
+    """Raises StoreUnusable if the files were made with other options."""
+    if len(found.wrong_length) > 1 and len(found.wrong_lengths) == 1 and not found.files:
+        (length,) = found.wrong_lengths
+        raise StoreUnusable(
+            f"each of the {len(found.wrong_length)} index files has {length} bytes, but "
+            f"index_slots_max {geometry.slots} and index_entries_max {geometry.entries} ask for "
+            f"{geometry.file_bytes}: set them to what the files were made with, or remove "
+            "the folder `index` to begin a new index"
+        )
+
+
+def _without_odd(situation: IndexSituation, files: Sequence[IndexFileInfo], odd: str) -> IndexPlan:
+    kept = [info for info in files if info.name < odd and info.header.has_entries]
+    kept_names = {info.name for info in kept}
+    names = [*situation.found.wrong_length, *(info.name for info in files)]
+    removed = sorted(name for name in names if name not in kept_names)
+    # Not all keys of the record at the end need be in the files that are left.
+    end = kept[-1].header.end_physical_offset if kept else None
+    walk_from = situation.log_min_offset if end is None else end
+    plan = IndexPlan(kept, removed, entries_end=end, walk_from=walk_from, check_slots=bool(kept))
+    plan.warnings.append(
+        f"index file {odd} has not the length that the options ask for: its keys and those of "
+        f"newer files are gathered again from the log ({len(removed)} files)"
+    )
     return plan
 
 

@@ -1,7 +1,9 @@
 """The key index on its way back: loaded, judged, cut, completed, rebuilt.
 
 Nothing here stops a start: the log holds all that the index says. Files are looked at first, keys
-gathered while the log is walked, and only once the log's end is known anything is changed.
+gathered while the log is walked, and only once the log's end is known anything is changed. A file
+that cannot be read or repaired is given up, and the newest ones are gathered again from the log; on
+a full disk the keys stay in memory, and the store takes no messages until there is room.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aerobee.broker.store.file_trouble import FileTrouble
 from aerobee.broker.store.index.index_cut import (
     cut_index_file,
     first_entry_behind,
@@ -20,18 +23,21 @@ from aerobee.broker.store.index.index_files import (
     FoundFiles,
     IndexFileInfo,
     find_index_files,
+    index_path,
     remove_index_files,
 )
 from aerobee.broker.store.index.index_mark import IndexMark, read_mark
 from aerobee.broker.store.index.index_plan import (
     IndexPlan,
     IndexSituation,
+    check_lengths,
     plan_index_recovery,
 )
 from aerobee.broker.store.index.index_write import Slots
 from aerobee.broker.store.index.key_index import KeyIndex, index_geometry
 from aerobee.broker.store.index.pending_keys import PendingKeys
 from aerobee.broker.store.log.log_walk import WalkedChunk
+from aerobee.broker.store.log.preallocation import DISK_FULL
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.runtime.clock import Clock
@@ -50,6 +56,7 @@ class IndexRecovery:
         # Up to where the log is in the index, and whether the walk under way can move it on.
         self._position: int | None = None
         self._feeding = False
+        self._disk_full = False
         # Slots that are right, of files that must stay as they are.
         self._repaired: dict[str, Slots] = {}
         self.index = KeyIndex(context.disk, clock, context.config)
@@ -60,7 +67,9 @@ class IndexRecovery:
         """Look at the files and decide."""
         context = self._context
         found = find_index_files(context.disk, self._geometry)
-        mark = read_mark(context.disk)
+        if not context.read_only:
+            check_lengths(found, self._geometry)
+        mark = self._read_mark()
         self._plan = plan_index_recovery(
             IndexSituation(
                 found=found,
@@ -73,6 +82,28 @@ class IndexRecovery:
             )
         )
         context.warnings += self._plan.warnings
+        self._give_up_unreadable(found)
+
+    def _read_mark(self) -> IndexMark | None:
+        try:
+            return read_mark(self._context.disk)
+        except OSError as error:
+            self._context.warnings.append(f"the index mark cannot be read: {error}")
+            return None
+
+    def _give_up_unreadable(self, found: FoundFiles) -> None:
+        """The newest ones are gathered again, see the plan: it did not know of them. Older ones
+        stay, for a start at which the disk reads them again."""
+        newest = self._plan.kept[-1].path if self._plan.kept else ""
+        for trouble in found.unreadable:
+            if trouble.path > newest and self._plan.walk_from is not None:
+                self._plan.removed.append(trouble.path.rpartition("/")[2])
+                self._context.warnings.append(f"{trouble}; its keys are gathered from the log")
+            else:
+                self._context.warnings.append(
+                    f"{trouble}; its keys are not found. Remove the folder `index` while the "
+                    "broker is down to have all built again"
+                )
 
     def _file_of(self, mark: IndexMark, found: FoundFiles) -> int | None:
         """Index of the file that the mark speaks of; -1 for none, None if it is not as it says."""
@@ -80,9 +111,12 @@ class IndexRecovery:
             return -1
         for index, info in enumerate(found.files):
             if info.name == mark.name and info.header.count >= mark.count:
-                file = self._context.disk.open_file(info.path, read_only=True)
-                offset = read_index_entry(file, self._geometry, mark.count - 1)[1]
-                file.close()
+                try:
+                    file = self._context.disk.open_file(info.path, read_only=True)
+                    offset = read_index_entry(file, self._geometry, mark.count - 1)[1]
+                    file.close()
+                except OSError:  # then it will be seen to when the files are cut
+                    return None
                 return index if offset == mark.last_physical_offset else None
         return None
 
@@ -90,8 +124,7 @@ class IndexRecovery:
         """There is no log, so there is nothing to find."""
         found = find_index_files(self._context.disk, self._geometry)
         names = [*found.wrong_length, *(info.name for info in found.files)]
-        if names and not self._context.read_only:
-            remove_index_files(self._context.disk, names)
+        self._remove(names)
 
     # ------------------------------------------------------------------------------ the scan
 
@@ -127,10 +160,8 @@ class IndexRecovery:
     def complete(self, end: int) -> None:
         """Let the index hold the records of the log, which now ends at `end`."""
         context = self._context
-        if not context.read_only:
-            remove_index_files(context.disk, self._plan.removed)
-        files = self._cut_files(end)
-        self._sync(files[-2:])
+        self._remove(self._plan.removed)
+        files = self._usable_files(end)
         self.index = KeyIndex(
             context.disk, self._clock, context.config, files, self._pending, indexed_end=end
         )
@@ -140,6 +171,36 @@ class IndexRecovery:
                 self._take_in(chunk)
                 self._spill()
             self.index.indexed_end = end
+
+    def _usable_files(self, end: int) -> list[IndexFileInfo]:
+        """The files as they are to be, durable. What cannot be made so is given up, newest first,
+        and its keys are gathered again."""
+        while True:
+            try:
+                files = self._cut_files(end)
+                self._sync(files[-2:])
+                return files
+            except OSError as error:
+                if not self._plan.kept:
+                    raise
+                lost = self._plan.kept.pop()
+                self._plan.count_max = None
+                self._context.warnings.append(
+                    f"{FileTrouble('read', lost.path, error)}; its keys are gathered from the log"
+                )
+                self._remove([lost.name])
+                used = [info for info in self._plan.kept if info.header.has_entries]
+                self._gather_again(used[-1].header.end_physical_offset if used else 0)
+
+    def _gather_again(self, start: int) -> None:
+        """Nothing that was gathered counts; `complete` walks from here. Not all keys of the record
+        at `start` need be in the files that are left: they come anew, too."""
+        known_end = self._plan.entries_end
+        self._plan.entries_end = start if known_end is None else min(start, known_end)
+        self._pending = PendingKeys()
+        self._feeding = False
+        if self._context.config.index_enabled:
+            self._position = max(start, self._context.log_min_offset)
 
     def _sync(self, files: Sequence[IndexFileInfo]) -> None:
         """The checkpoint will say that they are on the disk; who wrote them may not have seen to
@@ -168,11 +229,11 @@ class IndexRecovery:
             if count == info.header.count:
                 return [*files, self._cut(info, count), *empty]
             # What is empty behind it began with an end that is no more.
-            self._remove(empty)
+            self._remove([each.name for each in empty])
             empty = []
             if count > 1:
                 return [*files, self._cut(info, count)]
-            self._remove([info])
+            self._remove([info.name])
             count_max = None
         return empty
 
@@ -200,9 +261,16 @@ class IndexRecovery:
             self._repaired[info.name] = slots
         return cut
 
-    def _remove(self, files: Sequence[IndexFileInfo]) -> None:
-        if not self._context.read_only:
-            remove_index_files(self._context.disk, [info.name for info in files])
+    def _remove(self, names: Sequence[str]) -> None:
+        """What must stay does no harm: newer files have its keys, too."""
+        if self._context.read_only:
+            return
+        for name in names:
+            try:
+                remove_index_files(self._context.disk, [name])
+            except OSError as error:
+                trouble = FileTrouble("removed", index_path(name), error)
+                self._context.warnings.append(str(trouble))
 
     def _store_timestamp_ms(self, info: IndexFileInfo, number: int) -> int | None:
         """Of the record that an entry leads to; None if the log has it no more."""
@@ -227,9 +295,20 @@ class IndexRecovery:
         context, index = self._context, self.index
         if context.read_only or index.pending_bytes < context.config.index_pending_bytes_max:
             return
+        if self._disk_full:
+            return
         assert self._position is not None
         index.indexed_end = self._position
         write = index.take_write()
         if write is not None:
-            write.run()
+            try:
+                write.run()
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                self._disk_full = True
+                context.warnings.append(
+                    f"the disk is too full to build the key index: {index.pending_keys} keys and "
+                    "more stay in memory, and messages are refused until there is room"
+                )
             index.finish_write(write)

@@ -1,4 +1,5 @@
-"""Pending keys on their way into index files: planned on the loop, done on another thread.
+"""Pending keys on their way into index files: planned on the loop; on another thread hashed, where
+they are not yet, and written.
 
 The order is what a crash leaves readable: entries and slots, then the header that counts them, then
 the mark that says how far the log is covered. Owns, from `run` to the end of `run`: the slot table.
@@ -19,6 +20,7 @@ from aerobee.broker.store.index.index_files import (
     next_index_name,
 )
 from aerobee.broker.store.index.index_mark import IndexMark, write_mark
+from aerobee.broker.store.index.pending_keys import PendingView
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.index_file import (
     HEADER_SIZE,
@@ -30,10 +32,12 @@ from aerobee.store_format.index_file import (
     insert,
     share_out,
 )
+from aerobee.store_format.index_unhashed import UnhashedKeys, join_keys
 
 Slots = npt.NDArray[Any]
 
 _PIECE_KEYS = 1 << 14
+_ROUND_KEYS = 1 << 19
 _PAGE_BITS = 12
 # Pages that are rewritten though nothing changed in them, rather than by one more system call.
 _GAP_PAGES_MAX = 4
@@ -95,7 +99,7 @@ class IndexWrite:
         *,
         newest: IndexFileInfo | None,
         table: SlotTable,
-        keys: IndexKeys,
+        keys: PendingView,
         indexed_end: int,
     ) -> None:
         """`indexed_end` is the end of the log's part that is in the index once this is done."""
@@ -122,15 +126,32 @@ class IndexWrite:
         """
         if self.done:
             return
-        keys = self._keys.part(self.written, len(self._keys))
-        header = self.newest.header if self.newest else None
-        for share in share_out(header, keys, self._geometry.entries):
-            if share.is_new:
-                self._add_file(share.header)
-            self._insert(keys.part(share.start, share.end))
-            self.written += share.end - share.start
+        for keys in self._rounds():
+            header = self.newest.header if self.newest else None
+            for share in share_out(header, keys, self._geometry.entries):
+                if share.is_new:
+                    self._add_file(share.header)
+                self._insert(keys.part(share.start, share.end))
+                self.written += share.end - share.start
         write_mark(self._disk, self._mark())
         self.done = True
+
+    def _rounds(self) -> Iterator[IndexKeys]:
+        """What is not yet written, hashed, in portions that do not fill the memory."""
+        to_skip = self.written
+        held: list[IndexKeys] = []
+        held_count = 0
+        for part in self._keys.parts:
+            for keys in part.hashed() if isinstance(part, UnhashedKeys) else (part,):
+                skipped = min(to_skip, len(keys))
+                to_skip -= skipped
+                held.append(keys.part(skipped, len(keys)))
+                held_count += len(keys) - skipped
+                if held_count >= _ROUND_KEYS:
+                    yield join_keys(held)
+                    held, held_count = [], 0
+        if held_count:
+            yield join_keys(held)
 
     def _mark(self) -> IndexMark:
         newest = self.newest

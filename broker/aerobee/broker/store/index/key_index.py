@@ -21,7 +21,7 @@ from aerobee.broker.store.index.pending_keys import PendingKeys
 from aerobee.broker.store.index.slot_chain import Wanted
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.index_file import IndexGeometry, IndexKeys, insert, share_out
-from aerobee.store_format.index_keys import LooseRecord
+from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
 from aerobee.store_format.java_hash import index_key_hash
 
 
@@ -60,12 +60,14 @@ class KeyIndex:
 
     # ------------------------------------------------------------------------------ growing
 
-    def add(self, keys: IndexKeys | Sequence[LooseRecord], end: int) -> None:
+    def add(self, keys: IndexKeys | UnhashedKeys | Sequence[LooseRecord], end: int) -> None:
         """The keys of the records up to `end`, which lie behind all others."""
         if not self._enabled:
             return
         if isinstance(keys, IndexKeys):
             self._pending.add(keys)
+        elif isinstance(keys, UnhashedKeys):
+            self._pending.add_unhashed(keys)
         elif keys:
             self._pending.add_loose(keys)
         self.indexed_end = end
@@ -91,7 +93,7 @@ class KeyIndex:
         Reads the newest file's slots: for tools, not for a busy broker.
         """
         files = list(self._files)
-        keys = self._pending.view()
+        keys = self._pending.view().hashed()
         newest = files[-1].header if files else None
         for share in share_out(newest, keys, self._geometry.entries):
             if share.is_new:
@@ -110,10 +112,11 @@ class KeyIndex:
 
     @property
     def end_timestamp_ms(self) -> int:
-        """Store time of the last key, 0 without any."""
-        keys = self._pending.view()
-        if len(keys):
-            return int(keys.store_timestamps_ms[-1])
+        """Store time of the last key, 0 without any; of keys that are not hashed yet, of the last
+        record that may have one."""
+        pending_ms = self._pending.view().end_timestamp_ms
+        if pending_ms:
+            return pending_ms
         return self._files[-1].header.end_timestamp_ms if self._files else 0
 
     # ------------------------------------------------------------------------------ writing
@@ -182,6 +185,7 @@ class KeyIndex:
             self._geometry,
             IndexSnapshot(self._files, self._pending.view(), self._repaired),
             Wanted(index_key_hash(f"{topic}#{key}"), begin_ms, end_ms),
+            key=key,
             max_results=max_results,
         )
 

@@ -2,11 +2,12 @@
 
 A plan holds what counted at its moment: each file's header, and the keys that are in no file yet.
 Entries behind a header's count are walked through, for the keys of those are among the latter, and
-what is not yet in files is searched as if it were, so an answer does not depend on when keys reach
-their files.
+what is not yet in files is searched too, so nothing is missed on its way there.
 
 The rules are those of Apache's broker: files from the newest on; of each, the chain of the key's
-slot; whole seconds; no further than the first entry before the time wanted.
+slot; whole seconds; no further than the first entry before the time wanted. `run_raw` answers as it
+does in all; `unique_matches` gives each record once, ends where the log begins, takes the first
+entry of a file for as old as it is, and has a budget.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import numpy.typing as npt
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.index.index_write import Slots
+from aerobee.broker.store.index.pending_keys import PendingView, hashed_keys
+from aerobee.broker.store.index.search_budget import SearchBudget
 from aerobee.broker.store.index.slot_chain import SlotChain, Wanted
 from aerobee.store_format.index_file import (
     IndexGeometry,
@@ -31,8 +34,13 @@ from aerobee.store_format.index_file import (
     entry_seconds,
     share_out,
 )
+from aerobee.store_format.index_unhashed import UnhashedKeys
 
 TIMESTAMP_MAX: Final = (1 << 63) - 1
+
+_REPLACEMENT: Final = "\ufffd"
+# What hashing so many bytes costs, as entries: 2^4.
+_PART_BITS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class IndexSnapshot:
     """The index at one moment. `slots` are those to be used instead of a file's own, by name."""
 
     files: Sequence[IndexFileInfo]
-    pending: IndexKeys
+    pending: PendingView
     slots: Mapping[str, Slots]
 
 
@@ -94,6 +102,7 @@ class KeySearch:
         snapshot: IndexSnapshot,
         wanted: Wanted,
         *,
+        key: str,
         max_results: int,
     ) -> None:
         self._disk = disk
@@ -102,57 +111,101 @@ class KeySearch:
         self._pending = snapshot.pending
         self._slots = snapshot.slots
         self._wanted = wanted
+        # What replaced bytes that are no UTF-8 is not to be found as it stands.
+        self._needle = b"" if _REPLACEMENT in key else key.encode("utf-8", "surrogatepass")
         self._max_results = max_results
 
     def run(self) -> list[int]:
         """Physical offsets, newest first, each once. May hold records whose key is another with the
         same hash, and records that were removed. Raises OSError."""
-        return list(islice(self.unique_matches(), self._max_results))
+        return list(islice(self.unique_matches(0, SearchBudget(None)), self._max_results))
 
     def run_raw(self) -> list[int]:
         """What Apache's index answers: an offset that was filed twice under the key comes twice."""
-        return list(islice(self._matches(may_jump=False), self._max_results))
+        return list(islice(self._raw_matches(), self._max_results))
 
-    def unique_matches(self) -> Iterator[int]:
-        """All offsets, newest first, as many as the caller takes."""
-        seen: set[int] = set()
-        for offset in self._matches(may_jump=True):
-            if offset not in seen:
-                seen.add(offset)
+    def unique_matches(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
+        """All offsets that are `lowest` or higher, newest first, as many as the caller takes and
+        the budget allows.
+
+        Offsets fall. Where they do not, Apache's broker had filed the same records again after a
+        crash, so they have been here already.
+        """
+        last = 1 << 63
+        for offset in self._matches(lowest, budget):
+            if offset < last:
+                last = offset
                 yield offset
 
-    def _matches(self, *, may_jump: bool) -> Iterator[int]:
+    def _matches(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
+        yield from self._in_memory(lowest, budget)
+        wanted = self._wanted
+        for info in reversed(self._files):
+            header = info.header
+            if budget.is_spent or 0 < header.end_physical_offset < lowest:
+                return
+            if wanted.overlaps(header):
+                with self._chain(info) as chain:
+                    if chain is not None:
+                        yield from chain.matches(lowest, budget)
+                        if chain.went_below:
+                            return
+            if header.begin_timestamp_ms < wanted.begin_ms:
+                return
+
+    def _in_memory(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
+        """Here the times are the records' own."""
+        wanted = self._wanted
+        for part in reversed(self._pending.parts):
+            for keys in reversed(hashed_keys(part, self._needle)):
+                for index in np.flatnonzero(keys.hashes == wanted.key_hash)[::-1].tolist():
+                    if not budget.spend() or int(keys.physical_offsets[index]) < lowest:
+                        return
+                    timestamp_ms = int(keys.store_timestamps_ms[index])
+                    if wanted.begin_ms <= timestamp_ms <= wanted.end_ms:
+                        yield int(keys.physical_offsets[index])
+            if not budget.spend(
+                part.memory_bytes >> _PART_BITS if isinstance(part, UnhashedKeys) else 1
+            ):
+                return
+
+    def _raw_matches(self) -> Iterator[int]:
         wanted = self._wanted
         newest = self._files[-1].header if self._files else None
-        parts = memory_parts(newest, self._pending, self._geometry.entries)
+        parts = memory_parts(newest, self._pending.hashed(), self._geometry.entries)
         for is_new, part in reversed(parts):
             if wanted.overlaps(part.header):
                 yield from part.matches(wanted)
                 if not is_new:
-                    yield from self._in_file(self._files[-1], may_jump)
+                    yield from self._raw_in_file(self._files[-1])
             if part.header.begin_timestamp_ms < wanted.begin_ms:
                 return
         begun = bool(parts) and not parts[0][0]
         for info in reversed(self._files[:-1] if begun else self._files):
             if wanted.overlaps(info.header):
-                yield from self._in_file(info, may_jump)
+                yield from self._raw_in_file(info)
             if info.header.begin_timestamp_ms < wanted.begin_ms:
                 return
 
-    def _in_file(self, info: IndexFileInfo, may_jump: bool) -> Iterator[int]:
+    def _raw_in_file(self, info: IndexFileInfo) -> Iterator[int]:
+        with self._chain(info) as chain:
+            if chain is not None:
+                yield from chain.raw_matches()
+
+    @contextlib.contextmanager
+    def _chain(self, info: IndexFileInfo) -> Iterator[SlotChain | None]:
+        """None for a file without entries, and for one that is gone by now: it led to removed
+        records only."""
         if not info.header.has_entries:
+            yield None
             return
-        # A file that is gone by now led to removed records only.
-        with contextlib.suppress(FileNotFoundError):
+        try:
             file = self._disk.open_file(info.path, read_only=True)
-            try:
-                chain = SlotChain(
-                    file,
-                    self._geometry,
-                    info.header,
-                    self._wanted,
-                    slots=self._slots.get(info.name),
-                )
-                yield from chain.matches(may_jump=may_jump)
-            finally:
-                file.close()
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            slots = self._slots.get(info.name)
+            yield SlotChain(file, self._geometry, info.header, self._wanted, slots=slots)
+        finally:
+            file.close()

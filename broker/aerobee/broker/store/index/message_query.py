@@ -1,15 +1,20 @@
 """From a topic and a key to the records themselves, newest first.
 
 The key index knows hashes only; here the record's own topic and keys decide. Records that the log
-has no more are left out.
+has no more are left out. A query has a budget of index entries, records and time: where it is
+spent, as with a key that millions of records have which are not wanted, the answer is cut short and
+says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 
 from aerobee.broker.store.index.key_search import KeySearch
+from aerobee.broker.store.index.search_budget import RECORD_ENTRIES, SearchBudget
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.index_keys import record_keys
 from aerobee.store_format.record import Record, RecordCorrupt
@@ -19,26 +24,53 @@ ReadRecord = Callable[[int, int], bytes]
 _SIZE_BYTES = 4
 
 
+@dataclass(frozen=True, slots=True)
+class QueryWanted:
+    """What the records must have, and how many `run` gives at most."""
+
+    topic: str
+    key: str
+    max_messages: int
+
+
 class MessageQuery:
     """Planned on the loop; `run` may be called on any thread."""
 
     def __init__(
-        self, search: KeySearch, read: ReadRecord, *, topic: str, key: str, max_messages: int
+        self,
+        search: KeySearch,
+        read: ReadRecord,
+        wanted: QueryWanted,
+        clock: Clock,
+        *,
+        lowest: int,
     ) -> None:
-        """`read` gives the log's bytes at (physical offset, size), or raises MessageNotFound."""
+        """`read` gives the log's bytes at (physical offset, size), or raises MessageNotFound; the
+        log has nothing before `lowest`."""
         self._search = search
         self._read = read
-        self._topic = topic
-        self._key = key
-        self._max_messages = max_messages
+        self._wanted = wanted
+        self._lowest = lowest
+        self._budget = SearchBudget(clock)
+
+    def cancel(self) -> None:
+        """[any thread] Nobody wants the answer any more: `run` ends soon."""
+        self._budget.cancel()
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there may be others, because the budget was spent before all was looked at."""
+        return self._budget.is_spent
 
     def run(self) -> list[bytes]:
         """The records, each once. Raises OSError."""
-        return list(islice(self.records(), max(0, self._max_messages)))
+        return list(islice(self.records(), max(0, self._wanted.max_messages)))
 
     def records(self) -> Iterator[bytes]:
         """The same one by one, as many as the caller takes. Raises OSError."""
-        for offset in self._search.unique_matches():
+        for offset in self._search.unique_matches(self._lowest, self._budget):
+            if not self._budget.spend(RECORD_ENTRIES):
+                return
             record = self._record_at(offset)
             if record is not None:
                 yield record
@@ -51,7 +83,10 @@ class MessageQuery:
                 return None
             data = self._read(offset, size)
             record = Record(data, 0, size)
-            if record.topic != self._topic or self._key not in record_keys(record.properties_bytes):
+            wanted = self._wanted
+            if record.topic != wanted.topic:
+                return None
+            if wanted.key not in record_keys(record.properties_bytes):
                 return None
         except (MessageNotFound, RecordCorrupt):
             return None

@@ -1,7 +1,8 @@
 """Keys that are dispatched and not yet in index files.
 
-Owns: their columns, in log order, and beside them single records whose keys were not looked for
-yet: that is done for many at once, because its cost hardly depends on how many there are.
+Owns, in log order: columns of hashed keys, properties whose keys another thread is to hash, and
+behind them single records whose keys are looked for together, because that costs hardly more for
+many than for one. The loop hashes little at a time, however many keys clients send.
 
 Columns only grow at their end and are given up at their front. What `view` returned stays as it is,
 whatever comes after it, so other threads may read it.
@@ -10,39 +11,76 @@ whatever comes after it, so other threads may read it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from aerobee.store_format.index_file import IndexKeys
-from aerobee.store_format.index_keys import LooseRecord, hash_loose_records
+from aerobee.store_format.index_unhashed import (
+    LooseRecord,
+    UnhashedKeys,
+    hash_loose_records,
+    join_keys,
+)
 
 KEY_BYTES: Final = 20
 """What a key takes in memory: hash, offset, time."""
 
 _CAPACITY_MIN: Final = 1_024
 _LOOSE_RECORDS_MAX: Final = 256
+_LOOSE_BYTES_MAX: Final = 1 << 16
+
+Part = IndexKeys | UnhashedKeys
+
+
+@dataclass(frozen=True, slots=True)
+class PendingView:
+    """The keys at one moment, oldest first. [any thread]"""
+
+    parts: tuple[Part, ...]
+
+    def hashed(self) -> IndexKeys:
+        """All of them, which may be many times the bytes of their properties."""
+        return join_keys([keys for part in self.parts for keys in hashed_keys(part)])
+
+    @property
+    def end_timestamp_ms(self) -> int:
+        """Store time of the newest record here, 0 without any."""
+        for part in reversed(self.parts):
+            if isinstance(part, UnhashedKeys):
+                return part.end_timestamp_ms
+            if len(part):
+                return int(part.store_timestamps_ms[-1])
+        return 0
+
+
+def hashed_keys(part: Part, only_with: bytes = b"") -> Sequence[IndexKeys]:
+    """A part's keys; unhashed ones may be left out that stand far from the bytes `only_with`."""
+    return list(part.hashed(only_with)) if isinstance(part, UnhashedKeys) else [part]
 
 
 class PendingKeys:
     """See the module; loop thread only, unless said otherwise."""
 
-    __slots__ = ("_columns", "_end", "_loose", "_loose_bytes", "_start")
+    __slots__ = ("_columns", "_end", "_loose", "_loose_bytes", "_sealed", "_start", "bytes")
 
     def __init__(self) -> None:
         self._columns = _columns_of(_CAPACITY_MIN)
         self._start = 0
         self._end = 0
+        # In front of the columns' keys from `_start` on.
+        self._sealed: list[Part] = []
         self._loose: list[LooseRecord] = []
         self._loose_bytes = 0
+        self.bytes = 0
+        """What all of them take in memory."""
 
     def __len__(self) -> int:
-        """How many keys; those of loose records are not known and count as one each."""
-        return self._end - self._start + len(self._loose)
-
-    @property
-    def bytes(self) -> int:
-        return (self._end - self._start) * KEY_BYTES + self._loose_bytes
+        """How many keys; those of records that are not hashed are not known and count as one
+        each."""
+        sealed = sum(map(len, self._sealed)) if self._sealed else 0
+        return sealed + self._end - self._start + len(self._loose)
 
     # ------------------------------------------------------------------------------ growing
 
@@ -52,12 +90,23 @@ class PendingKeys:
             self._take_in_loose()
         self._append(keys)
 
+    def add_unhashed(self, keys: UnhashedKeys) -> None:
+        """The same for many records whose keys are still to be found."""
+        if self._loose:
+            self._take_in_loose()
+        if self._start < self._end:
+            self._sealed.append(self._columns.part(self._start, self._end))
+            self._start = self._end
+        self._sealed.append(keys)
+        self.bytes += keys.memory_bytes
+
     def add_loose(self, records: Sequence[LooseRecord]) -> None:
-        """The same for records whose keys are still to be found."""
+        """The same for a few records."""
         self._loose += records
-        for record in records:
-            self._loose_bytes += len(record.properties)
-        if len(self._loose) >= _LOOSE_RECORDS_MAX:
+        size = sum([len(record.properties) for record in records])
+        self._loose_bytes += size
+        self.bytes += size
+        if len(self._loose) >= _LOOSE_RECORDS_MAX or self._loose_bytes > _LOOSE_BYTES_MAX:
             self._take_in_loose()
 
     def _append(self, keys: IndexKeys) -> None:
@@ -71,6 +120,7 @@ class PendingKeys:
         columns.physical_offsets[place] = keys.physical_offsets
         columns.store_timestamps_ms[place] = keys.store_timestamps_ms
         self._end = end
+        self.bytes += len(keys) * KEY_BYTES
 
     def _make_room(self, count: int) -> None:
         """New columns: the old ones may be in use elsewhere."""
@@ -78,24 +128,51 @@ class PendingKeys:
         wanted = max(_CAPACITY_MIN, (len(kept) + count) * 2)
         self._columns = _columns_of(wanted)
         self._start = self._end = 0
+        self.bytes -= len(kept) * KEY_BYTES
         self._append(kept)
 
     def _take_in_loose(self) -> None:
-        loose, self._loose, self._loose_bytes = self._loose, [], 0
-        self._append(hash_loose_records(loose))
+        loose, size = self._loose, self._loose_bytes
+        self._loose, self._loose_bytes = [], 0
+        self.bytes -= size
+        if size > _LOOSE_BYTES_MAX:
+            self.add_unhashed(UnhashedKeys.of_loose(loose))
+        else:
+            self._append(hash_loose_records(loose))
 
     # ------------------------------------------------------------------------------ leaving
 
-    def view(self) -> IndexKeys:
+    def view(self) -> PendingView:
         """All keys there are now. [any thread] may read it."""
         if self._loose:
             self._take_in_loose()
-        return self._columns.part(self._start, self._end)
+        return PendingView((*self._sealed, self._columns.part(self._start, self._end)))
 
     def drop(self, count: int) -> None:
-        """The first `count` keys are in files."""
+        """The first `count` keys are in files. Unhashed ones among them were hashed for that."""
+        while self._sealed:
+            part = self._sealed[0]
+            if isinstance(part, IndexKeys):
+                dropped = min(count, len(part))
+                self._sealed[0] = part.part(dropped, len(part))
+                self.bytes -= dropped * KEY_BYTES
+                is_empty = dropped == len(part)
+            else:
+                # Nobody knows the number of those that were not come to.
+                left = None if part.key_count is None else part.key_count - part.skipped
+                dropped = count if left is None else min(count, left)
+                # Who searches a view still needs them.
+                self._sealed[0] = part.without(dropped)
+                is_empty = dropped == left
+                self.bytes -= part.memory_bytes if is_empty else 0
+            count -= dropped
+            if not is_empty:
+                assert count == 0
+                return
+            del self._sealed[0]
         assert 0 <= count <= self._end - self._start
         self._start += count
+        self.bytes -= count * KEY_BYTES
         if self._start == self._end and len(self._columns) > _CAPACITY_MIN:
             self._columns = _columns_of(_CAPACITY_MIN)
             self._start = self._end = 0

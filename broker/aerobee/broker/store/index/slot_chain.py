@@ -17,6 +17,7 @@ import numpy as np
 
 from aerobee.broker.store.disk import DiskFile
 from aerobee.broker.store.index.index_write import Slots
+from aerobee.broker.store.index.search_budget import SearchBudget
 from aerobee.store_format.index_file import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,
@@ -35,6 +36,8 @@ _NEAR_MAX: Final = 256
 # the time wanted. Where there is none among them, walking on may be faster.
 _JUMPS: Final = {32: 1 << 16, 1_024: 1 << 20, 16_384: 1 << 62}
 _SCAN_ENTRIES: Final = 1 << 14
+# So many entries in a block cost no more than one in the chain: 2^5.
+_SCAN_BITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class SlotChain:
         "_slot",
         "_slots",
         "_wanted",
+        "went_below",
     )
 
     def __init__(
@@ -88,33 +92,64 @@ class SlotChain:
         # The number of the first entry in memory, and the bytes from there on.
         self._block_start = 0
         self._block = b""
+        self.went_below = False
 
-    def matches(self, *, may_jump: bool) -> Iterator[int]:
-        """Physical offsets of the entries that match. Raises OSError.
+    def raw_matches(self) -> Iterator[int]:
+        """Physical offsets of the entries that match, as Apache's broker finds them: a clock that
+        stepped back while the file was written changes nothing. Raises OSError."""
+        wanted = self._wanted
+        for number, key_hash, offset, timestamp_ms in self._entries(may_jump=False):
+            # Others came into the file after the plan was made.
+            if number < self._header.count:
+                is_in_time = wanted.begin_ms <= timestamp_ms <= wanted.end_ms
+                if key_hash == wanted.key_hash and is_in_time:
+                    yield offset
+                if timestamp_ms < wanted.begin_ms:
+                    return
 
-        Without `may_jump` every entry of the chain is looked at, as Apache's broker does: a clock
-        that stepped back while the file was written then changes nothing.
+    def matches(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
+        """The same as far as they are `lowest` or higher and the budget lasts.
+
+        Entries are in log order, so behind one that is lower all are, but for those that Apache's
+        broker filed a second time; they came before. Whether the chain ended so tells
+        `went_below`.
         """
-        wanted, header = self._wanted, self._header
+        wanted = self._wanted
+        for number, key_hash, offset, timestamp_ms in self._entries(may_jump=True, budget=budget):
+            if number < self._header.count:
+                if offset < lowest:
+                    self.went_below = True
+                    return
+                is_in_time = wanted.begin_ms <= timestamp_ms <= wanted.end_ms
+                if key_hash == wanted.key_hash and is_in_time:
+                    yield offset
+                if timestamp_ms < wanted.begin_ms:
+                    return
+
+    def _entries(
+        self, *, may_jump: bool, budget: SearchBudget | None = None
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """(number, hash, physical offset, store time) of the chain's entries, newest first."""
+        end_ms, header = self._wanted.end_ms, self._header
         number = self._slot_value()
         too_new = 0
         while 0 < number < self._geometry.entries:
             key_hash, offset, seconds, previous = self._entry(number)
-            # Others came into the file after the plan was made.
+            if budget is not None:
+                if not budget.spend():
+                    return
+                # In a file that was rolled, those of its first entry tell something else.
+                seconds = 0 if number == 1 else seconds
             if number < header.count:
-                timestamp_ms = header.begin_timestamp_ms + seconds * 1_000
                 if seconds < 0:
                     return
-                if timestamp_ms > wanted.end_ms:
-                    too_new += 1
-                elif key_hash == wanted.key_hash and timestamp_ms >= wanted.begin_ms:
-                    yield offset
-                if timestamp_ms < wanted.begin_ms:
-                    return
+                timestamp_ms = header.begin_timestamp_ms + seconds * 1_000
+                too_new += timestamp_ms > end_ms
+                yield number, key_hash, offset, timestamp_ms
             if previous >= number:
                 return
             if may_jump and too_new in _JUMPS:
-                number = min(previous, self._jump(previous, _JUMPS[too_new]))
+                number = min(previous, self._jump(previous, _JUMPS[too_new], budget))
                 too_new += 1
             else:
                 number = previous
@@ -149,7 +184,7 @@ class SlotChain:
 
     # ------------------------------------------------------------------------------ jumping
 
-    def _jump(self, number: int, entries_max: int) -> int:
+    def _jump(self, number: int, entries_max: int, budget: SearchBudget | None) -> int:
         """The newest entry of the chain, not behind `number`, that is not too new.
 
         `number` itself if none is among the `entries_max` entries where it is looked for.
@@ -157,7 +192,7 @@ class SlotChain:
         low, high = 0, number
         while low < high:
             middle = (low + high + 1) // 2
-            seconds = _ENTRY.unpack(self._read(middle, middle + 1))[2]
+            seconds = _ENTRY.unpack(self._read(middle, middle + 1))[2] if middle > 1 else 0
             if self._header.begin_timestamp_ms + seconds * 1_000 <= self._wanted.end_ms:
                 low = middle
             else:
@@ -166,6 +201,8 @@ class SlotChain:
         lowest = max(1, end - entries_max)
         while end > lowest:
             start = max(lowest, end - _SCAN_ENTRIES)
+            if budget is not None and not budget.spend((end - start) >> _SCAN_BITS):
+                return 0
             entries = np.frombuffer(self._read(start, end), INDEX_ENTRY_DTYPE)
             mine = entries["hash"].astype(np.int64) % self._geometry.slots == self._slot
             if mine.any():

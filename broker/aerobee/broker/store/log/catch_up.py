@@ -5,8 +5,9 @@ it will want next. What was brought in for it is read once and then only pushes 
 memory, so it is given back as soon as no other reader is behind it. Never given back: what is near
 the log's end, and what a reader found in memory when it began.
 
-Owns: a position and a handle per reader that is behind, and the ranges that came from the disk for
-them. Loop thread only; sync and without I/O, except that letting go of a handle may close it.
+Owns: who is behind; a position and a handle for each of those that read last; and the ranges that
+came from the disk for them. Loop thread only; sync and without I/O, except that letting go of a
+handle may close it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from aerobee.broker.store.log.segment_handle import SegmentHandle
 MIB = 1024 * 1024
 IDLE_S = 60.0
 """A reader that has not read for so long is nobody's obstacle."""
+BEHIND_MAX = 100_000
+"""So many are known to be behind; beyond it those that read longest ago count as caught up."""
 READERS_MAX = 256
-"""Beyond it those that read longest ago are forgotten, and nothing is given back."""
+"""So many have a position and a handle. With more behind, nothing is given back."""
 RANGES_MAX = 4_096
 EVICTION_BYTES_MIN = 4 * MIB
 """Smaller ranges wait until they have grown."""
@@ -37,11 +40,10 @@ Range = tuple[int, int]
 class CatchUp:
     """One reader that is far behind."""
 
-    __slots__ = ("ahead_end", "handle", "is_cold", "is_dense", "position", "seen_s")
+    __slots__ = ("ahead_end", "handle", "is_cold", "is_dense", "position")
 
     def __init__(self) -> None:
         self.position = -1  # up to where it has read, within the log
-        self.seen_s = 0.0
         self.is_cold = False  # what it reads comes from the disk for it
         self.is_dense = False
         self.ahead_end = 0  # up to where the kernel was told what it will want
@@ -66,17 +68,30 @@ class CatchUps:
     """See the module."""
 
     def __init__(self) -> None:
+        # Who is behind, by when each read last; and those of them that read last.
+        self._behind: OrderedDict[Hashable, float] = OrderedDict()
         self._readers: OrderedDict[Hashable, CatchUp] = OrderedDict()
         # Sorted by their starts.
         self._ranges: list[Range] = []
 
     def __len__(self) -> int:
-        return len(self._readers)
+        return len(self._behind)
+
+    def __contains__(self, reader: Hashable) -> bool:
+        """Whether it is behind."""
+        return reader in self._behind
 
     def get(self, reader: Hashable) -> CatchUp | None:
+        """None also for one that is behind, if too many others have read since."""
         return self._readers.get(reader)
 
     def get_or_create(self, reader: Hashable, now_s: float) -> CatchUp:
+        """It is behind, and reads now."""
+        self._behind[reader] = now_s
+        self._behind.move_to_end(reader)
+        if len(self._behind) > BEHIND_MAX:
+            forgotten, _ = self._behind.popitem(last=False)
+            self._readers.pop(forgotten, None)
         catch_up = self._readers.get(reader)
         if catch_up is None:
             catch_up = self._readers[reader] = CatchUp()
@@ -84,7 +99,6 @@ class CatchUps:
                 self._readers.popitem(last=False)
         else:
             self._readers.move_to_end(reader)
-        catch_up.seen_s = now_s
         return catch_up
 
     def has_read(
@@ -102,15 +116,16 @@ class CatchUps:
 
     def forget(self, reader: Hashable) -> None:
         """It has come near the end, or reads no more."""
+        self._behind.pop(reader, None)
         self._readers.pop(reader, None)
 
     def tidy(self, now_s: float, log_min_offset: int) -> None:
         """Forget who reads no more, and what the log has lost."""
-        while self._readers:
-            reader, catch_up = next(iter(self._readers.items()))
-            if now_s - catch_up.seen_s < IDLE_S:
+        while self._behind:
+            reader, seen_s = next(iter(self._behind.items()))
+            if now_s - seen_s < IDLE_S:
                 break
-            del self._readers[reader]
+            self.forget(reader)
         for catch_up in self._readers.values():
             catch_up.handle.drop_below(log_min_offset)
         if self._ranges and self._ranges[0][0] < log_min_offset:
@@ -118,7 +133,7 @@ class CatchUps:
 
     def take_passed(self, limit: int) -> list[Range]:
         """What every reader has passed, below `limit`: to be dropped from memory, once."""
-        if len(self._readers) >= READERS_MAX:
+        if len(self._behind) > len(self._readers):
             return []
         for catch_up in self._readers.values():
             limit = min(limit, catch_up.position)

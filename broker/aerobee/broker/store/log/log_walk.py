@@ -1,7 +1,8 @@
 """Walks the log record by record and finds where it ends.
 
 Reads bounded chunks, so memory does not depend on the log's size. A walk goes from segment to
-segment over blank records and ends at the first bytes that are no whole record.
+segment over blank records and ends at the first bytes that are no whole record of that place: a
+record says itself where in the log it lies.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.log.large_record import lengths_add_up
 from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.log.torn_sectors import before_torn
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
@@ -40,11 +44,13 @@ class LogWalk:
         tags: TagsCodes,
         check_crc: bool,
         chunk_bytes: int,
+        start: int | None = None,
         end: int | None = None,
         torn_from: int | None = None,
     ) -> None:
-        """Begins at the segment of index `start_index`; `end` stops the walk at that log offset.
-        From `torn_from` on records may have lost sectors in a power failure."""
+        """Begins with the segment of index `start_index`, at its first record or at the one that
+        begins at the log offset `start`; `end` stops the walk at that log offset. From `torn_from`
+        on records may have lost sectors in a power failure."""
         self._disk = disk
         self._segments = segments
         self._start_index = start_index
@@ -53,14 +59,15 @@ class LogWalk:
         self._chunk_bytes = chunk_bytes
         self._stop_at = end
         self._torn_from = torn_from
-        self.end = segments[start_index].base
+        self.end = segments[start_index].base if start is None else start
         self.stopped_by = ScanEnd.BUFFER_END
 
     def __iter__(self) -> Iterator[WalkedChunk]:
         last_index = len(self._segments) - 1
         for index in range(self._start_index, len(self._segments)):
             segment = self._segments[index]
-            self.end = segment.base
+            if index > self._start_index:
+                self.end = segment.base
             yield from self._walk_segment(segment)
             if self.stopped_by is not ScanEnd.BLANK or self._is_at_stop():
                 return
@@ -71,16 +78,18 @@ class LogWalk:
         return self._stop_at is not None and self.end >= self._stop_at
 
     def _walk_segment(self, segment: Segment) -> Iterator[WalkedChunk]:
+        """From `end` on, which lies in the segment."""
         file = self._disk.open_file(segment.path, read_only=True)
         limit = segment.size
         if self._stop_at is not None:
             limit = min(limit, self._stop_at - segment.base)
-        at = 0
+        at = self.end - segment.base
         chunk_bytes = self._chunk_bytes
         while at < limit:
             data = file.read_at(at, min(chunk_bytes, limit - at))
             has_rest = at + len(data) < limit
             result = scan_records(data, check_crc=self._check_crc, tags=self._tags)
+            result = _before_misplaced(result, segment.base + at)
             if self._torn_from is not None:
                 torn_from = self._torn_from - segment.base
                 result = before_torn(data, result, position=at, torn_from=torn_from)
@@ -96,4 +105,17 @@ class LogWalk:
             # A record that goes on behind the chunk, if it can: else it is torn.
             if not has_rest or at + result.end_size > segment.size:
                 return
-            chunk_bytes = max(self._chunk_bytes, result.end_size, _CHUNK_BYTES_MIN)
+            chunk_bytes = max(self._chunk_bytes, _CHUNK_BYTES_MIN)
+            if result.end_size > chunk_bytes:
+                if not lengths_add_up(file, at, result.end_size):
+                    return
+                chunk_bytes = result.end_size
+
+
+def _before_misplaced(result: ScanResult, position: int) -> ScanResult:
+    """The records before the first one that belongs elsewhere in the log: a segment may have been
+    written over by another one's copy, whose records are all whole."""
+    misplaced = result.physical_offsets != result.positions + position
+    if misplaced.any():
+        return result.before(int(np.argmax(misplaced)), ScanEnd.MISPLACED)
+    return result

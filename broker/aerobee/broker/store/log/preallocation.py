@@ -53,11 +53,17 @@ def create_spare(disk: Disk, path: str, size: int, *, keep_free_bytes: int) -> S
     try:
         file.allocate(size)
     except BaseException:
-        file.close()
-        with contextlib.suppress(OSError):
-            disk.remove(path)
+        _remove(disk, path, file)
         raise
     return Spare(path, file)
+
+
+def _remove(disk: Disk, path: str, file: DiskFile) -> None:
+    """What could not be made; a disk that refuses even that is left with a stray."""
+    with contextlib.suppress(OSError):
+        file.close()
+    with contextlib.suppress(OSError):
+        disk.remove(path)
 
 
 def remove_strays(disk: Disk) -> None:
@@ -83,16 +89,24 @@ class PrepareWork:
         self.error: OSError | None = None
 
     def run(self) -> None:
-        """[any thread] A full disk is kept, not raised: appends go on while the segment lasts."""
+        """[any thread] A full disk is kept, not raised: appends go on while the segment lasts.
+
+        There is a `spare` only if it is durable."""
         try:
-            self.spare = create_spare(
+            spare = create_spare(
                 self._disk, self._path, self._size, keep_free_bytes=self._keep_free_bytes
             )
-            self.spare.file.datasync()  # here it costs nobody's time
+            try:
+                spare.file.datasync()  # here it costs nobody's time
+            except BaseException:
+                _remove(self._disk, spare.path, spare.file)
+                raise
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
             self.error = error
+        else:
+            self.spare = spare
 
 
 class Spares:

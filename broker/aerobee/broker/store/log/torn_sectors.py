@@ -9,11 +9,9 @@ properties, or fills a sector of them, with zero bytes.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from aerobee.store_format.record_arrays import Int64Array, byte_field
+from aerobee.store_format.record_arrays import byte_field
 from aerobee.store_format.scan import ScanEnd, ScanResult
 
 # The smallest unit that a disk writes whole; larger ones are multiples of it.
@@ -28,24 +26,26 @@ def before_torn(data: bytes, result: ScanResult, *, position: int, torn_from: in
     """
     for index in _suspects(data, result, position, torn_from):
         if _is_torn(data, result, index, position):
-            return _first(result, index)
+            return result.before(index, ScanEnd.TORN)
     return result
 
 
 def _suspects(data: bytes, result: ScanResult, position: int, torn_from: int) -> list[int]:
-    """Indexes of the records that end in a zero byte or have a sector that begins with zeros."""
-    starts = result.positions
-    ends = starts + result.sizes
-    first = int(np.searchsorted(starts, torn_from - position))
-    if first == len(starts):
-        return []
-    end_in_zero = byte_field(data, "u1")[ends[first:] - 1] == 0
-    sectors = np.arange(-position % _SECTOR_BYTES, int(ends[-1]) - 7, _SECTOR_BYTES)
-    sectors = sectors[sectors > starts[first]]
-    in_zero = sectors[byte_field(data, ">i8")[sectors] == 0]
-    holders = np.searchsorted(starts, in_zero, side="right") - 1
-    found = set((np.flatnonzero(end_in_zero) + first).tolist())
-    return sorted(found | set(holders.tolist()))
+    """Indexes of records with a zero where a sector's share ends that reaches into properties.
+
+    Only bytes of properties are looked at, so bodies of zeros cost nothing.
+    """
+    first = int(np.searchsorted(result.positions, torn_from - position))
+    starts = result.properties_starts[first:]
+    ends = result.positions[first:] + result.sizes[first:]
+    lasts = byte_field(data, "u1")
+    share_ends = starts + _SECTOR_BYTES - (position + starts) % _SECTOR_BYTES
+    suspects = (ends > starts) & (lasts[np.minimum(share_ends, ends) - 1] == 0)
+    while len(reaching := np.flatnonzero(share_ends < ends)):
+        share_ends[reaching] += _SECTOR_BYTES
+        share_lasts = np.minimum(share_ends[reaching], ends[reaching]) - 1
+        suspects[reaching] |= lasts[share_lasts] == 0
+    return (np.flatnonzero(suspects) + first).tolist()
 
 
 def _is_torn(data: bytes, result: ScanResult, index: int, position: int) -> bool:
@@ -60,24 +60,3 @@ def _is_torn(data: bytes, result: ScanResult, index: int, position: int) -> bool
         if not any(share):
             return True
     return False
-
-
-def _first(result: ScanResult, count: int) -> ScanResult:
-    def cut(column: Int64Array) -> Int64Array:
-        return column[:count]
-
-    return replace(
-        result,
-        positions=cut(result.positions),
-        sizes=cut(result.sizes),
-        sys_flags=cut(result.sys_flags),
-        queue_ids=cut(result.queue_ids),
-        queue_offsets=cut(result.queue_offsets),
-        physical_offsets=cut(result.physical_offsets),
-        store_timestamps=cut(result.store_timestamps),
-        tags_codes=cut(result.tags_codes),
-        topic_codes=cut(result.topic_codes),
-        properties_starts=cut(result.properties_starts),
-        valid_end=int(result.positions[count]),
-        end=ScanEnd.TORN,
-    )

@@ -27,7 +27,11 @@ from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_check import FileClaim, are_sound, look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnd
 from aerobee.broker.store.queues.reading import Located, ReadLimits, entries_to_read, select
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_ENTRY
+from aerobee.store_format.consume_queue_entry import (
+    ENTRY_SIZE,
+    PRE_BLANK_ENTRY,
+    unpack_entry,
+)
 from aerobee.store_format.names import file_name
 
 CONSUME_QUEUE_DIRECTORY = "consumequeue"
@@ -52,11 +56,12 @@ class QueueWrite(NamedTuple):
     min_position: int
     end: int
     physical_end: int
+    claim: FileClaim | None
 
 
 class ConsumeQueue:
     """See the module. All methods are for the loop thread, those marked [any thread] excepted:
-    `claimed_end` and `damage` are set there too, each at most once."""
+    `claimed_end` becomes CHECKED and `damage` is set there too."""
 
     __slots__ = (
         "claimed_end",
@@ -164,18 +169,28 @@ class ConsumeQueue:
         self.next_offset = max(self.next_offset, offset)
         return blank
 
+    def begin_behind_trim(self, first_offset: int, min_offset: int, min_position: int) -> None:
+        """Files before `first_offset` are gone, messages before `min_offset` are not served any
+        more; neither moves back. `min_position` is -1 if it is not known."""
+        self.first_offset = max(self.first_offset, first_offset)
+        if min_offset >= self.min_offset:
+            self.min_offset = min_offset
+            self.min_position = min_position
+
     # ------------------------------------------------------------------------------ files
 
     def take_write(self) -> QueueWrite:
+        data = bytes(self.tail) if self.has_unwritten else b""
         return QueueWrite(
             self,
             self.written_end,
-            bytes(self.tail) if self.has_unwritten else b"",
+            data,
             self.first_offset,
             self.min_offset,
             self.min_position,
             self.end,
             self.physical_end,
+            self.take_claim() if data else None,
         )
 
     def finish_write(self, write: QueueWrite) -> int:
@@ -187,6 +202,9 @@ class ConsumeQueue:
             return size
         size = len(write.data)
         assert write.first_entry == self.written_end
+        if size and self.claimed_end != CHECKED:
+            position, record_size, _ = unpack_entry(write.data, size - ENTRY_SIZE)
+            self.claimed_end = position + record_size
         self.written_end += size // ENTRY_SIZE
         if size == len(self.tail):
             self.tail = b""
@@ -194,23 +212,11 @@ class ConsumeQueue:
             self.tail = self.tail[size:]
         return size
 
-    def check_files(self, disk: Disk) -> None:
-        """[any thread] Look at the files unless that was done before.
-
-        Raises QueueDamaged, now and from now on, if they are not what they should be; OSError.
-        """
-        if self.claimed_end != CHECKED and not self.damage:
-            found = look_at_files(disk, self.claim)
-            if found.reason:
-                self.damage = found.reason
-            self.claimed_end = CHECKED
-        if self.damage:
-            raise QueueDamaged(self.topic, self.queue_id, self.damage)
-
-    @property
-    def claim(self) -> FileClaim:
-        """What the files must hold, while nobody has looked."""
-        return FileClaim(
+    def take_claim(self) -> FileClaim | None:
+        """What the files must hold, for `check_files`; None once that was looked at."""
+        if self.claimed_end == CHECKED:
+            return None
+        claim = FileClaim(
             self.directory,
             self.entries_per_file,
             self.first_offset,
@@ -218,7 +224,32 @@ class ConsumeQueue:
             self.min_position,
             self.written_end,
             self.claimed_end,
+            self.is_trimmed,
         )
+        # Another thread may have looked meanwhile.
+        return None if claim.physical_end == CHECKED else claim
+
+    def check_files(self, disk: Disk, claim: FileClaim | None) -> None:
+        """[any thread] Look at the files unless that was done before; `claim` is from the loop.
+
+        Raises QueueDamaged, now and from now on, if they are not what they should be; OSError.
+        """
+        if claim is not None and self.claimed_end != CHECKED and not self.damage:
+            found = look_at_files(disk, claim)
+            if not found.reason:
+                self.claimed_end = CHECKED
+            elif self._is_trimmed_since(claim):
+                # Then nothing is known but the last file; the next one looks at all of them.
+                found = look_at_files(disk, claim, last_file_only=True)
+            if found.reason and self.claimed_end != CHECKED:
+                self.damage = found.reason
+        if self.damage:
+            raise QueueDamaged(self.topic, self.queue_id, self.damage)
+
+    def _is_trimmed_since(self, claim: FileClaim) -> bool:
+        """[any thread] Whether files may have gone away at the beginning. Asked in the order in
+        which the end of a trim sets the opposite."""
+        return claim.is_trimmed or self.is_trimmed or self.first_offset != claim.first_offset
 
     # ------------------------------------------------------------------------------ reading
 
@@ -230,7 +261,7 @@ class ConsumeQueue:
         end = min(start + count, self.end)
         if start >= self.written_end:
             return self._from_tail(start, end)
-        self.check_files(files.disk)
+        self.check_files(files.disk, self.take_claim())
         parts: list[bytes] = []
         for path, at, size in self._file_pieces(start, end):
             try:
@@ -265,9 +296,10 @@ class ConsumeQueue:
         """The same read, to be run on any thread while the queue goes on growing."""
         end = min(start + count, self.end)
         in_files_end = min(end, self.written_end)
+        claim = self.take_claim()
         return EntriesRead(
             disk,
-            self.check_files,
+            lambda disk: self.check_files(disk, claim),
             list(self._file_pieces(start, end)),
             lambda data: self._judged(data, start, in_files_end),
             self._from_tail(max(start, self.written_end), end),
@@ -325,10 +357,12 @@ class ConsumeQueue:
     def _judged(self, data: bytes, start: int, end: int) -> bytes:
         """[any thread] `data` if it may be entries [start, end) of the files. Raises QueueDamaged,
         now and from now on, unless they lie where files may be going away."""
-        if len(data) == (end - start) * ENTRY_SIZE and are_sound(data):
+        whole = len(data) == (end - start) * ENTRY_SIZE
+        data = data[: len(data) // ENTRY_SIZE * ENTRY_SIZE]
+        if (whole or self.is_trimmed) and are_sound(data):
             return data
-        if self.is_trimmed or start < self.min_offset:
-            return data[: len(data) // ENTRY_SIZE * ENTRY_SIZE]
+        if start < self.min_offset:
+            return data
         self.damage = f"its entries from {start} on are no entries"
         raise QueueDamaged(self.topic, self.queue_id, self.damage)
 

@@ -10,7 +10,7 @@ or mixed up. What lies between is looked at when it is read: see `are_sound`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from aerobee.broker.store.disk import DirectoryEntry, Disk
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
@@ -25,6 +25,7 @@ _ENTRIES_PER_LOOK = 4_096 // ENTRY_SIZE
 class FileClaim(NamedTuple):
     """What a queue's files must hold: entries [first_offset, written_end), the last of which ends
     at `physical_end` in the log. `min_position` is where the first message's record lies, or -1.
+    `is_trimmed`: files were going away at the beginning when the claim was taken.
     """
 
     directory: str
@@ -34,6 +35,12 @@ class FileClaim(NamedTuple):
     min_position: int
     written_end: int
     physical_end: int
+    is_trimmed: bool = False
+
+    def beginning_at(self, first_offset: int) -> Self:
+        """The same of the files from the one that begins with entry `first_offset` on."""
+        known = self.min_position if self.min_offset >= first_offset else -1
+        return self._replace(first_offset=first_offset, min_position=known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +52,23 @@ class FilesFound:
     untidy: bool = False
 
 
-def look_at_files(disk: Disk, claim: FileClaim) -> FilesFound:
-    """Compare; blocks for a directory and at most two pages. Raises OSError."""
+def look_at_files(disk: Disk, claim: FileClaim, *, last_file_only: bool = False) -> FilesFound:
+    """Compare; blocks for a directory and at most two pages. Raises OSError.
+
+    With `last_file_only` whatever lies before the last file may be missing."""
     if claim.written_end == claim.first_offset:
         return FilesFound()
+    if last_file_only:
+        last = claim.written_end - 1
+        first_offset = max(claim.first_offset, last - last % claim.entries_per_file)
+        claim = claim.beginning_at(first_offset)
+    try:
+        return _look(disk, claim)
+    except FileNotFoundError as error:  # it went away between two looks
+        return FilesFound(f"a file of it is missing: {error.filename}")
+
+
+def _look(disk: Disk, claim: FileClaim) -> FilesFound:
     names = {entry.name: entry.size_bytes for entry in disk.list(claim.directory)}
     if reason := _why_files_lack(names, claim):
         return FilesFound(reason)

@@ -5,6 +5,9 @@ renamed. An empty one would count as one entry for Apache's broker.
 
 Many queues that got a few entries each are not synced one by one: that takes about half a
 millisecond for each of them. All are written, then the whole file system is synced once.
+
+A file that was there and is gone makes its queue damaged, and nothing else: the log and the other
+queues go on.
 """
 
 from __future__ import annotations
@@ -13,9 +16,13 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.log.preallocation import spare_path
-from aerobee.broker.store.queues.consume_queue import CONSUME_QUEUE_DIRECTORY, QueueWrite
+from aerobee.broker.store.queues.consume_queue import (
+    CONSUME_QUEUE_DIRECTORY,
+    ConsumeQueue,
+    QueueWrite,
+)
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 
 # From so many files on, one sync of everything is cheaper than one of each.
@@ -25,6 +32,7 @@ SYNC_ALL_FILES_MIN = 32
 class _FileWrite(NamedTuple):
     """Entries of one file. A new file is filled under `spare`; else that is empty."""
 
+    queue: ConsumeQueue
     path: str
     at: int
     data: memoryview
@@ -35,7 +43,8 @@ class _FileWrite(NamedTuple):
 def write_entries(disk: Disk, writes: Sequence[QueueWrite]) -> None:
     """[one thread at a time] Bring the entries to stable storage, with the names of new files.
 
-    May be repeated after an error. Raises OSError.
+    Leaves out a queue that lost the file to be written: it is damaged then. May be repeated after
+    an error. Raises OSError.
     """
     files: list[_FileWrite] = []
     try:
@@ -56,8 +65,12 @@ def _write_and_sync(disk: Disk, writes: Sequence[QueueWrite], files: list[_FileW
     """Adds to `files` what is begun."""
     at_once = len(writes) >= SYNC_ALL_FILES_MIN
     for file in _split(writes, spare_path(disk, CONSUME_QUEUE_DIRECTORY, "queue")):
+        if file.queue.damage:
+            continue
+        handle = _open(disk, file, create=bool(file.spare))
+        if handle is None:
+            continue
         files.append(file)
-        handle = disk.open_file(file.spare or file.path, create=bool(file.spare))
         try:
             if file.spare:
                 handle.truncate(0)
@@ -69,9 +82,21 @@ def _write_and_sync(disk: Disk, writes: Sequence[QueueWrite], files: list[_FileW
             handle.close()
     if at_once and not disk.sync_all():
         for file in files:
-            handle = disk.open_file(file.spare or file.path)
-            handle.datasync()
-            handle.close()
+            handle = _open(disk, file)
+            if handle is not None:
+                handle.datasync()
+                handle.close()
+
+
+def _open(disk: Disk, file: _FileWrite, *, create: bool = False) -> DiskFile | None:
+    """None if it is a queue's file and is gone."""
+    try:
+        return disk.open_file(file.spare or file.path, create=create)
+    except FileNotFoundError:
+        if file.spare:
+            raise
+    file.queue.damage = f"its file {file.path} is missing"
+    return None
 
 
 def _split(writes: Iterable[QueueWrite], spare_prefix: str) -> Iterator[_FileWrite]:
@@ -87,6 +112,7 @@ def _split(writes: Iterable[QueueWrite], spare_prefix: str) -> Iterator[_FileWri
             spare = "" if in_file else f"{spare_prefix}-{spares}"
             spares += not in_file
             yield _FileWrite(
+                write.queue,
                 write.queue.file_path(entry),
                 in_file * ENTRY_SIZE,
                 part,

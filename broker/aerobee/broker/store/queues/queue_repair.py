@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import numpy as np
+
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.segment import Segment
@@ -11,8 +13,8 @@ from aerobee.broker.store.queues.consume_queue import ConsumeQueue, queue_direct
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.queues.queue_check import is_queue_file
 from aerobee.broker.store.zeros import used_size
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
-from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name, parse_file_name
 from aerobee.store_format.record import Record, RecordCorrupt
 
 
@@ -101,6 +103,33 @@ def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> 
         file.close()
         end += entries_per_file - in_file
     remove_queue_files(disk, queue.topic, queue.queue_id, from_entry=end)
+
+
+def counted_end(
+    disk: Disk, topic: str, queue_id: int, entries_per_file: int, *, log_end: int
+) -> int:
+    """How far a queue has surely counted, by what is left of its last file: behind the last entry
+    that may point into a log that ends at `log_end`. 0 if there is no file. Raises OSError."""
+    directory = queue_directory(topic, queue_id)
+    file_bytes = entries_per_file * ENTRY_SIZE
+    names = [
+        entry.name
+        for entry in disk.list(directory)
+        if is_queue_file(entry)
+        and entry.size_bytes
+        and parse_file_name(entry.name) % file_bytes == 0
+    ]
+    if not names:
+        return 0
+    file = disk.open_file(f"{directory}/{names[-1]}", read_only=True)
+    data = file.read_at(0, file_bytes)
+    file.close()
+    positions, sizes, _ = unpack_entries(data[: len(data) // ENTRY_SIZE * ENTRY_SIZE])
+    plausible = (positions >= 0) & (sizes > 0) & (positions < log_end)
+    plausible &= (sizes == PRE_BLANK_SIZE) | (sizes <= log_end - positions)
+    last = np.flatnonzero(plausible)
+    count = int(last[-1]) + 1 if len(last) else 0
+    return parse_file_name(names[-1]) // ENTRY_SIZE + count
 
 
 def remove_queue_files(disk: Disk, topic: str, queue_id: int, *, from_entry: int = 0) -> None:

@@ -180,7 +180,8 @@ class QueueSet:
         finished as the other one.
 
         The queues go on counting: a topic made again under that name does not use an offset twice,
-        so whatever is built again from the log tells one story only.
+        so whatever is built again from the log tells one story only. The log keeps the messages
+        until retention takes them: a queue that is built again meanwhile has them again.
         """
         queues = [queue for (name, _), queue in self._queues.items() if name == topic and queue.end]
         for queue in queues:
@@ -193,15 +194,22 @@ class QueueSet:
             queue = beginning.queue
             for path in beginning.removed:
                 self._files.forget(path)
-            queue.first_offset = max(queue.first_offset, beginning.new_first_offset)
-            if beginning.new_min_offset >= queue.min_offset:
-                queue.min_offset = beginning.new_min_offset
-                queue.min_position = beginning.new_min_position
+            if queue.damage:
+                self.damaged[queue.topic, queue.queue_id] = queue.damage
+            else:
+                queue.begin_behind_trim(
+                    beginning.new_first_offset,
+                    beginning.new_min_offset,
+                    # A queue that was empty has got messages since, and nobody looked at those.
+                    beginning.new_min_position
+                    if beginning.new_min_offset < beginning.end or beginning.end == queue.end
+                    else -1,
+                )
             queue.is_trimmed = False
             self._dirty[queue] = None
 
     def correct_min_offsets(self, log_min_offset: int) -> None:
-        """The same here and now, for recovery; no file goes."""
+        """The same here and now, for recovery; no file goes. Queues may turn out damaged."""
         queues = self._beginning_below(log_min_offset)
         trim = QueueTrim(self._files.disk, log_min_offset, queues, keep_files=True)
         trim.run()

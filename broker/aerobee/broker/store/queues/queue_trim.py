@@ -5,7 +5,13 @@ lies below the log's new minimum are looked at; the others are passed over by on
 
 What goes: the files whose last entry lies below the minimum, never a queue's last file. A queue
 then begins at its first entry at or above the minimum; one that lies below it altogether is empty
-and goes on counting where it was.
+and goes on counting where it was. A file that must not be removed stays with all behind it; a queue
+whose files cannot be read begins where it did, until the next trim.
+
+Whatever is behind the beginning of a queue is never served again, so no entry counts unless it was
+judged: the files of a queue that nobody has used yet are looked at first, and what is missing or no
+entry makes the queue damaged and leaves its minimum where it was. Files may be missing below a file
+that begins below the log's minimum itself, for so does all that they held.
 """
 
 from __future__ import annotations
@@ -14,25 +20,35 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.file_trouble import LEFT_ALONE, FileTrouble
+from aerobee.broker.store.queues.consume_queue import CHECKED, ConsumeQueue
+from aerobee.broker.store.queues.judged_entries import EntriesUnsound, JudgedEntries
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
+from aerobee.broker.store.queues.queue_check import FileClaim, is_queue_file, look_at_files
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
+from aerobee.store_format.names import parse_file_name
 
 
 @dataclass(slots=True)
 class QueueBeginning:
-    """One queue as it was when the trim was taken, and what became of it."""
+    """One queue as it was when the trim was taken, and what became of it: what is new means
+    nothing if the queue is damaged now."""
 
     queue: ConsumeQueue
     first_offset: int
+    min_offset: int
+    min_position: int
     written_end: int
     end: int
     physical_end: int
     tail: bytes
-    new_first_offset: int = 0
-    new_min_offset: int = 0
-    new_min_position: int = 0
+    claim: FileClaim | None
+    new_first_offset: int
+    new_min_offset: int
+    new_min_position: int
+    # All before it surely lies below the log's minimum.
+    below_end: int
     removed: list[str] = field(default_factory=list)
 
 
@@ -53,110 +69,174 @@ class QueueTrim:
         self.log_min_offset = log_min_offset
         self.beginnings = [self._snapshot(queue) for queue in queues]
         self.removed_files = 0
+        self.troubles: list[FileTrouble] = []
 
     def _snapshot(self, queue: ConsumeQueue) -> QueueBeginning:
         wholly_below = queue.physical_end <= self.log_min_offset
         return QueueBeginning(
             queue,
             queue.first_offset,
+            queue.min_offset,
+            queue.min_position,
             queue.written_end,
             queue.end,
             queue.physical_end,
             b"" if wholly_below else bytes(queue.tail),
+            None if wholly_below else queue.take_claim(),
+            queue.first_offset,
+            queue.min_offset,
+            queue.min_position,
+            queue.min_offset,
         )
 
     def run(self) -> None:
-        """[any thread] Raises OSError; then the trim may be run again, or dropped."""
+        """[any thread] Raises OSError, except for what is a `trouble`; then the trim may be run
+        again, or dropped."""
         for beginning in self.beginnings:
-            self._trim(beginning)
+            if beginning.physical_end <= self.log_min_offset:
+                self._empty(beginning)
+            elif not beginning.queue.damage:
+                try:
+                    self._trim(beginning)
+                except EntriesUnsound as error:
+                    beginning.queue.damage = str(error)
+
+    def _empty(self, beginning: QueueBeginning) -> None:
+        """The queue lies below the minimum altogether."""
+        self._remove_before(beginning, self._behind_gaps(beginning), _last_file(beginning))
+        beginning.new_min_offset = beginning.end
+        beginning.new_min_position = beginning.physical_end
 
     def _trim(self, beginning: QueueBeginning) -> None:
+        """Raises EntriesUnsound."""
         queue = beginning.queue
-        first = beginning.first_offset
-        beginning.new_first_offset = first
-        # The last file stays, whatever it holds: it carries the queue's end.
-        last_file = max(first, beginning.written_end - 1) // queue.entries_per_file
-        while first // queue.entries_per_file < last_file and self._is_wholly_below(
-            beginning, first
-        ):
-            gone = self._remove(queue.file_path(first), beginning)
-            in_file = first % queue.entries_per_file
-            if gone:
-                # Also past files that are there: of several removals a power cut may undo any.
-                beginning.new_first_offset = first - in_file + queue.entries_per_file
-            first += queue.entries_per_file - in_file
-        self._find_minimum(beginning, first)
-
-    def _remove(self, path: str, beginning: QueueBeginning) -> bool:
-        """Whether the file is gone now; an earlier trim may have removed it."""
-        if self._disk.exists(path):
+        entries = JudgedEntries(
+            self._disk,
+            queue,
+            begin=beginning.new_first_offset,
+            written_end=beginning.written_end,
+            tail=beginning.tail,
+        )
+        try:
+            behind_gaps = self._behind_gaps(beginning)
+            entries.begin = behind_gaps
+            if behind_gaps > beginning.below_end:
+                if self._is_kept(entries.at(behind_gaps)):
+                    path = queue.file_path(behind_gaps - queue.entries_per_file)
+                    raise EntriesUnsound(f"its file {path} is missing")
+                beginning.below_end = behind_gaps
+            self._check_claim(beginning, behind_gaps)
+            first = self._pass_files_below(beginning, entries, behind_gaps)
+            self._find_minimum(beginning, entries, first)
+        except FileNotFoundError as error:
+            raise EntriesUnsound(f"its file {entries.path} is missing") from error
+        except OSError as error:
             if self._keep_files:
-                return False
-            self._disk.remove(path)
-            self.removed_files += 1
-            beginning.removed.append(path)
-        return True
+                raise
+            self.troubles.append(FileTrouble("read", entries.path or queue.directory, error))
+            return
+        self._remove_before(beginning, behind_gaps, first)
 
-    def _is_wholly_below(self, beginning: QueueBeginning, first: int) -> bool:
-        """Whether the file that begins with entry `first`, not the last one, holds nothing that
-        the log still has. A file that is missing was removed before."""
-        if beginning.physical_end <= self.log_min_offset:
-            return True
+    def _behind_gaps(self, beginning: QueueBeginning) -> int:
+        """The first entry behind which no file is missing."""
         queue = beginning.queue
-        try:
-            file = self._disk.open_file(queue.file_path(first), read_only=True)
-        except FileNotFoundError:
-            return True
-        try:
-            last = queue.entries_per_file - 1
-            return not self._is_kept(file.read_at(last * ENTRY_SIZE, ENTRY_SIZE))
-        finally:
-            file.close()
+        first = beginning.new_first_offset
+        last_file = _last_file(beginning)
+        if first >= last_file:
+            return first
+        there = set(self._file_firsts(queue))
+        for file_first in range(_file_of(queue, first), last_file, queue.entries_per_file):
+            if file_first not in there:
+                first = file_first + queue.entries_per_file
+        return first
+
+    def _check_claim(self, beginning: QueueBeginning, first: int) -> None:
+        claim = beginning.claim
+        if claim is None:
+            return
+        found = look_at_files(self._disk, claim.beginning_at(first))
+        if found.reason:
+            raise EntriesUnsound(found.reason)
+        if not self._keep_files:  # else somebody asks what lies behind the queue's end
+            beginning.queue.claimed_end = CHECKED
+        beginning.claim = None
+
+    def _pass_files_below(
+        self, beginning: QueueBeginning, entries: JudgedEntries, first: int
+    ) -> int:
+        """The first entry of the first file whose last entry is kept, or of the last file: that
+        stays whatever it holds, for it carries the queue's end."""
+        queue = beginning.queue
+        last_file = _last_file(beginning)
+        while first < last_file:
+            behind = _file_of(queue, first) + queue.entries_per_file
+            if behind > beginning.below_end and self._is_kept(entries.at(behind - 1)):
+                break
+            first = behind
+        beginning.below_end = max(beginning.below_end, first)
+        return first
+
+    def _find_minimum(self, beginning: QueueBeginning, entries: JudgedEntries, first: int) -> None:
+        """The search looks at the entry that it finds, and at the one before it unless that is
+        known to lie below."""
+        offsets = range(max(first, beginning.min_offset), beginning.end)
+        index = bisect_left(offsets, True, key=lambda offset: self._is_kept(entries.at(offset)))
+        if index == len(offsets):
+            beginning.new_min_offset = beginning.end
+            beginning.new_min_position = beginning.physical_end
+            return
+        offset = offsets[index]
+        position = unpack_entry(entries.at(offset))[0]
+        if offset == beginning.min_offset and beginning.min_position not in (-1, position):
+            raise EntriesUnsound(f"its entry {offset} is not its first message's")
+        beginning.new_min_offset = offset
+        beginning.new_min_position = position
 
     def _is_kept(self, entry: bytes) -> bool:
         """Entries rise, behind blank ones, which have the physical offset 0 even where the log
         begins there."""
-        if len(entry) < ENTRY_SIZE:
-            return False
         position, size, _ = unpack_entry(entry)
         return position >= self.log_min_offset and size != PRE_BLANK_SIZE
 
-    def _find_minimum(self, beginning: QueueBeginning, first: int) -> None:
-        beginning.new_min_offset = beginning.end
-        beginning.new_min_position = beginning.physical_end
-        if beginning.physical_end <= self.log_min_offset:
-            return
-        entries = _Entries(self._disk, beginning)
-        offsets = range(first, beginning.end)
-        index = bisect_left(offsets, True, key=lambda offset: self._is_kept(entries.at(offset)))
-        if index < len(offsets):
-            beginning.new_min_offset = offsets[index]
-            beginning.new_min_position = unpack_entry(entries.at(offsets[index]))[0]
+    # ------------------------------------------------------------------------------ removing
 
-
-class _Entries:
-    """Single entries of a queue, from its files or its tail; keeps the file that it looked at."""
-
-    def __init__(self, disk: Disk, beginning: QueueBeginning) -> None:
-        self._disk = disk
-        self._beginning = beginning
-        self._path = ""
-        self._file: DiskFile | None = None
-
-    def at(self, offset: int) -> bytes:
-        """Empty if there is none."""
-        beginning = self._beginning
-        if offset >= beginning.written_end:
-            at = (offset - beginning.written_end) * ENTRY_SIZE
-            return beginning.tail[at : at + ENTRY_SIZE]
+    def _remove_before(self, beginning: QueueBeginning, behind_gaps: int, first: int) -> None:
+        """Remove the files before the one that begins with entry `first`: also those that came
+        back, for of several removals a power cut may undo any."""
         queue = beginning.queue
-        path = queue.file_path(offset)
-        if path != self._path:
+        if self._keep_files or beginning.new_first_offset >= first:
+            beginning.new_first_offset = behind_gaps
+            return
+        for file_first in self._file_firsts(queue):
+            if file_first >= _file_of(queue, first):
+                break
+            path = queue.file_path(file_first)
             try:
-                self._file = self._disk.open_file(path, read_only=True)
+                self._disk.remove(path)
             except FileNotFoundError:
-                self._file = None
-            self._path = path
-        if self._file is None:
-            return b""
-        return self._file.read_at(offset % queue.entries_per_file * ENTRY_SIZE, ENTRY_SIZE)
+                continue  # somebody was faster
+            except OSError as error:
+                if error.errno not in LEFT_ALONE:
+                    raise
+                self.troubles.append(FileTrouble("removed", path, error))
+                beginning.new_first_offset = max(beginning.new_first_offset, file_first)
+                return
+            self.removed_files += 1
+            beginning.removed.append(path)
+        beginning.new_first_offset = first
+
+    def _file_firsts(self, queue: ConsumeQueue) -> list[int]:
+        """The first entry of each file there is, in order."""
+        files = self._disk.list(queue.directory)
+        return [parse_file_name(file.name) // ENTRY_SIZE for file in files if is_queue_file(file)]
+
+
+def _file_of(queue: ConsumeQueue, entry: int) -> int:
+    """The first entry of its file."""
+    return entry - entry % queue.entries_per_file
+
+
+def _last_file(beginning: QueueBeginning) -> int:
+    """The first entry of the last file, which stays."""
+    last = max(beginning.first_offset, beginning.written_end - 1)
+    return _file_of(beginning.queue, last)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import QueueDamaged
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue, QueueWrite
+from aerobee.broker.store.queues.consume_queue import QueueWrite
 from aerobee.broker.store.queues.queue_ends import QueueEnd, QueueEndsFile
 from aerobee.broker.store.queues.queue_files import write_entries
 from aerobee.store_format.checkpoint import Checkpoint
@@ -29,14 +29,14 @@ class QueueWriteOut:
     def run(self, checkpoint: Checkpoint) -> None:
         """[one thread at a time] All of it durable, but for the name of the list in the root; to be
         followed by `checkpoint`. May be repeated after an error. Raises OSError."""
-        sound = [write for write in self.writes if write.data and self._is_sound(write.queue)]
+        sound = [write for write in self.writes if write.data and self._is_sound(write)]
         write_entries(self._disk, sound)
         self._ends.write(checkpoint, [_end_of(write) for write in self.writes])
 
-    def _is_sound(self, queue: ConsumeQueue) -> bool:
+    def _is_sound(self, write: QueueWrite) -> bool:
         """Nothing is added to files that turn out not to be the queue's."""
         try:
-            queue.check_files(self._disk)
+            write.queue.check_files(self._disk, write.claim)
         except QueueDamaged:
             return False
         return True

@@ -2,6 +2,9 @@
 
 A binary search over the queue's entries; each probe reads one store timestamp from the log. A
 search holds copies of what it needs, so it may run on any thread while the queue grows.
+
+A wrong answer sends a consumer past messages that it never reads, so the queue's files are looked
+at like those of any other read, and nothing counts as removed but what lies below the minimum.
 """
 
 from __future__ import annotations
@@ -10,13 +13,16 @@ import struct
 from collections.abc import Callable
 from enum import StrEnum
 
-from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import EntryMismatch, QueueDamaged
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.judged_entries import EntriesUnsound, JudgedEntries
 from aerobee.runtime.errors import MessageNotFound
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
+from aerobee.store_format.consume_queue_entry import unpack_entry
 from aerobee.store_format.record import SYSFLAG_BORN_HOST_V6
 from aerobee.store_format.record_layout import (
     HOST_V6_EXTRA,
+    PHYSICAL_OFFSET_AT,
     STORE_HOST_AT,
     STORE_TIMESTAMP_AT,
     SYS_FLAG_AT,
@@ -25,6 +31,9 @@ from aerobee.store_format.record_layout import (
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _HEAD_BYTES = STORE_HOST_AT + HOST_V6_EXTRA
+
+# Removed meanwhile: older than everything asked for.
+_REMOVED_MS = -1
 
 ReadLog = Callable[[int, int], bytes]
 
@@ -39,21 +48,26 @@ class Boundary(StrEnum):
 class TimeSearch:
     """One queue at one moment."""
 
-    def __init__(
-        self, disk: Disk, queue: ConsumeQueue, read_log: ReadLog, entries_per_file: int
-    ) -> None:
+    def __init__(self, disk: Disk, queue: ConsumeQueue, read_log: ReadLog) -> None:
         self._disk = disk
         self._read_log = read_log
-        self._entries_per_file = entries_per_file
-        self._files: dict[str, DiskFile] = {}
-        self._file_path = queue.file_path
-        self._tail = bytes(queue.tail)
-        self._written_end = queue.written_end
+        self._queue = queue
+        self._claim = queue.take_claim()
         self._min_offset = queue.min_offset
         self._end = queue.end
+        self._entries = JudgedEntries(
+            disk,
+            queue,
+            begin=queue.min_offset,
+            written_end=queue.written_end,
+            tail=bytes(queue.tail),
+        )
 
     def run(self, timestamp_ms: int, boundary: Boundary) -> int:
-        """[any thread] The queue offset; may block on the disk."""
+        """[any thread] The queue offset; may block on the disk.
+
+        Raises QueueDamaged, EntryMismatch."""
+        self._queue.check_files(self._disk, self._claim)
         if boundary is Boundary.LOWER:
             return self._first_not_before(timestamp_ms)
         behind = self._first_not_before(timestamp_ms + 1)
@@ -70,22 +84,36 @@ class TimeSearch:
         return low
 
     def _store_timestamp_ms(self, offset: int) -> int:
+        entry = self._entry(offset)
+        if entry is None:
+            return _REMOVED_MS
+        position = unpack_entry(entry)[0]
         try:
-            position, _, _ = unpack_entry(self._entry(offset))
             head = self._read_log(position, _HEAD_BYTES)
-        except (MessageNotFound, FileNotFoundError):
-            return -1  # removed meanwhile: older than everything asked for
+        except MessageNotFound:
+            return _REMOVED_MS
+        if _I64.unpack_from(head, PHYSICAL_OFFSET_AT)[0] != position:
+            raise EntryMismatch(
+                self._queue.topic, self._queue.queue_id, f"at log offset {position}"
+            )
         (sys_flag,) = _I32.unpack_from(head, SYS_FLAG_AT)
         at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if sys_flag & SYSFLAG_BORN_HOST_V6 else 0)
         timestamp_ms: int = _I64.unpack_from(head, at)[0]
         return timestamp_ms
 
-    def _entry(self, offset: int) -> bytes:
-        if offset >= self._written_end:
-            at = (offset - self._written_end) * ENTRY_SIZE
-            return self._tail[at : at + ENTRY_SIZE]
-        path = self._file_path(offset)
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._disk.open_file(path, read_only=True)
-        return file.read_at(offset % self._entries_per_file * ENTRY_SIZE, ENTRY_SIZE)
+    def _entry(self, offset: int) -> bytes | None:
+        """None if retention removed it meanwhile. Raises QueueDamaged."""
+        queue = self._queue
+        try:
+            try:
+                return self._entries.at(offset)
+            except FileNotFoundError:  # also if it was only a neighbour's file
+                return self._entries.at(offset, file_before_gone=True)
+        except FileNotFoundError:
+            # In the order in which the end of a trim sets the opposite.
+            if queue.is_trimmed or offset < queue.min_offset:
+                return None
+            queue.damage = f"its file {self._entries.path} is missing"
+        except EntriesUnsound as error:
+            queue.damage = str(error)
+        raise QueueDamaged(queue.topic, queue.queue_id, queue.damage)

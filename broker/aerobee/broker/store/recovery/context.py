@@ -46,10 +46,12 @@ class RecoveryContext:
         start: int,
         *,
         check_crc: bool = False,
+        is_record_start: bool = False,
         end: int | None = None,
         torn_from: int | None = None,
     ) -> LogWalk:
-        """A walk from the segment that holds `start`; see LogWalk."""
+        """A walk from the segment that holds `start`, or from there if a record begins there; see
+        LogWalk."""
         return LogWalk(
             self.disk,
             self.segments,
@@ -57,6 +59,7 @@ class RecoveryContext:
             tags=TagsCodes(delays_ms=self.config.delay_levels_ms),
             check_crc=check_crc,
             chunk_bytes=self.config.recovery_chunk_bytes,
+            start=start if is_record_start else None,
             end=end,
             torn_from=torn_from,
         )

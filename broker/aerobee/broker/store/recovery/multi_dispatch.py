@@ -33,7 +33,7 @@ class LightEntries(NamedTuple):
 
 def light_entries(chunk: WalkedChunk, chosen: Iterable[int]) -> Iterator[LightEntries]:
     """For each light queue named in the chunk, what the chosen records are in it."""
-    if _OFFSETS not in chunk.data:
+    if not chunk.result.may_name_queues:
         return
     found: dict[str, list[tuple[int, int]]] = {}
     for index in chosen:

@@ -32,6 +32,7 @@ from aerobee.broker.store.queues.queue_check import look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnds, read_queue_ends
 from aerobee.broker.store.queues.queue_loader import load_queues
 from aerobee.broker.store.queues.queue_repair import (
+    counted_end,
     cut_queue,
     entries_match,
     remove_queue_files,
@@ -41,6 +42,7 @@ from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.broker.store.recovery.replay import Replay
 from aerobee.store_format.checkpoint import Checkpoint
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 
 
 class QueueRecovery:
@@ -55,6 +57,8 @@ class QueueRecovery:
         self._damaged: dict[QueueName, str] = {}
         # Those among them, and others, whose entries the walk could not bring.
         self._incomplete: dict[QueueName, None] = {}
+        # How far queues had counted whose files were removed, by these.
+        self._counted: dict[QueueName, int] = {}
         # Queues whose files hold something behind their end.
         self._untidy: list[ConsumeQueue] = []
         self._ends = QueueEnds()
@@ -129,6 +133,26 @@ class QueueRecovery:
             self._replay.feed(chunk)
             self._replayed_to = chunk.position + chunk.result.valid_end
 
+    def last_listed_record(self) -> tuple[int, int] | None:
+        """Where the record that was dispatched last begins and ends, by the list and by the entry
+        in the queue's file; None if there is no list that counts, or the two differ."""
+        if not self._listed_end or not self._ends.counts:
+            return None
+        queue = max(self.queues, key=lambda queue: queue.physical_end)
+        last = queue.written_end - 1
+        if queue.written_end != queue.end or last < queue.first_offset:
+            return None
+        try:
+            file = self._context.disk.open_file(queue.file_path(last), read_only=True)
+        except FileNotFoundError:
+            return None
+        data = file.read_at(last % self._entries_per_file * ENTRY_SIZE, ENTRY_SIZE)
+        file.close()
+        if len(data) < ENTRY_SIZE:
+            return None
+        position, size, _ = unpack_entry(data)
+        return (position, position + size) if position + size == self._listed_end else None
+
     def known_behind(self, end: int) -> int:
         """Up to where queues surely point to whole records of theirs, behind `end`; else 0."""
         if self._ends.counts:
@@ -149,11 +173,13 @@ class QueueRecovery:
         if self._ends.counts and self._listed_end > end:
             self._distrust_list(scan_start)
         if self._ends.counts:
-            self.queues.correct_min_offsets(self._context.log_min_offset)
+            self._correct_min_offsets()
             self._check_listed()
         elif self._cut(end):
             # A queue that was ahead of the log may have hidden records from the scan's dispatch.
             self._replayed_to = scan_start
+        if not self._ends.counts:
+            self._correct_min_offsets()
         if self._ends.counts or not self._replay.from_log_start:
             self._incomplete.update(dict.fromkeys(self._damaged))
         self._begin_rebuild(list(self._damaged))
@@ -168,6 +194,13 @@ class QueueRecovery:
             self._context.warnings.append(f"queue {queue_id} of {topic} was rebuilt: {reason}")
         self.queues.correct_min_offsets(self._context.log_min_offset)
 
+    def _correct_min_offsets(self) -> None:
+        """Let the queues begin where the log does, unless their files make nonsense of it."""
+        self.queues.correct_min_offsets(self._context.log_min_offset)
+        for queue in list(self.queues):
+            if queue.damage:
+                self._damage(queue, queue.damage)
+
     def _distrust_list(self, scan_start: int) -> None:
         """The log was cut below what the list knows of: begin again with the queues' files."""
         self._ends = QueueEnds(False, self._ends.queues)
@@ -180,7 +213,9 @@ class QueueRecovery:
         self._check_touched()
         others = [queue for queue in self.queues if queue.claimed_end != CHECKED]
         for queue in others[: self._context.config.queue_checks_at_start_max]:
-            found = look_at_files(self._context.disk, queue.claim)
+            claim = queue.take_claim()
+            assert claim is not None
+            found = look_at_files(self._context.disk, claim)
             queue.claimed_end = CHECKED
             if found.reason:
                 self._damage(queue, found.reason)
@@ -191,7 +226,7 @@ class QueueRecovery:
         """What lies behind the end of their files is what their entries in memory will be."""
         for queue in self.queues.unwritten():
             try:
-                queue.check_files(self._context.disk)
+                queue.check_files(self._context.disk, queue.take_claim())
             except QueueDamaged:
                 self._damage(queue, queue.damage)
 
@@ -229,6 +264,15 @@ class QueueRecovery:
         """Remove the files of queues to be built again. A crash from here on leads to a recovery
         that looks at the whole log; what is known of the flushed end is kept."""
         context = self._context
+        for topic, queue_id in names:
+            counted = counted_end(
+                context.disk,
+                topic,
+                queue_id,
+                self._entries_per_file,
+                log_end=context.log_files_end,
+            )
+            self._counted[topic, queue_id] = max(counted, self._counted.get((topic, queue_id), 0))
         if not names or context.read_only:
             return
         mark_running(context.disk)
@@ -263,12 +307,14 @@ class QueueRecovery:
         self._replay_to(end, replay, context.log_min_offset)
 
     def _restore_ends(self) -> None:
-        """A queue that lost its files and whose messages were all removed goes on counting."""
+        """A queue that lost its files and whose messages were all removed goes on counting, by the
+        list or by what was left of its files."""
         for topic, queue_id in self._damaged:
             known = self._ends.queues.get((topic, queue_id))
+            end = max(known.end if known else 0, self._counted.get((topic, queue_id), 0))
             queue = self.queues.get_or_create(topic, queue_id)
-            if queue.end == 0 and known is not None:
-                self.queues.begin_at(queue, known.end)
+            if queue.end == 0 and end:
+                self.queues.begin_at(queue, end)
 
     def _spill(self) -> None:
         """Keep the memory bounded: entries of synced records go to their files early."""

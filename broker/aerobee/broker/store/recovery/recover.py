@@ -12,6 +12,10 @@ First the log is walked and judged, with nothing changed; then what must be repa
 A record that is not whole is a torn tail, and cut, unless it is known to have been safely on disk:
 below the flushed end of the checkpoint, or (after a clean stop) below what the queues point to.
 Then recovery raises StoreDamaged and an operator decides.
+
+After a clean stop of ours the walk begins at the record that was dispatched last, if that is whole:
+what lies before it was synced before the folder was marked as closed. In every other case it begins
+with a segment.
 """
 
 from __future__ import annotations
@@ -147,14 +151,24 @@ class _Recovery:
     # ------------------------------------------------------------------------------ judging
 
     def _scan_start(self) -> int:
-        """The log offset to walk from: the start of a segment."""
+        """The log offset to walk from: the start of a segment, or a record within one."""
         context = self._context
-        if self._clean:
-            known_end = self._queues.queues.physical_end
-            index = first_segment_after_close(context.segments, known_end)
-        else:
+        if not self._clean:
             index = first_segment_after_crash(context.disk, context.segments, context.checkpoint)
-        return context.segments[index].base
+            return context.segments[index].base
+        known_end = self._queues.queues.physical_end
+        base = context.segments[first_segment_after_close(context.segments, known_end)].base
+        last = self._queues.last_listed_record()
+        if last is not None and last[0] > base and self._is_whole(*last):
+            return last[0]
+        return base
+
+    def _is_whole(self, start: int, end: int) -> bool:
+        """Whether one record lies there, and nothing else."""
+        if end > self._context.log_files_end:
+            return False
+        walk = self._context.walk(start, check_crc=True, is_record_start=True, end=end)
+        return sum(chunk.result.count for chunk in walk) == 1 and walk.end == end
 
     def _scan(self, start: int) -> tuple[int, ScanEnd]:
         """Find the log's end, and what stopped the walk there; dispatch on the way."""
@@ -168,7 +182,10 @@ class _Recovery:
             unflushed = [each for each in context.segments if each.base + each.size > torn_from]
             read_from_disk(context.disk, unflushed, torn_from)
         walk = context.walk(
-            start, check_crc=context.config.check_crc_on_recovery, torn_from=torn_from
+            start,
+            check_crc=context.config.check_crc_on_recovery,
+            is_record_start=True,
+            torn_from=torn_from,
         )
         total = context.log_files_end - start
         self._queues.begin_scan(start)

@@ -75,6 +75,20 @@ class RetentionConfig:
     def reserved_ms(self) -> int:
         return self.file_reserved_hours * _MS_PER_HOUR
 
+    def moved_percentages(self) -> list[str]:
+        """One sentence for each percentage that is used otherwise than it was set."""
+        used = {
+            "disk_used_percent_max": self.expire_above_percent,
+            "disk_force_percent": self.force_above_percent,
+            "disk_refuse_percent": self.refuse_above_percent,
+        }
+        return [
+            f"store.retention.{name} is {getattr(self, name)}, which is out of its range: "
+            f"{percent} is used"
+            for name, percent in used.items()
+            if getattr(self, name) != percent
+        ]
+
     @property
     def expire_above_percent(self) -> int:
         return min(max(self.disk_used_percent_max, 10), 95)

@@ -16,11 +16,15 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aerobee.broker.store.admission import Admission
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.dispatcher import Dispatcher
+from aerobee.broker.store.file_trouble import FileTrouble
+from aerobee.broker.store.flush_ledger import FlushLedger
+from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.retention.queue_readers import QueueReaders, removed_unread
 from aerobee.broker.store.retention.retention_config import RetentionConfig
@@ -55,7 +59,7 @@ class Retained:
     log: CommitLog
     queues: QueueSet
     dispatcher: Dispatcher
-    admission: Admission
+    ledger: FlushLedger
     index: KeyIndex
 
 
@@ -89,16 +93,39 @@ class RetentionLedger:
         self._log = retained.log
         self._queues = retained.queues
         self._dispatcher = retained.dispatcher
-        self._admission = retained.admission
+        self._admission = retained.ledger.admission
         self._index = retained.index
+        self._ledger = retained.ledger
         self._policy = RetentionPolicy(config)
-        self._time = SteadyTime(clock.now_ms(), clock.monotonic_s())
+        self._time = SteadyTime(clock.now_ms(), clock.monotonic_s(), self._last_seen_ms())
         self._ages = SegmentAges()
         self._know_segments()
         self._counters = RetentionCounters()
         self._removal: RemovalWork | None = None
+        self._left_over: list[IndexFileInfo] = []
+        self._troubles: list[FileTrouble] = []
         self.kept_because = ""
         """Why the oldest segment stays although it is expired; empty if it is not, or is gone."""
+
+    def _last_seen_ms(self) -> int:
+        """The latest time that the folder knows of. Not that of the active segment's file, which
+        every recovery may write to."""
+        sealed = {file_name(segment.base) for segment in self._log.segments()[:-1]}
+        times_ms = [
+            entry.modified_ms
+            for entry in self._disk.list(COMMIT_LOG_DIRECTORY)
+            if entry.name in sealed
+        ]
+        return max([self._log.store_timestamp_ms, *times_ms])
+
+    def take_troubles(self) -> list[FileTrouble]:
+        """The files that could not be removed or read since this was asked last."""
+        troubles, self._troubles = self._troubles, []
+        return troubles
+
+    def queues(self) -> list[ConsumeQueue]:
+        """All that messages may have to be kept for, in no order."""
+        return list(self._queues)
 
     # ------------------------------------------------------------------------------ the disk
 
@@ -121,7 +148,7 @@ class RetentionLedger:
         """None if there is nothing to remove, or the store takes no changes any more."""
         self._know_segments()
         if not self._admission.is_in_use or self._log.oldest_sealed is None:
-            self._keep("")
+            self.keep("")
             return None
         return SurveyWork(self._disk, request)
 
@@ -137,10 +164,14 @@ class RetentionLedger:
         age_ms = self._ages.age_ms(segment.base, modified_ms, now_ms, now_s)
         verdict = self._policy.judge(Occasion(local_hour(now_ms), work.space, work.request), age_ms)
         if verdict.cause is None:
-            self._keep(verdict.kept_because)
+            self.keep(verdict.kept_because)
+            return None
+        if segment.end >= self._ledger.flushed_end:
+            # A power failure would leave no log at all, where there surely was one.
+            self.keep("what follows it in the log is not on the disk yet")
             return None
         if segment.end > self._in_files_end():
-            self._keep("its messages' places in their queues are not on the disk yet")
+            self.keep("its messages' places in their queues are not on the disk yet")
             return None
         span = SegmentSpan(segment.base, segment.end)
         return Candidate(span, verdict.cause, modified_ms, work.request)
@@ -179,11 +210,12 @@ class RetentionLedger:
         """
         assert self._removal is None, "one removal at a time"
         assert self._log.min_offset == candidate.span.base
+        self._troubles += [each.trouble for each in search.found if each.trouble is not None]
         holding = search.holding
         if holding is not None and not candidate.request.unread:
-            self._keep(self._describe(holding))
+            self.keep(self._describe(holding))
             return None
-        self._keep("")
+        self.keep("")
         segment = self._log.drop_oldest()
         work = RemovalWork(self._disk, segment, candidate.cause, candidate.modified_ms)
         losers = search.unread if readers_now is None else readers_now
@@ -197,6 +229,12 @@ class RetentionLedger:
     def _describe(self, holding: UnreadQueue) -> str:
         readers = holding.readers
         group = min(readers.offsets, key=lambda each: (readers.offsets[each], each))
+        if holding.trouble is not None:
+            return (
+                f"{holding.trouble}; so nobody knows whether group {group} has read queue "
+                f"{readers.queue_id} of topic {readers.topic}: repair the store, or remove its "
+                "messages all the same with `aerobee cluster clean --unread`"
+            )
         return (
             f"group {group} has not read topic {readers.topic} (queue {readers.queue_id} from "
             f"offset {readers.offsets[group]} on), which keeps the log from offset "
@@ -204,7 +242,8 @@ class RetentionLedger:
             "`aerobee cluster clean --unread`"
         )
 
-    def _keep(self, reason: str) -> None:
+    def keep(self, reason: str) -> None:
+        """The oldest segment stays for a reason; empty: not for one that anybody should know."""
         self.kept_because = reason
         self._admission.held_by = reason
 
@@ -219,16 +258,21 @@ class RetentionLedger:
         self._removal = None
         if work.error is not None:
             self._log.restore_oldest(work.segment)
-            self._keep(f"{work.segment.path} cannot be removed: {work.error.strerror}")
+            trouble = FileTrouble("removed", work.segment.path, work.error)
+            self._troubles.append(trouble)
+            self.keep(str(trouble))
             return None
         trim = self._queues.take_trim(self._log.min_offset)
-        return FollowWork(self._disk, work, trim, self._index.take_expired(self._log.min_offset))
+        expired = self._index.take_expired(self._log.min_offset)
+        files = [*self._left_over, *(expired.files if expired is not None else ())]
+        return FollowWork(self._disk, work, trim, files)
 
     def finish_follow(self, work: FollowWork) -> RemovedSegment:
-        """`work.run` returned: queues and index begin where the log does."""
+        """`work.run` returned: queues and index begin where the log does. Files that had to stay
+        are tried again with the next removal."""
         self._queues.finish_trim(work.trim)
-        if work.expired is not None:
-            self._index.finish_expired(work.expired)
+        self._left_over = work.left_over
+        self._troubles += work.troubles
         self._admission.measured(work.space)
         removal = work.removal
         losses = [
@@ -253,6 +297,7 @@ class RetentionLedger:
             space=self._admission.space,
             removed_segments=self._counters.removed_segments,
             removed_bytes=self._counters.removed_bytes,
-            removed_unread=self._counters.unread,
+            removed_unread=self._counters.largest,
+            removed_unread_messages=self._counters.unread_messages,
             kept_because=self.kept_because,
         )

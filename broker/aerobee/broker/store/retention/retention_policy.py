@@ -30,14 +30,14 @@ PERIODIC = CleanRequest()
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """A disk as it was measured; negative: not yet."""
+    """A disk as it was measured, see `Disk`; negative: not yet."""
 
     free_bytes: int = -1
     total_bytes: int = -1
 
     @property
     def used_percent(self) -> float | None:
-        """Of what exists, how much this user cannot write; None if it is not known."""
+        """Of what this user may fill, how much is filled, as `df` says; None if not known."""
         if self.free_bytes < 0 or self.total_bytes <= 0:
             return None
         return 100 * (self.total_bytes - self.free_bytes) / self.total_bytes

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.broker.store.retention.retention_policy import Cause, DiskSpace
+
+LOSSES_TOLD_MAX = 1_000
+"""So many groups and queues are named at most, those that lost most; the totals count all."""
+_LOSSES_KEPT_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +32,37 @@ class RemovedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RetentionStatistics:
-    """Totals since the store was opened. `removed_unread` is sorted, the largest loss first."""
+    """Totals since the store was opened.
+
+    `removed_unread`: the largest losses, at most LOSSES_TOLD_MAX, the largest first.
+    `removed_unread_messages`: over all groups and queues, also those that are not listed; a message
+    that two groups had not read counts twice.
+    """
 
     space: DiskSpace
     removed_segments: int
     removed_bytes: int
     removed_unread: tuple[UnreadRemoval, ...]
+    removed_unread_messages: int
     kept_because: str
-
-    @property
-    def removed_unread_messages(self) -> int:
-        """Over all groups: a message that two groups had not read counts twice."""
-        return sum(each.messages for each in self.removed_unread)
 
 
 class RetentionCounters:
-    """Adds up; an entry for each group and queue that lost anything."""
+    """Adds up; an entry for each group and queue that lost anything. Beyond _LOSSES_KEPT_MAX of
+    them the smallest are forgotten, and are in the total only."""
 
-    __slots__ = ("_unread", "removed_bytes", "removed_segments")
+    __slots__ = ("_largest", "_unread", "removed_bytes", "removed_segments", "unread_messages")
 
     def __init__(self) -> None:
         self.removed_segments = 0
         self.removed_bytes = 0
+        self.unread_messages = 0
         self._unread: dict[tuple[str, str, int], int] = {}
+        self._largest: tuple[UnreadRemoval, ...] | None = ()
+
+    def __len__(self) -> int:
+        """So many groups and queues are remembered."""
+        return len(self._unread)
 
     def add(self, removed: RemovedSegment) -> None:
         self.removed_segments += 1
@@ -57,16 +70,34 @@ class RetentionCounters:
         for each in removed.unread:
             key = each.group, each.topic, each.queue_id
             self._unread[key] = self._unread.get(key, 0) + each.messages
+            self.unread_messages += each.messages
+        if len(self._unread) > _LOSSES_KEPT_MAX:
+            # To half, so that this is rare.
+            largest = heapq.nlargest(
+                _LOSSES_KEPT_MAX // 2, self._unread.items(), key=lambda item: item[1]
+            )
+            self._unread = dict(largest)
+        if removed.unread:
+            self._largest = None
 
     @property
-    def unread(self) -> tuple[UnreadRemoval, ...]:
-        return sort_removals(
-            UnreadRemoval(*key, messages) for key, messages in self._unread.items()
-        )
+    def largest(self) -> tuple[UnreadRemoval, ...]:
+        """At most LOSSES_TOLD_MAX; worked out once after each change."""
+        if self._largest is None:
+            self._largest = largest_removals(
+                UnreadRemoval(*key, messages) for key, messages in self._unread.items()
+            )
+        return self._largest
 
 
-def sort_removals(removals: Iterable[UnreadRemoval]) -> tuple[UnreadRemoval, ...]:
+def largest_removals(
+    removals: Iterable[UnreadRemoval], count_max: int = LOSSES_TOLD_MAX
+) -> tuple[UnreadRemoval, ...]:
     """The largest loss first."""
     return tuple(
-        sorted(removals, key=lambda each: (-each.messages, each.group, each.topic, each.queue_id))
+        heapq.nsmallest(
+            count_max,
+            removals,
+            key=lambda each: (-each.messages, each.group, each.topic, each.queue_id),
+        )
     )

@@ -9,19 +9,17 @@ the next removal.
 from __future__ import annotations
 
 import contextlib
-import errno
+from collections.abc import Sequence
 from typing import Protocol
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.index.index_files import IndexExpiry
+from aerobee.broker.store.file_trouble import LEFT_ALONE, FileTrouble
+from aerobee.broker.store.index.index_files import IndexFileInfo, remove_index_files
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_trim import QueueTrim
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest, DiskSpace
-
-# Somebody keeps the file from being removed; the disk is sound.
-_PROTECTED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
 
 
 class Work(Protocol):
@@ -70,7 +68,7 @@ class RemovalWork:
             with contextlib.suppress(FileNotFoundError):  # somebody was faster
                 self._disk.remove(self.segment.path)
         except OSError as error:
-            if error.errno not in _PROTECTED:
+            if error.errno not in LEFT_ALONE:
                 raise
             self.error = error
             return
@@ -78,24 +76,38 @@ class RemovalWork:
 
 
 class FollowWork:
-    """Removes what led to the records that are gone, and looks what it brought."""
+    """Removes what led to the records that are gone, and looks what it brought. `troubles`: what
+    could not go; `left_over`: the index files among it."""
 
-    __slots__ = ("_disk", "expired", "removal", "space", "trim")
+    __slots__ = ("_disk", "_index_files", "left_over", "removal", "space", "trim", "troubles")
 
     def __init__(
-        self, disk: Disk, removal: RemovalWork, trim: QueueTrim, expired: IndexExpiry | None
+        self,
+        disk: Disk,
+        removal: RemovalWork,
+        trim: QueueTrim,
+        index_files: Sequence[IndexFileInfo],
     ) -> None:
         self._disk = disk
+        self._index_files = index_files
         self.removal = removal
         self.trim = trim
-        self.expired = expired
         self.space = DiskSpace()
+        self.left_over: list[IndexFileInfo] = []
+        self.troubles: list[FileTrouble] = []
 
     def run(self) -> None:
-        """[any thread] Raises OSError."""
+        """[any thread] Raises OSError, but not for a derived file that has to stay."""
         self.trim.run()
-        if self.expired is not None:
-            self.expired.run()
+        self.troubles = list(self.trim.troubles)
+        for info in self._index_files:
+            try:
+                remove_index_files(self._disk, [info.name])
+            except OSError as error:
+                if error.errno not in LEFT_ALONE:
+                    raise
+                self.left_over.append(info)
+                self.troubles.append(FileTrouble("removed", info.path, error))
         self.space = measure(self._disk)
 
 

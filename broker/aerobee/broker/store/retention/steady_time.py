@@ -2,9 +2,13 @@
 
 A clock that is set forward makes every file look old at once, and what was deleted for it stays
 deleted when somebody sets the clock right. So a step forward counts only once it has stood for a
-day; a step back counts at once, because it only makes files look younger. Nothing waits for the
+day; a step back counts at once, because it only makes files look younger. A process that starts
+believes no more than a day beyond the latest time that its folder knows of, until that day has
+passed: also a clock that was wrong at the start removes nothing early. Nothing waits for the
 wall clock alone: a file's age is also the time for which this process has known it, see
 `SegmentAges`.
+
+The monotonic clock that comes in goes on while the machine sleeps: waking up is no step.
 """
 
 from __future__ import annotations
@@ -21,11 +25,17 @@ class SteadyTime:
 
     __slots__ = ("_believed_ms", "_stepped_ms", "_stepped_s")
 
-    def __init__(self, now_ms: int, monotonic_s: float) -> None:
+    def __init__(self, now_ms: int, monotonic_s: float, last_seen_ms: int = 0) -> None:
+        """`last_seen_ms`: a time that has certainly passed; 0 if none is known."""
         # The wall clock less the monotonic one.
-        self._believed_ms = now_ms - monotonic_s * 1_000
+        offset_ms = now_ms - monotonic_s * 1_000
+        self._believed_ms = offset_ms
         self._stepped_ms: float | None = None
         self._stepped_s = 0.0
+        believed_max_ms = last_seen_ms + STEP_BELIEVED_AFTER_S * 1_000
+        if last_seen_ms and now_ms > believed_max_ms:
+            self._believed_ms = believed_max_ms - monotonic_s * 1_000
+            self._stepped_ms, self._stepped_s = offset_ms, monotonic_s
 
     def now_ms(self, now_ms: int, monotonic_s: float) -> int:
         """The time to judge ages by; to be asked every few seconds."""

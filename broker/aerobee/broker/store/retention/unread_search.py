@@ -7,11 +7,13 @@ tells whether anything unread lies in the segment, and a binary search finds wha
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.file_trouble import FileTrouble
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.broker.store.retention.queue_readers import QueueReaders
@@ -28,11 +30,15 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True)
 class UnreadQueue:
-    """A queue with unread messages in the segment; the first of them lies at `position`."""
+    """A queue with unread messages in the segment; the first of them lies at `position`.
+
+    With a `trouble` that is not known, because a file of the queue cannot be read: then all that
+    its readers have not read counts as lying in the segment."""
 
     readers: QueueReaders
     position: int
     holds: bool
+    trouble: FileTrouble | None = None
 
     @property
     def name(self) -> QueueName:
@@ -64,21 +70,37 @@ class UnreadSearch:
         return start < queue.written_end or queue.tail_position < self.segment.end
 
     def run(self) -> None:
-        """[any thread] Raises OSError; then it may be run again."""
+        """[any thread]"""
         found = []
         for readers, entries in self._wanted:
-            position = entries.position(entries.start)
-            if position < self.segment.end:
-                holds = self._holds(readers, entries, position)
-                found.append(UnreadQueue(readers, position, holds))
+            try:
+                queue = self._look_at(readers, entries)
+            except OSError as error:
+                trouble = FileTrouble("read", entries.path, error)
+                holds = self._held_from(readers) < self.segment.end
+                queue = UnreadQueue(readers, self.segment.base, holds, trouble)
+            if queue is not None:
+                found.append(queue)
             entries.close()
         self.found = found
+
+    def _look_at(self, readers: QueueReaders, entries: _Entries) -> UnreadQueue | None:
+        """None if nothing unread lies in the segment. Raises OSError."""
+        position = entries.position(entries.start)
+        if position >= self.segment.end:
+            return None
+        return UnreadQueue(readers, position, self._holds(readers, entries, position))
+
+    def _held_from(self, readers: QueueReaders) -> int:
+        """Only what lies here or behind may hold a segment."""
+        if readers.keep_bytes_max is None:
+            return 0
+        return self._log_end - readers.keep_bytes_max
 
     def _holds(self, readers: QueueReaders, entries: _Entries, position: int) -> bool:
         if readers.keep_bytes_max is None:
             return True
-        # Only what lies here or behind may hold a segment.
-        held_from = self._log_end - readers.keep_bytes_max
+        held_from = self._held_from(readers)
         if position >= held_from:
             return True
         if held_from >= self.segment.end:
@@ -108,11 +130,11 @@ class _Entries:
         "_disk",
         "_file",
         "_file_path",
-        "_path",
         "_per_file",
         "_tail",
         "_written_end",
         "end",
+        "path",
         "start",
     )
 
@@ -124,7 +146,7 @@ class _Entries:
         self._per_file = queue.entries_per_file
         self._written_end = queue.written_end
         self._tail = bytes(queue.tail)
-        self._path = ""
+        self.path = ""
         self._file: DiskFile | None = None
 
     def position(self, offset: int) -> int:
@@ -138,15 +160,13 @@ class _Entries:
             at = (offset - self._written_end) * ENTRY_SIZE
             return self._tail[at : at + ENTRY_SIZE]
         path = self._file_path(offset)
-        if path != self._path:
-            try:
+        if path != self.path:
+            self.path, self._file = path, None
+            with contextlib.suppress(FileNotFoundError):
                 self._file = self._disk.open_file(path, read_only=True)
-            except FileNotFoundError:
-                self._file = None
-            self._path = path
         if self._file is None:
             return b""
         return self._file.read_at(offset % self._per_file * ENTRY_SIZE, ENTRY_SIZE)
 
     def close(self) -> None:
-        self._file, self._path = None, ""
+        self._file, self.path = None, ""

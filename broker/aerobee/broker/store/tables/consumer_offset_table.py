@@ -30,6 +30,9 @@ class ConsumerOffsetTable:
         self._rendered: dict[tuple[str, str], str] = {}
         self._foreign: dict[str, JsonValue] = {}
         self._document = ConfigDocument()
+        self.rewinds = 0
+        """How often a group has come to want more than before: by its first offset on a queue, or
+        by a smaller one."""
 
     @classmethod
     def load(cls, data: bytes) -> Self:
@@ -58,8 +61,11 @@ class ConsumerOffsetTable:
         queues = topics.get(topic)
         if queues is None:
             queues = topics[topic] = {}
-        if queues.get(queue_id) != offset:
+        before = queues.get(queue_id)
+        if before != offset:
             queues[queue_id] = offset
+            if before is None or offset < before:
+                self.rewinds += 1
             self._rendered.pop((topic, group), None)
             self._document.changes += 1
 
@@ -74,6 +80,10 @@ class ConsumerOffsetTable:
     def topics_of(self, group: str) -> list[str]:
         """Topics on whose queues the group committed anything."""
         return list(self._offsets.get(group, ()))
+
+    def has_committed(self, group: str, topic: str) -> bool:
+        """Whether the group committed anything on any of the topic's queues."""
+        return topic in self._offsets.get(group, ())
 
     def of_group(self, group: str) -> dict[str, dict[int, int]]:
         """topic -> queue id -> offset; a copy."""

@@ -1,0 +1,55 @@
+"""What a consumer does when its group has more old messages waiting to be read than it may."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aerobee.broker.egress import ColdRead, Egress, Fetched
+from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.runtime.errors import Busy
+from tests.support.real_brokers import RealCluster
+
+Eventually = Callable[..., Awaitable[None]]
+
+
+async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
+    cluster: RealCluster,
+    quick: ConsumerOptions,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for queue_id in range(4):
+        bodies = [f"{queue_id}-{number}".encode() for number in range(300)]
+        await cluster.send("orders", queue_id, bodies)
+    refusals = 0
+    read = Egress.read
+
+    def every_third_is_too_much(egress: Egress, wanted: Any) -> Fetched | ColdRead:
+        nonlocal refusals
+        found = read(egress, wanted)
+        if isinstance(found, Fetched) and found.count and wanted.offset % 50 == 0 and refusals < 12:
+            refusals += 1
+            raise Busy("too much is being read for this group already; try again in a moment")
+        return found
+
+    monkeypatch.setattr(Egress, "read", every_third_is_too_much)
+    seen: list[bytes] = []
+    lock = threading.Lock()
+
+    def listen(messages: Sequence[ReceivedMessage]) -> None:
+        with lock:
+            seen.extend(message.body for message in messages)
+
+    options = replace(quick, fetch_messages_max=50)
+    consumer = PushConsumer(
+        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=options
+    ).subscribe("orders")
+    async with consumer:
+        await eventually(lambda: len(seen) >= 1_200)
+    assert refusals == 12
+    assert len(seen) == len(set(seen)) == 1_200
