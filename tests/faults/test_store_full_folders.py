@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -128,9 +129,12 @@ class Sender:
         return ack
 
     async def until_refused(self, client: Client, batches: int = 5_000) -> broker_pb2.SendAck:
+        """Sends until more than a pause is asked for; returns what was said then."""
         for _ in range(batches):
             ack = await self.send(client)
-            if ack.code != common_pb2.OK:
+            if ack.code == common_pb2.BUSY:  # a checkpoint is under way
+                await asyncio.sleep(ack.retry_after_ms / 1_000)
+            elif ack.code != common_pb2.OK:
                 return ack
         raise AssertionError("the disk never became full")
 
