@@ -397,7 +397,7 @@ def test_a_rebuild_larger_than_memory_is_written_out_on_the_way(tmp_path: Path) 
     config = replace(
         SMALL, queue_tail_bytes_max=100, recovery_tail_bytes_max=200, recovery_chunk_bytes=1000
     )
-    store = open_store(tmp_path / "running", config, clock)
+    store = open_store(tmp_path / "running", clock=clock)
     fill(store, clock)
     crashed = crashed_copy(tmp_path / "running", tmp_path / "crashed")
     shutil.rmtree(crashed / "consumequeue")

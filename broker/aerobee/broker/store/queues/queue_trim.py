@@ -121,7 +121,8 @@ class QueueTrim:
             behind_gaps = self._behind_gaps(beginning)
             entries.begin = behind_gaps
             if behind_gaps > beginning.below_end:
-                if self._is_kept(entries.at(behind_gaps)):
+                # At the log's very beginning, nothing of this queue that is left lies before it.
+                if unpack_entry(entries.at(behind_gaps))[0] > self.log_min_offset:
                     path = queue.file_path(behind_gaps - queue.entries_per_file)
                     raise EntriesUnsound(f"its file {path} is missing")
                 beginning.below_end = behind_gaps
