@@ -34,7 +34,7 @@ INTERNAL_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-"""Written by the broker itself only (store-format section 16.2)."""
+"""Written by the broker itself only."""
 
 
 class Role(StrEnum):

@@ -92,7 +92,7 @@ class Message:
         body: at least 1 byte, by default at most 4 MiB.
         tag: one word by which consumers filter; no white space, no "|".
         keys: words by which the message is found later, for example an order number.
-        properties: any other text by name; names of store-format section 2.7 are reserved.
+        properties: any other text by name; names to which RocketMQ gives a meaning are reserved.
         sharding_key: messages with equal keys go to the same queue, in the order of sending.
         flag: a number of the application's, 32 bit, stored as it is.
 
