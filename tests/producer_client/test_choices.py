@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aerobee.client_core.message import MessageQueue
@@ -207,6 +207,7 @@ async def test_room_is_given_in_order_and_survives_cancellation() -> None:
 
 
 @settings(max_examples=25)
+@example([(0, 0), (-1, 1)])
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 70_000)), max_size=6))
 def test_ids_made_together_are_those_made_one_by_one(steps: list[tuple[int, int]]) -> None:
     together, single = (

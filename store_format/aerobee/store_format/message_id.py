@@ -74,7 +74,7 @@ class UniqueIdGenerator:
 
     def next_ids(self, now_ms: int, count: int) -> list[str]:
         """`count` ids at once: faster than `next_id` for each."""
-        if now_ms > self._time_ms:
+        if count and now_ms > self._time_ms:
             self._begin(now_ms)
             self._counter = 0
         ids: list[str] = []
