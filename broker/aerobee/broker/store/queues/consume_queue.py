@@ -26,7 +26,6 @@ from aerobee.broker.store.queues.entries_read import EntriesRead, FilePiece
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_check import FileClaim, are_sound, look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnd
-from aerobee.broker.store.queues.reading import Located, ReadLimits, entries_to_read, select
 from aerobee.store_format.consume_queue_entry import (
     ENTRY_SIZE,
     PRE_BLANK_ENTRY,
@@ -303,31 +302,6 @@ class ConsumeQueue:
             list(self._file_pieces(start, end)),
             lambda data: self._judged(data, start, in_files_end),
             self._from_tail(max(start, self.written_end), end),
-        )
-
-    def locate(
-        self,
-        files: FileCache,
-        offset: int,
-        *,
-        limits: ReadLimits,
-        log_min_offset: int,
-        tags_filter: frozenset[int] | None,
-        scan_entries_max: int,
-    ) -> Located:
-        """Where the messages from `offset`, which is in the queue, lie in the log."""
-        count = entries_to_read(
-            limits, filtered=tags_filter is not None, scan_entries_max=scan_entries_max
-        )
-        in_file = offset % self.entries_per_file
-        return select(
-            self.read_entries(files, offset, count),
-            offset=offset,
-            bounds=self.bounds,
-            limits=limits,
-            log_min_offset=log_min_offset,
-            next_file_offset=min(offset - in_file + self.entries_per_file, self.end),
-            tags_filter=tags_filter,
         )
 
     def file_path(self, entry: int) -> str:

@@ -16,7 +16,7 @@ from aerobee.broker.store.disk import DirectoryEntry, Disk
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
-from aerobee.store_format.names import FileNameIllegal, file_name, parse_file_name
+from aerobee.store_format.names import file_name, is_file_name
 
 # One page of entries before the end, and one behind it.
 _ENTRIES_PER_LOOK = 4_096 // ENTRY_SIZE
@@ -85,7 +85,7 @@ def _look(disk: Disk, claim: FileClaim) -> FilesFound:
         return FilesFound(f"its entry {last} is not the last that was written")
     if not _begins_right(disk, claim):
         return FilesFound(f"its entry {claim.min_offset} is not its first message's")
-    untidy = used_size(data[size:]) > 0 or max(filter(_is_name, names)) > _name(last_file)
+    untidy = used_size(data[size:]) > 0 or max(filter(is_file_name, names)) > _name(last_file)
     return FilesFound(untidy=untidy)
 
 
@@ -138,14 +138,6 @@ def _name(file_start: int) -> str:
     return file_name(file_start * ENTRY_SIZE)
 
 
-def _is_name(name: str) -> bool:
-    try:
-        parse_file_name(name)
-    except FileNameIllegal:
-        return False
-    return True
-
-
 def is_queue_file(entry: DirectoryEntry) -> bool:
     """Whether a directory's entry has the name of a queue file; others are passed over."""
-    return not entry.is_directory and _is_name(entry.name)
+    return not entry.is_directory and is_file_name(entry.name)

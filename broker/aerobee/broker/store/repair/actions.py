@@ -143,15 +143,8 @@ class CreateSegment(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class Overwrite(Step):
-    """Bytes of a file by others of the same length: pieces of (position in the file, bytes)."""
-
-    what: str = "overwrite"
-    pieces: Sequence[tuple[int, bytes]] = ()
-
-    @property
-    def name(self) -> str:
-        return self.what
+class _Change(Step):
+    """Other bytes in the place of `bytes` at `position`; the old ones are copied."""
 
     @property
     def copied_bytes(self) -> int:
@@ -161,6 +154,18 @@ class Overwrite(Step):
         assert self.position is not None
         copy = archive.bytes_path(self.file, self.position)
         return [{"write": self.file, "position": self.position, "from": copy}]
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite(_Change):
+    """Bytes of a file by others of the same length: pieces of (position in the file, bytes)."""
+
+    what: str = "overwrite"
+    pieces: Sequence[tuple[int, bytes]] = ()
+
+    @property
+    def name(self) -> str:
+        return self.what
 
     def apply(self, disk: Disk, archive: Archive) -> None:
         assert self.position is not None
@@ -173,21 +178,12 @@ class Overwrite(Step):
 
 
 @dataclass(frozen=True, slots=True)
-class ZeroBytes(Step):
+class ZeroBytes(_Change):
     """The end of a segment becomes zeros."""
 
     @property
     def name(self) -> str:
         return "cut"
-
-    @property
-    def copied_bytes(self) -> int:
-        return self.bytes
-
-    def undo_by(self, archive: Archive) -> list[dict[str, Any]]:
-        assert self.position is not None
-        copy = archive.bytes_path(self.file, self.position)
-        return [{"write": self.file, "position": self.position, "from": copy}]
 
     def apply(self, disk: Disk, archive: Archive) -> None:
         assert self.position is not None
