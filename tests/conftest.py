@@ -1,8 +1,24 @@
-"""What all tests share: property tests judge results, not the speed of a busy machine."""
+"""What all tests share: property tests judge results, not the speed of a busy machine, and nothing
+that a test starts finds or leaves anything in the home of whoever runs it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("aerobee", deadline=None, print_blob=True)
 settings.load_profile("aerobee")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty folder as HOME, of this process and of all that it starts: broadcasting consumers
+    keep their offsets there, and would go on where an earlier run of the tests ended."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        yield folder

@@ -212,13 +212,14 @@ def test_one_sharding_key_keeps_the_order(cluster: Up) -> None:
     assert received(cluster, "ordered", "g", 2_000) == lines
 
 
-def test_broadcasting_members_each_get_everything(cluster: Up, tmp_path: Path) -> None:
+def test_broadcasting_members_each_get_everything(cluster: Up, home: Path) -> None:
     sent(cluster, "news", numbers(40))
     for member in ("m1", "m2"):
-        got = received(
-            cluster, "news", f"cast-{tmp_path.name}", 40, "--broadcast", "--client-id", member
-        )
+        offsets = home / ".rocketmq_offsets" / member / "watchers" / "offsets.json"
+        assert not offsets.exists()
+        got = received(cluster, "news", "watchers", 40, "--broadcast", "--client-id", member)
         assert sorted(got) == sorted(numbers(40))
+        assert offsets.exists()
 
 
 def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:

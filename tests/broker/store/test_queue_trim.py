@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,49 @@ def test_a_queue_may_grow_and_be_written_out_while_it_is_trimmed(tmp_path: Path)
     assert files_of(tmp_path, queue) == [8, 12]
     entries = queue.read_entries(FileCache(RealDisk(tmp_path), 4), 10, 100)
     assert unpack_entries(entries)[0].tolist() == [1_000, 1_100, 1_200, 1_300, 1_400]
+
+
+def trimmed(queues: QueueSet, queue: ConsumeQueue) -> None:
+    trim(queues, 450)
+
+
+def emptied(queues: QueueSet, queue: ConsumeQueue) -> None:
+    work = queues.take_topic_trim(queue.topic)
+    work.run()
+    queues.finish_trim(work)
+
+
+def found_damaged(queues: QueueSet, queue: ConsumeQueue) -> None:
+    queue.damage = "found by a reader"
+    assert queues.get(queue.topic, queue.queue_id) is queue
+
+
+def counting_on_damaged(queues: QueueSet, queue: ConsumeQueue) -> None:
+    found_damaged(queues, queue)
+    grow(queues, queue, [1_000])
+
+
+@pytest.mark.parametrize("change", [trimmed, emptied, found_damaged, counting_on_damaged])
+def test_what_changes_while_a_checkpoint_is_under_way_is_listed_by_the_next_one(
+    change: Callable[[QueueSet, ConsumeQueue], None], tmp_path: Path
+) -> None:
+    disk = RealDisk(tmp_path)
+    queues = QueueSet(FileCache(disk, 4), ENTRIES_PER_FILE)
+    queue = queues.get_or_create("Orders", 0)
+    grow(queues, queue, [number * 100 for number in range(6)])
+    write_out(queues)
+    grow(queues, queue, [number * 100 for number in range(6, 10)])
+    under_way = queues.take_write_out()
+    under_way.run(Checkpoint())
+    change(queues, queue)
+    queues.finish_write_out(under_way)
+    assert queues.has_unwritten
+    write_out(queues)
+    assert not queues.has_unwritten
+    (listed,) = read_queue_ends(disk, Checkpoint()).queues.values()
+    assert (listed.first_offset, listed.min_offset) == (queue.first_offset, queue.min_offset)
+    assert (listed.written_end, listed.end) == (queue.written_end, queue.end)
+    assert listed.is_damaged == bool(queue.damage)
 
 
 def test_what_a_trim_takes_from_under_a_reader_is_no_damage(tmp_path: Path) -> None:

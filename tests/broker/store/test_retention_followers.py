@@ -13,6 +13,8 @@ from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.broker.store.retention.steady_time import STEP_BELIEVED_AFTER_S
 from aerobee.runtime.clock import ManualClock
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store_format.names import file_name
 from tests.golden_stores.conftest import GoldenStore
 from tests.support.retention import BODY, COMMAND, expire, fill, open_retained, settle
 from tests.support.stores import (
@@ -52,6 +54,37 @@ def test_index_files_that_lead_only_to_what_is_gone_go_too(tmp_path: Path) -> No
     store = open_retained(tmp_path, clock, INDEXED)
     assert store.plan_message_query("Orders", "key-59", 0, 1 << 62, 10).run()
     assert not store.plan_message_query("Orders", "key-0", 0, 1 << 62, 10).run()
+    store.close()
+
+
+def test_a_clean_start_knows_of_queue_files_that_went_while_a_checkpoint_was_under_way(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    store = open_retained(tmp_path, clock)
+    fill(store, 10, queues=1)  # two segments, one queue file
+    fill(store, 1, topic="Payments", queues=1)  # so that Orders goes on behind the log's minimum
+    fill(store, 10, queues=1)
+    settle(store, clock)
+    expire(tmp_path, clock)
+    assert len(clean_here(store.retention, request=COMMAND, segments_max=1)) == 1
+    clock.advance_ms(SMALL.checkpoint_interval_ms)
+    flush = store.take_flush_work()
+    assert flush is not None
+    assert flush.checkpoint is not None
+    expire(tmp_path, clock)
+    assert len(clean_here(store.retention, request=COMMAND, segments_max=1)) == 1
+    assert os.listdir(tmp_path / "consumequeue/Orders/0") == [file_name(10 * ENTRY_SIZE)]
+    flush.run()
+    store.finish_flush(flush)
+    flush.checkpoint.run()
+    store.finish_checkpoint(flush.checkpoint)
+    store.close()
+    store = open_retained(tmp_path, clock)
+    assert read_queue(store, "Orders", 0) == [b"%08d" % number + BODY for number in range(10)]
+    assert store.recovery.clean
+    assert store.recovery.warnings == ()
+    assert store.recovery.rebuilt_queues == ()
     store.close()
 
 

@@ -41,8 +41,10 @@ class QueueSet:
         self._files = files
         self._entries_per_file = entries_per_file
         self._queues: dict[QueueName, ConsumeQueue] = {}
-        # Queues with entries that are not in files, or whose bounds changed otherwise.
-        self._dirty: dict[ConsumeQueue, None] = {}
+        # Queues with entries that are not in files, or whose bounds changed otherwise; and how many
+        # write-outs had been taken when they last changed.
+        self._dirty: dict[ConsumeQueue, int] = {}
+        self._write_outs = 0
         self._ends = QueueEndsFile(files.disk)
         self._listed = 0
         self._all_listed = False
@@ -68,7 +70,7 @@ class QueueSet:
         queue = self._queues.get((topic, queue_id))
         if queue is not None and queue.damage:
             self.damaged[topic, queue_id] = queue.damage
-            self._dirty[queue] = None  # so that the next start knows
+            self._dirty[queue] = self._write_outs  # so that the next start knows
         return queue
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
@@ -104,7 +106,7 @@ class QueueSet:
     def append(self, queue: ConsumeQueue, entries: bytes, count: int, physical_end: int) -> None:
         held = len(queue.tail)
         queue.append(entries, count, physical_end)
-        self._dirty[queue] = None
+        self._dirty[queue] = self._write_outs
         self.tail_bytes += len(queue.tail) - held
 
     def begin_at(self, queue: ConsumeQueue, offset: int) -> None:
@@ -131,7 +133,8 @@ class QueueSet:
         return [queue for queue in self._dirty if queue.has_unwritten]
 
     def take_write_out(self) -> QueueWriteOut:
-        """What a checkpoint has to do for the queues that changed."""
+        """What a checkpoint has to do for the queues that changed; one at a time."""
+        self._write_outs += 1
         writes = [queue.take_write() for queue in self._dirty]
         if not self._all_listed:
             writes += [
@@ -153,6 +156,7 @@ class QueueSet:
     def spill(self) -> None:
         """Bring all entries to the files here and now, and no list with them: for recovery, which
         has more entries than memory. Blocks; raises OSError."""
+        self._write_outs += 1
         writes = [queue.take_write() for queue in self._dirty]
         write_entries(self._files.disk, writes)
         self._finish_writes(writes)
@@ -161,7 +165,10 @@ class QueueSet:
         for write in writes:
             queue = write.queue
             self.tail_bytes -= queue.finish_write(write)
-            if not queue.has_unwritten:
+            # What changed since is told by the next one: a queue that was trimmed meanwhile has
+            # nothing unwritten, but begins elsewhere.
+            changed_since = self._dirty.get(queue) == self._write_outs
+            if not (queue.has_unwritten or changed_since):
                 self._dirty.pop(queue, None)
 
     # ------------------------------------------------------------------------------ retention
@@ -206,7 +213,7 @@ class QueueSet:
                     else -1,
                 )
             queue.is_trimmed = False
-            self._dirty[queue] = None
+            self._dirty[queue] = self._write_outs
 
     def correct_min_offsets(self, log_min_offset: int) -> None:
         """The same here and now, for recovery; no file goes. Queues may turn out damaged."""
