@@ -161,7 +161,7 @@ class PullRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., group: _Optional[str] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., max_bytes: _Optional[int] = ..., max_messages: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., client_id: _Optional[str] = ...) -> None: ...
 
 class PullResult(_message.Message):
-    __slots__ = ("code", "message", "next_offset", "min_offset", "max_offset", "records", "record_count")
+    __slots__ = ("code", "message", "next_offset", "min_offset", "max_offset", "records", "record_count", "suggested_broker_id")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +169,7 @@ class PullResult(_message.Message):
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     RECORD_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SUGGESTED_BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     code: _common_pb2.Code
     message: str
     next_offset: int
@@ -176,7 +177,8 @@ class PullResult(_message.Message):
     max_offset: int
     records: bytes
     record_count: int
-    def __init__(self, code: _Optional[_Union[_common_pb2.Code, str]] = ..., message: _Optional[str] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., record_count: _Optional[int] = ...) -> None: ...
+    suggested_broker_id: int
+    def __init__(self, code: _Optional[_Union[_common_pb2.Code, str]] = ..., message: _Optional[str] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., records: _Optional[bytes] = ..., record_count: _Optional[int] = ..., suggested_broker_id: _Optional[int] = ...) -> None: ...
 
 class PullCommand(_message.Message):
     __slots__ = ("subscribe", "credit", "unsubscribe")
@@ -544,6 +546,24 @@ class GroupQueue(_message.Message):
     max_offset: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_holder: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
 
+class HandOverRequest(_message.Message):
+    __slots__ = ("successor_id", "timeout_ms")
+    SUCCESSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    successor_id: int
+    timeout_ms: int
+    def __init__(self, successor_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class HandOverResponse(_message.Message):
+    __slots__ = ("master_id", "epoch", "paused_ms")
+    MASTER_ID_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_MS_FIELD_NUMBER: _ClassVar[int]
+    master_id: int
+    epoch: int
+    paused_ms: int
+    def __init__(self, master_id: _Optional[int] = ..., epoch: _Optional[int] = ..., paused_ms: _Optional[int] = ...) -> None: ...
+
 class GetMessageRequest(_message.Message):
     __slots__ = ("offset_message_id", "physical_offset")
     OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -625,7 +645,7 @@ class GetStatsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class BrokerStats(_message.Message):
-    __slots__ = ("identity", "role", "epoch", "version", "uptime_ms", "log_min_offset", "log_appended_end", "log_flushed_end", "log_confirmed_end", "log_dispatched_end", "flush_mode", "writable", "not_writable_reason", "messages_in", "bytes_in", "messages_out", "bytes_out", "batches_in", "refused", "fsyncs", "topics", "queues", "groups", "members", "send_streams", "pull_streams", "cpu_seconds", "resident_bytes", "inflight_bytes", "loop_delay_p99_ms", "disk_total_bytes", "disk_free_bytes", "log_segments", "removed_segments", "removed_bytes", "removed_unread_messages", "removed_unread", "index_files", "index_keys", "indexed_end", "index_pending_keys", "cold_reads", "cold_bytes", "cold_reads_waiting")
+    __slots__ = ("identity", "role", "epoch", "version", "uptime_ms", "log_min_offset", "log_appended_end", "log_flushed_end", "log_confirmed_end", "log_dispatched_end", "flush_mode", "writable", "not_writable_reason", "messages_in", "bytes_in", "messages_out", "bytes_out", "batches_in", "refused", "fsyncs", "topics", "queues", "groups", "members", "send_streams", "pull_streams", "cpu_seconds", "resident_bytes", "inflight_bytes", "loop_delay_p99_ms", "disk_total_bytes", "disk_free_bytes", "log_segments", "removed_segments", "removed_bytes", "removed_unread_messages", "removed_unread", "index_files", "index_keys", "indexed_end", "index_pending_keys", "cold_reads", "cold_bytes", "cold_reads_waiting", "replication_mode", "replicas", "slave", "duplicates_dropped")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -670,6 +690,10 @@ class BrokerStats(_message.Message):
     COLD_READS_FIELD_NUMBER: _ClassVar[int]
     COLD_BYTES_FIELD_NUMBER: _ClassVar[int]
     COLD_READS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_MODE_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    SLAVE_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_DROPPED_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     role: _common_pb2.BrokerRole
     epoch: int
@@ -714,4 +738,38 @@ class BrokerStats(_message.Message):
     cold_reads: int
     cold_bytes: int
     cold_reads_waiting: int
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., log_min_offset: _Optional[int] = ..., log_appended_end: _Optional[int] = ..., log_flushed_end: _Optional[int] = ..., log_confirmed_end: _Optional[int] = ..., log_dispatched_end: _Optional[int] = ..., flush_mode: _Optional[str] = ..., writable: _Optional[bool] = ..., not_writable_reason: _Optional[str] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., batches_in: _Optional[int] = ..., refused: _Optional[int] = ..., fsyncs: _Optional[int] = ..., topics: _Optional[int] = ..., queues: _Optional[int] = ..., groups: _Optional[int] = ..., members: _Optional[int] = ..., send_streams: _Optional[int] = ..., pull_streams: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., loop_delay_p99_ms: _Optional[float] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., log_segments: _Optional[int] = ..., removed_segments: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., removed_unread_messages: _Optional[int] = ..., removed_unread: _Optional[_Iterable[_Union[UnreadRemoval, _Mapping]]] = ..., index_files: _Optional[int] = ..., index_keys: _Optional[int] = ..., indexed_end: _Optional[int] = ..., index_pending_keys: _Optional[int] = ..., cold_reads: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., cold_reads_waiting: _Optional[int] = ...) -> None: ...
+    replication_mode: str
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaProgress]
+    slave: SlaveProgress
+    duplicates_dropped: int
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., log_min_offset: _Optional[int] = ..., log_appended_end: _Optional[int] = ..., log_flushed_end: _Optional[int] = ..., log_confirmed_end: _Optional[int] = ..., log_dispatched_end: _Optional[int] = ..., flush_mode: _Optional[str] = ..., writable: _Optional[bool] = ..., not_writable_reason: _Optional[str] = ..., messages_in: _Optional[int] = ..., bytes_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ..., batches_in: _Optional[int] = ..., refused: _Optional[int] = ..., fsyncs: _Optional[int] = ..., topics: _Optional[int] = ..., queues: _Optional[int] = ..., groups: _Optional[int] = ..., members: _Optional[int] = ..., send_streams: _Optional[int] = ..., pull_streams: _Optional[int] = ..., cpu_seconds: _Optional[float] = ..., resident_bytes: _Optional[int] = ..., inflight_bytes: _Optional[int] = ..., loop_delay_p99_ms: _Optional[float] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., log_segments: _Optional[int] = ..., removed_segments: _Optional[int] = ..., removed_bytes: _Optional[int] = ..., removed_unread_messages: _Optional[int] = ..., removed_unread: _Optional[_Iterable[_Union[UnreadRemoval, _Mapping]]] = ..., index_files: _Optional[int] = ..., index_keys: _Optional[int] = ..., indexed_end: _Optional[int] = ..., index_pending_keys: _Optional[int] = ..., cold_reads: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., cold_reads_waiting: _Optional[int] = ..., replication_mode: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[ReplicaProgress, _Mapping]]] = ..., slave: _Optional[_Union[SlaveProgress, _Mapping]] = ..., duplicates_dropped: _Optional[int] = ...) -> None: ...
+
+class ReplicaProgress(_message.Message):
+    __slots__ = ("broker_id", "connected", "in_sync", "acknowledged_end", "lag_bytes", "lag_ms")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_END_FIELD_NUMBER: _ClassVar[int]
+    LAG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAG_MS_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    connected: bool
+    in_sync: bool
+    acknowledged_end: int
+    lag_bytes: int
+    lag_ms: int
+    def __init__(self, broker_id: _Optional[int] = ..., connected: _Optional[bool] = ..., in_sync: _Optional[bool] = ..., acknowledged_end: _Optional[int] = ..., lag_bytes: _Optional[int] = ..., lag_ms: _Optional[int] = ...) -> None: ...
+
+class SlaveProgress(_message.Message):
+    __slots__ = ("master_id", "connected", "master_end", "confirmed_end", "trouble")
+    MASTER_ID_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_FIELD_NUMBER: _ClassVar[int]
+    MASTER_END_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_END_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    master_id: int
+    connected: bool
+    master_end: int
+    confirmed_end: int
+    trouble: str
+    def __init__(self, master_id: _Optional[int] = ..., connected: _Optional[bool] = ..., master_end: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...

@@ -731,6 +731,11 @@ class AdminServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreResponse.FromString,
                 _registered_method=True)
+        self.HandOver = channel.unary_unary(
+                '/aerobee.v1.AdminService/HandOver',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.HandOverResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -766,6 +771,15 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HandOver(self, request, context):
+        """The master gives its group to another replica: writes pause until that one has everything.
+        NOT_MASTER, INVALID_ARGUMENT (no such in-sync replica), DEADLINE_EXCEEDED (it goes on as
+        before, or under a new epoch).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -788,6 +802,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.CleanStore,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.CleanStoreResponse.SerializeToString,
+            ),
+            'HandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOver,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.HandOverRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.HandOverResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -900,6 +919,33 @@ class AdminService:
             '/aerobee.v1.AdminService/CleanStore',
             aerobee_dot_v1_dot_broker__pb2.CleanStoreRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.CleanStoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.AdminService/HandOver',
+            aerobee_dot_v1_dot_broker__pb2.HandOverRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.HandOverResponse.FromString,
             options,
             channel_credentials,
             insecure,

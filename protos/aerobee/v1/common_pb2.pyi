@@ -34,6 +34,11 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NOT_READABLE_TOPIC: _ClassVar[Code]
     NO_BROKER_AVAILABLE: _ClassVar[Code]
     MESSAGE_NOT_FOUND: _ClassVar[Code]
+    OUT_OF_SEQUENCE: _ClassVar[Code]
+    FOREIGN_CLUSTER: _ClassVar[Code]
+    REPLICA_DIVERGED: _ClassVar[Code]
+    REPLICATION_GAP: _ClassVar[Code]
+    CORRUPT_FRAME: _ClassVar[Code]
     NOT_MASTER: _ClassVar[Code]
     STALE_EPOCH: _ClassVar[Code]
     LEASE_HELD: _ClassVar[Code]
@@ -47,6 +52,8 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STORE_FAILED: _ClassVar[Code]
     REGISTRY_UNAVAILABLE: _ClassVar[Code]
     DEADLINE_EXCEEDED: _ClassVar[Code]
+    NOT_ENOUGH_REPLICAS: _ClassVar[Code]
+    REPLICA_BEHIND: _ClassVar[Code]
     INTERNAL: _ClassVar[Code]
 
 class BrokerRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -79,6 +86,11 @@ NOT_WRITABLE_TOPIC: Code
 NOT_READABLE_TOPIC: Code
 NO_BROKER_AVAILABLE: Code
 MESSAGE_NOT_FOUND: Code
+OUT_OF_SEQUENCE: Code
+FOREIGN_CLUSTER: Code
+REPLICA_DIVERGED: Code
+REPLICATION_GAP: Code
+CORRUPT_FRAME: Code
 NOT_MASTER: Code
 STALE_EPOCH: Code
 LEASE_HELD: Code
@@ -92,6 +104,8 @@ BUSY: Code
 STORE_FAILED: Code
 REGISTRY_UNAVAILABLE: Code
 DEADLINE_EXCEEDED: Code
+NOT_ENOUGH_REPLICAS: Code
+REPLICA_BEHIND: Code
 INTERNAL: Code
 BROKER_ROLE_UNSPECIFIED: BrokerRole
 MASTER: BrokerRole

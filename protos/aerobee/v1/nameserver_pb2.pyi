@@ -7,8 +7,64 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ReplicaName(_message.Message):
+    __slots__ = ("broker_id", "incarnation")
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    broker_id: int
+    incarnation: str
+    def __init__(self, broker_id: _Optional[int] = ..., incarnation: _Optional[str] = ...) -> None: ...
+
+class GroupRecord(_message.Message):
+    __slots__ = ("broker_name", "epoch", "master_id", "master_instance", "in_sync", "replicas", "revision", "unclean_epochs")
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
+    UNCLEAN_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    broker_name: str
+    epoch: int
+    master_id: int
+    master_instance: str
+    in_sync: _containers.RepeatedCompositeFieldContainer[ReplicaName]
+    replicas: _containers.RepeatedScalarFieldContainer[int]
+    revision: int
+    unclean_epochs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, broker_name: _Optional[str] = ..., epoch: _Optional[int] = ..., master_id: _Optional[int] = ..., master_instance: _Optional[str] = ..., in_sync: _Optional[_Iterable[_Union[ReplicaName, _Mapping]]] = ..., replicas: _Optional[_Iterable[int]] = ..., revision: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class AlterInSyncSetRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name", "master_id", "master_instance", "epoch", "expected_revision", "in_sync")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_REVISION_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    master_id: int
+    master_instance: str
+    epoch: int
+    expected_revision: int
+    in_sync: _containers.RepeatedCompositeFieldContainer[ReplicaName]
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., master_id: _Optional[int] = ..., master_instance: _Optional[str] = ..., epoch: _Optional[int] = ..., expected_revision: _Optional[int] = ..., in_sync: _Optional[_Iterable[_Union[ReplicaName, _Mapping]]] = ...) -> None: ...
+
+class RemoveReplicaRequest(_message.Message):
+    __slots__ = ("cluster", "broker_name", "broker_id")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    broker_name: str
+    broker_id: int
+    def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ...) -> None: ...
+
 class BrokerHeartbeat(_message.Message):
-    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "store_host_ipv6", "writable", "leaving")
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "leaving")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +75,14 @@ class BrokerHeartbeat(_message.Message):
     METADATA_REVISION_FIELD_NUMBER: _ClassVar[int]
     STORE_HOST_IPV6_FIELD_NUMBER: _ClassVar[int]
     WRITABLE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    PREDECESSOR_FIELD_NUMBER: _ClassVar[int]
+    LOG_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONFIRMED_END_FIELD_NUMBER: _ClassVar[int]
+    RESIGNED_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUCCESSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICATION_TROUBLE_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
@@ -30,16 +94,27 @@ class BrokerHeartbeat(_message.Message):
     metadata_revision: int
     store_host_ipv6: bool
     writable: bool
+    sequence: int
+    incarnation: str
+    predecessor: str
+    log_epoch: int
+    confirmed_end: int
+    resigned_epoch: int
+    successor_id: int
+    replication_trouble: str
     leaving: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class BrokerDirective(_message.Message):
-    __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "topics", "metadata_revision", "topics_complete")
+    __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "renewed_sequence", "group", "replicas", "topics", "metadata_revision", "topics_complete")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
+    RENEWED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     METADATA_REVISION_FIELD_NUMBER: _ClassVar[int]
     TOPICS_COMPLETE_FIELD_NUMBER: _ClassVar[int]
@@ -48,10 +123,13 @@ class BrokerDirective(_message.Message):
     epoch: int
     lease_duration_ms: int
     stale: bool
+    renewed_sequence: int
+    group: GroupRecord
+    replicas: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
     topics: _containers.RepeatedCompositeFieldContainer[_common_pb2.TopicConfig]
     metadata_revision: int
     topics_complete: bool
-    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., lease_duration_ms: _Optional[int] = ..., stale: _Optional[bool] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., metadata_revision: _Optional[int] = ..., topics_complete: _Optional[bool] = ...) -> None: ...
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., lease_duration_ms: _Optional[int] = ..., stale: _Optional[bool] = ..., renewed_sequence: _Optional[int] = ..., group: _Optional[_Union[GroupRecord, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., topics: _Optional[_Iterable[_Union[_common_pb2.TopicConfig, _Mapping]]] = ..., metadata_revision: _Optional[int] = ..., topics_complete: _Optional[bool] = ...) -> None: ...
 
 class BrokerEndpoint(_message.Message):
     __slots__ = ("identity", "address", "role", "epoch", "store_host_ipv6", "writable")
@@ -188,17 +266,19 @@ class DescribeClusterRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ...) -> None: ...
 
 class ClusterDescription(_message.Message):
-    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats")
+    __slots__ = ("cluster", "version", "stale", "brokers", "heartbeat_age_ms", "last_heartbeats", "groups")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STALE_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_AGE_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARTBEATS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     version: int
     stale: bool
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerEndpoint]
     heartbeat_age_ms: _containers.RepeatedScalarFieldContainer[int]
     last_heartbeats: _containers.RepeatedCompositeFieldContainer[BrokerHeartbeat]
-    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[GroupRecord]
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., stale: _Optional[bool] = ..., brokers: _Optional[_Iterable[_Union[BrokerEndpoint, _Mapping]]] = ..., heartbeat_age_ms: _Optional[_Iterable[int]] = ..., last_heartbeats: _Optional[_Iterable[_Union[BrokerHeartbeat, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupRecord, _Mapping]]] = ...) -> None: ...

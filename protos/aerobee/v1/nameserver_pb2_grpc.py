@@ -75,6 +75,16 @@ class NameserverServiceStub:
                 request_serializer=aerobee_dot_v1_dot_nameserver__pb2.DescribeClusterRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.ClusterDescription.FromString,
                 _registered_method=True)
+        self.AlterInSyncSet = channel.unary_unary(
+                '/aerobee.v1.NameserverService/AlterInSyncSet',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.AlterInSyncSetRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+                _registered_method=True)
+        self.RemoveReplica = channel.unary_unary(
+                '/aerobee.v1.NameserverService/RemoveReplica',
+                request_serializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveReplicaRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+                _registered_method=True)
 
 
 class NameserverServiceServicer:
@@ -137,6 +147,24 @@ class NameserverServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterInSyncSet(self, request, context):
+        """A master changes its group's in-sync set, by compare-and-swap on the group's revision. Fails
+        with STALE_EPOCH when the caller is not the master of that epoch (any more), with
+        INVALID_ARGUMENT for a set without the master or with unknown replicas, with
+        REGISTRY_UNAVAILABLE when it is unknown whether the change was made.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveReplica(self, request, context):
+        """An operator removes a replica that has gone for good. INVALID_ARGUMENT while it is alive, is the
+        master, or is in the in-sync set; GROUP_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NameserverServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -179,6 +207,16 @@ def add_NameserverServiceServicer_to_server(servicer, server):
                     servicer.DescribeCluster,
                     request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.DescribeClusterRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_nameserver__pb2.ClusterDescription.SerializeToString,
+            ),
+            'AlterInSyncSet': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterInSyncSet,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.AlterInSyncSetRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.SerializeToString,
+            ),
+            'RemoveReplica': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveReplica,
+                    request_deserializer=aerobee_dot_v1_dot_nameserver__pb2.RemoveReplicaRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -397,6 +435,60 @@ class NameserverService:
             '/aerobee.v1.NameserverService/DescribeCluster',
             aerobee_dot_v1_dot_nameserver__pb2.DescribeClusterRequest.SerializeToString,
             aerobee_dot_v1_dot_nameserver__pb2.ClusterDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterInSyncSet(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/AlterInSyncSet',
+            aerobee_dot_v1_dot_nameserver__pb2.AlterInSyncSetRequest.SerializeToString,
+            aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveReplica(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.NameserverService/RemoveReplica',
+            aerobee_dot_v1_dot_nameserver__pb2.RemoveReplicaRequest.SerializeToString,
+            aerobee_dot_v1_dot_nameserver__pb2.GroupRecord.FromString,
             options,
             channel_credentials,
             insecure,

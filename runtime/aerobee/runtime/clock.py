@@ -26,17 +26,19 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks.
 
-    The monotonic one goes on while the machine sleeps: a laptop that wakes up must not believe that
-    its leases still hold.
+    The monotonic one goes on while the machine sleeps, where the system has such a clock: a laptop
+    that wakes up must not believe that its leases still hold.
     """
 
     __slots__ = ()
+
+    _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        return time.clock_gettime(self._MONOTONIC)
 
 
 class ManualClock:

@@ -112,6 +112,38 @@ class MessageNotFound(MqError):
     code = 114
 
 
+class OutOfSequence(MqError):
+    """A producer's sequence before all that the broker remembers, or that cuts a stored one."""
+
+    code = 115
+
+
+class ForeignCluster(MqError):
+    """Replication with a broker of another cluster or group."""
+
+    code = 120
+
+
+class ReplicaDiverged(MqError):
+    """A replica's log is not a part of its master's: only an operator can say which counts."""
+
+    code = 121
+
+
+class ReplicationGap(MqError):
+    """Log bytes that do not follow those before, or an acknowledgement beyond the log's end."""
+
+    code = 122
+    retryable = True
+
+
+class CorruptFrame(MqError):
+    """A replication frame whose checksum does not match."""
+
+    code = 123
+    retryable = True
+
+
 class NotMaster(MqError):
     """A slave refuses writes; ask the route again."""
 
@@ -200,6 +232,20 @@ class DeadlineExceeded(MqError):
     """Not done within the caller's time; whether it took effect is unknown."""
 
     code = 305
+    retryable = True
+
+
+class NotEnoughReplicas(MqError):
+    """Fewer replicas are in sync than the broker must have; nothing was stored."""
+
+    code = 306
+    retryable = True
+
+
+class ReplicaBehind(MqError):
+    """This replica cannot tell yet what is confirmed; ask another one, or again soon."""
+
+    code = 307
     retryable = True
 
 

@@ -26,6 +26,7 @@ SYSTEM_TOPICS = frozenset(
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
+        "AEROBEE_OFFSET_JOURNAL",
     }
 )
 

@@ -41,6 +41,11 @@ STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
     errors.NotReadableTopic: grpc.StatusCode.PERMISSION_DENIED,
     errors.NoBrokerAvailable: grpc.StatusCode.FAILED_PRECONDITION,
     errors.MessageNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.OutOfSequence: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ForeignCluster: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ReplicaDiverged: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ReplicationGap: grpc.StatusCode.ABORTED,
+    errors.CorruptFrame: grpc.StatusCode.DATA_LOSS,
     errors.NotMaster: grpc.StatusCode.FAILED_PRECONDITION,
     errors.StaleEpoch: grpc.StatusCode.FAILED_PRECONDITION,
     errors.LeaseHeld: grpc.StatusCode.FAILED_PRECONDITION,
@@ -54,6 +59,8 @@ STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
     errors.StoreFailed: grpc.StatusCode.UNAVAILABLE,
     errors.RegistryUnavailable: grpc.StatusCode.UNAVAILABLE,
     errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
+    errors.NotEnoughReplicas: grpc.StatusCode.UNAVAILABLE,
+    errors.ReplicaBehind: grpc.StatusCode.UNAVAILABLE,
     errors.Unreachable: grpc.StatusCode.UNAVAILABLE,
 }
 
