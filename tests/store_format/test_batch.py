@@ -22,6 +22,7 @@ from aerobee.store_format.batch import (
     check_batch,
 )
 from aerobee.store_format.consume_queue_entry import pack_entry
+from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
 from aerobee.store_format.property_crc import property_crc_matches
 from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.store_format.tags import TagsCodes
@@ -63,11 +64,21 @@ def test_a_legal_batch_is_stamped_like_single_records_either_way(
         for message in data.draw(st.lists(messages, min_size=1, max_size=12))
     ]
     stamp = {"queue_id": 5, "base_queue_offset": 1 << 33, "base_physical_offset": 1 << 40}
+    sent_by = st.tuples(st.integers(0, PRODUCER_ID_END - 1), st.integers(0, SEQUENCE_END - 20))
+    first = data.draw(st.integers(0, len(batch)))
+    producers = data.draw(
+        st.just(())
+        | st.tuples(
+            sent_by.map(lambda of: ProducerRun(*of, first)),
+            sent_by.map(lambda of: ProducerRun(*of, len(batch) - first)),
+        )
+    )
     records = [reference(message) for message in batch]
     results = []
     for way in (ARRAYS, ONE_BY_ONE):
         checked = check(records, topic=topic, way=way, store_host_ipv6=is_ipv6)
         assert bytes(checked.buffer) == b"".join(records)
+        checked.producers = producers
         checked.stamp(**stamp, store_timestamp_ms=1, store_host=store_host)
         checked.stamp(**stamp, store_timestamp_ms=1_700_000_000_000, store_host=store_host)
         results.append(checked)
@@ -76,8 +87,16 @@ def test_a_legal_batch_is_stamped_like_single_records_either_way(
     entries = []
     queue_offset = stamp["base_queue_offset"]
     physical_offset = stamp["base_physical_offset"]
-    for message in batch:
+    numbers = [
+        (producer_id << 24) + first + index if producer_id else 0
+        for producer_id, first, count in producers
+        for index in range(count)
+    ] or [0] * len(batch)
+    for message, number in zip(batch, numbers, strict=True):
         is_queued = message.sys_flag & 0xC in (0, 8)
+        if not message.sys_flag & 0xC:
+            signed = number if number < 1 << 63 else number - (1 << 64)
+            message = replace(message, prepared_transaction_offset=signed)
         record = reference(
             message,
             queue_id=5,

@@ -11,6 +11,7 @@ import pytest
 from aerobee.broker.lease_journal import LeaseRecord
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.index.index_mark import IndexMark, decode_mark
+from aerobee.broker.store.producers.windows_file import decode_windows, encode_block
 from aerobee.broker.store.queues.queue_ends import decode_queue_ends
 from aerobee.broker.store.tables.config_tables import (
     ConsumerOffsetTable,
@@ -21,6 +22,7 @@ from aerobee.store_format.batch_consume_queue_entry import BatchEntry, scan_batc
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.consume_queue_entry import PRE_BLANK_ENTRY, unpack_entry
 from aerobee.store_format.consume_queue_ext import decode_ext_unit, ext_position, is_ext_address
+from aerobee.store_format.epoch_file import decode_epochs, encode_epochs
 from aerobee.store_format.index_file import (
     INDEX_ENTRY_DTYPE,
     IndexGeometry,
@@ -44,8 +46,14 @@ def example(name: str) -> bytes:
 
 
 def test_the_page_has_all_its_examples() -> None:
-    assert len(BLOCKS) == 18
+    assert len(BLOCKS) == 20
     assert "{" not in re.sub(r"(?s)```.*?```|`[^`]*`", "", PAGE), "a placeholder was left"
+
+
+def test_the_epochs_are_what_the_page_says() -> None:
+    data = f"{BLOCKS['epochs']}\n".encode()
+    assert decode_epochs(data) == [(1, 0), (2, 1073742848), (5, 1073750000)]
+    assert encode_epochs(decode_epochs(data)) == data
 
 
 def test_the_first_record_is_what_the_page_says() -> None:
@@ -132,6 +140,12 @@ def test_aerobees_own_files_count_beside_that_checkpoint() -> None:
     assert ends.counts
     (end,) = ends.queues.values()
     assert (end.topic, end.queue_id, end.end, end.physical_end) == ("orders", 1, 9, 4364)
+    saved = decode_windows(example("producer-windows"))
+    assert saved is not None
+    (row,) = saved.rows
+    assert (saved.position, row.name) == (4364, ("orders", 1, 0x0123456789))
+    assert encode_block(saved.position, saved.rows) == example("producer-windows")
+    assert np.frombuffer(row.intervals, np.int64).tolist() == [0, 7, 0, 7, 9, 8]
     mark = decode_mark(f"{BLOCKS['index-end']}\n".encode().ljust(128, b"\0"))
     assert mark == IndexMark(4364, "20231114221320500", 4, 4232)
     assert LeaseRecord.decode(BLOCKS["leases"].encode()).run_number == 2

@@ -17,6 +17,7 @@ import numpy as np
 from isal.isal_zlib import crc32
 
 from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.property_crc import (
     PROPERTY_CRC_NAME,
     PROPERTY_CRC_SIZE,
@@ -38,7 +39,14 @@ from aerobee.store_format.record_layout import (
 )
 from aerobee.store_format.tags import TagsCodes
 
-__all__ = ["BatchFault", "BatchIllegal", "BatchLimits", "CheckedBatch", "check_batch"]
+__all__ = [
+    "BatchFault",
+    "BatchIllegal",
+    "BatchLimits",
+    "CheckedBatch",
+    "check_batch",
+    "number_batch",
+]
 
 MIB: Final = 1 << 20
 RETRY_PREFIX: Final = "%RETRY%"
@@ -65,6 +73,7 @@ class BatchFault(StrEnum):
     RECORD_TOO_LARGE = "record too large"
     PROPERTIES_TOO_LARGE = "properties too large"
     BODY_CRC = "body crc"
+    TRANSACTION = "transaction"
 
 
 class BatchIllegal(ValueError):
@@ -114,6 +123,17 @@ def check_batch(
         if arrays is not None:
             return _batch_of_arrays(check, arrays, topic, tags)
     return _batch_of_rows(check, sizes, topic, tags)
+
+
+def number_batch(batch: CheckedBatch, runs: Sequence[ProducerRun]) -> None:
+    """Let the stamp write producers' numbers; `runs` are all records in order.
+
+    Raises BatchIllegal: records of transactions keep something else in that field.
+    """
+    if batch.has_transactions:
+        message = "messages of a transaction have no producer's number; send them without one"
+        raise BatchIllegal(BatchFault.TRANSACTION, -1, message)
+    batch.producers = runs
 
 
 def _check_whole(

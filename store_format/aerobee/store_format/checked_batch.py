@@ -1,13 +1,14 @@
 """A verified batch, and the stamp that makes it part of the log.
 
-Owns: the bytes. `stamp` writes queue id, queue offset, physical offset, store timestamp and store
-host into every record, as arrays for many records and one by one for few.
+Owns: the bytes. `stamp` writes queue id, queue offset, physical offset, store timestamp, store host
+and the producer's number into every record, as arrays for many records and one by one for few.
 Always: prepared and rollback records get queue offset 0, use up no offset and give no entry.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,11 +17,13 @@ from aerobee.store_format.consume_queue_entry import pack_entries, pack_entry
 from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_keys import gather_pieces, hash_alike, hash_keys, topic_hash
 from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
+from aerobee.store_format.producer_number import ProducerRun, producer_number, producer_numbers
 from aerobee.store_format.property_crc import write_property_crc
 from aerobee.store_format.record_arrays import Int64Array, byte_field
 from aerobee.store_format.record_layout import (
     HOST_V6_EXTRA,
     PHYSICAL_OFFSET_AT,
+    PREPARED_TRANSACTION_OFFSET_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     STORE_HOST_AT,
@@ -42,6 +45,7 @@ _COPIED_RECORDS_MAX: Final = 4_096
 
 _QUEUE_ID: Final = struct.Struct(">i")
 _OFFSETS: Final = struct.Struct(">qq")
+_NUMBER: Final = struct.Struct(">q")
 _STORED: Final = {False: struct.Struct(">q8s"), True: struct.Struct(">q20s")}
 
 
@@ -50,7 +54,8 @@ class CheckedBatch:
 
     `buffer` must not be resized. `starts` and `sizes` are relative to it; `tags_codes` are final
     once stamped (those of the schedule topic depend on the store timestamp). `property_crcs` are
-    the indexes of the records that end in a CRC of the whole record.
+    the indexes of the records that end in a CRC of the whole record. `producers` says whose the
+    records are, all of them in order, before they are stamped; empty: nobody's.
     """
 
     __slots__ = (
@@ -63,6 +68,7 @@ class CheckedBatch:
         "_tags_codes",
         "buffer",
         "count",
+        "producers",
         "queued_count",
         "store_host_ipv6",
         "topic",
@@ -86,6 +92,7 @@ class CheckedBatch:
         self.topic = topic
         self.store_host_ipv6 = store_host_ipv6
         self.count = len(starts)
+        self.producers: Sequence[ProducerRun] = ()
         self._starts = starts
         self._sizes = sizes
         self._sys_flags = sys_flags
@@ -125,6 +132,13 @@ class CheckedBatch:
         return self.sys_flags & SYSFLAG_TRANSACTION_MASK
 
     @property
+    def has_transactions(self) -> bool:
+        """Whether any record takes part in a transaction; these carry no producer's number."""
+        if isinstance(self._sys_flags, list):
+            return any(sys_flag & SYSFLAG_TRANSACTION_MASK for sys_flag in self._sys_flags)
+        return bool((self._sys_flags & SYSFLAG_TRANSACTION_MASK).any())
+
+    @property
     def tags_codes(self) -> Int64Array:
         return np.asarray(self._tags_codes, np.int64)
 
@@ -155,6 +169,7 @@ class CheckedBatch:
                 self._tags.scheduled_code_in(self.buffer, start, end, store_timestamp_ms)
                 for start, end in self._properties_spans()
             ]
+        # The CRC covers all that was stamped.
         for index in self._property_crcs:
             start = int(self._starts[index])
             write_property_crc(self.buffer, start, start + int(self._sizes[index]))
@@ -252,7 +267,14 @@ class CheckedBatch:
         buffer = self.buffer
         host = store_host.pack()
         stored = _STORED[store_host.is_ipv6]
-        for start, sys_flag in zip(self._starts, self._sys_flags, strict=True):
+        number_at = PREPARED_TRANSACTION_OFFSET_AT + (HOST_V6_EXTRA if store_host.is_ipv6 else 0)
+        numbers = [0] * self.count
+        if self.producers:
+            numbers = []
+            for producer_id, first, count in self.producers:
+                number = producer_number(producer_id, first) if producer_id else 0
+                numbers += range(number, number + count) if number else [0] * count
+        for start, sys_flag, number in zip(self._starts, self._sys_flags, numbers, strict=True):
             _QUEUE_ID.pack_into(buffer, start + QUEUE_ID_AT, queue_id)
             is_queued = not sys_flag & UNQUEUED_BIT
             _OFFSETS.pack_into(
@@ -264,6 +286,8 @@ class CheckedBatch:
             queue_offset += is_queued
             extra = HOST_V6_EXTRA if sys_flag & SYSFLAG_BORN_HOST_V6 else 0
             stored.pack_into(buffer, start + STORE_TIMESTAMP_AT + extra, store_timestamp_ms, host)
+            if not sys_flag & SYSFLAG_TRANSACTION_MASK:
+                _NUMBER.pack_into(buffer, start + number_at + extra, number)
 
     def _stamp_as_arrays(
         self,
@@ -294,6 +318,19 @@ class CheckedBatch:
         for at in range(0, len(host) - 4, 8):
             int64s[host_at + at] = int.from_bytes(host[at : at + 8], "big", signed=True)
         int32s[host_at + (len(host) - 4)] = store_host.port
+        self._stamp_numbers(stored_at)
+
+    def _stamp_numbers(self, stored_at: Int64Array) -> None:
+        """`stored_at`: where records begin, moved by what their born hosts take beyond IPv4's."""
+        at = stored_at + PREPARED_TRANSACTION_OFFSET_AT
+        if self.store_host_ipv6:
+            at += HOST_V6_EXTRA
+        numbers: Int64Array | int = producer_numbers(self.producers) if self.producers else 0
+        if self.has_transactions:
+            ordinary = (self.sys_flags & SYSFLAG_TRANSACTION_MASK) == 0
+            at = at[ordinary]
+            numbers = numbers if isinstance(numbers, int) else numbers[ordinary]
+        byte_field(self.buffer, ">i8")[at] = numbers
 
     def _properties_spans(self) -> list[tuple[int, int]]:
         ends = (self.starts + self.sizes).tolist()

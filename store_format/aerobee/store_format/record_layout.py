@@ -15,7 +15,8 @@ With IPv4 hosts (each IPv6 host moves all that follows by 12 bytes):
    56  * store timestamp i64, Unix ms
    64  * store host
    72    reconsume times i32
-   76    prepared transaction offset i64
+   76  * prepared transaction offset i64; outside of transactions the producer's number, see
+        producer_number.py
    84    body length i32, body
          topic length u8 or i16, topic
          properties length i16, properties

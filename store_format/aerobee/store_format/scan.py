@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from aerobee.store_format.index_file import IndexKeys
@@ -35,6 +37,7 @@ from aerobee.store_format.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
+    PREPARED_TRANSACTION_OFFSET_AT,
     QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
     RECORD_SIZE_MIN,
@@ -77,6 +80,8 @@ class ScanResult:
     queue_offsets: Int64Array
     physical_offsets: Int64Array
     store_timestamps: Int64Array
+    # 0 for none; see producer_number.py.
+    producer_numbers: Int64Array
     tags_codes: Int64Array
     topic_codes: Int64Array
     topic_table: tuple[str, ...]
@@ -127,6 +132,7 @@ class ScanResult:
             queue_offsets=self.queue_offsets[:index],
             physical_offsets=self.physical_offsets[:index],
             store_timestamps=self.store_timestamps[:index],
+            producer_numbers=self.producer_numbers[:index],
             tags_codes=self.tags_codes[:index],
             topic_codes=self.topic_codes[:index],
             properties_starts=self.properties_starts[:index],
@@ -264,6 +270,7 @@ def _read_columns(
         queue_offsets=read_field(int64s, starts + QUEUE_OFFSET_AT),
         physical_offsets=read_field(int64s, starts + PHYSICAL_OFFSET_AT),
         store_timestamps=store_timestamps,
+        producer_numbers=_read_producer_numbers(int64s, arrays, extra),
         tags_codes=tags_codes,
         topic_codes=topic_codes,
         topic_table=topic_table,
@@ -273,6 +280,17 @@ def _read_columns(
         end=end,
         end_size=end_size,
     )
+
+
+def _read_producer_numbers(
+    int64s: npt.NDArray[Any], arrays: RecordArrays, extra: tuple[Int64Array, Int64Array] | None
+) -> Int64Array:
+    at = arrays.starts + PREPARED_TRANSACTION_OFFSET_AT
+    if extra is not None:
+        at += extra[1]
+    numbers = read_field(int64s, at)
+    numbers[(arrays.sys_flags & SYSFLAG_TRANSACTION_MASK) != 0] = 0
+    return numbers
 
 
 def _read_properties(

@@ -214,12 +214,14 @@ def test_a_zero_segment_behind_a_sealed_one_becomes_the_active_one(tmp_path: Pat
     check_agreement(recovered)
 
 
-def test_an_empty_last_segment_file_is_removed(crashed: Path) -> None:
-    segment(crashed, 4096).touch()
+@pytest.mark.parametrize("bases", [[4096], [4096, 8192]])
+def test_empty_last_segment_files_are_removed(crashed: Path, bases: list[int]) -> None:
+    for base in bases:
+        segment(crashed, base).touch()
     assert open_store(crashed, read_only=True).appended_end > 0
     assert segment(crashed, 4096).exists()
     recovered = open_store(crashed)
-    assert not segment(crashed, 4096).exists()
+    assert not any(segment(crashed, base).exists() for base in bases)
     assert len(log_records(recovered)) == 4
 
 

@@ -140,22 +140,32 @@ class Admission:
             return "the disk has no room for another log segment: free space"
         return ""
 
+    def _leaves_own_room(self, fits: bool) -> bool:
+        """Whether a disk that is too full for messages takes a record of the broker's own."""
+        if self._queue_files_full:
+            return False
+        is_hard = self._is_below_minimum() or self._allocation_pause_end_s != 0.0
+        return fits or not is_hard
+
     # ------------------------------------------------------------------------------ refusing
 
-    def refuse(self, waiting_bytes: int, size: int) -> None:
+    def refuse(self, waiting_bytes: int, size: int, *, own_fits: bool | None = None) -> None:
         """Raise what stands against an append of `size` while `waiting_bytes` wait for the disk.
 
-        Returns if nothing does any more.
+        Returns if nothing does any more. `own_fits`, of the broker's own records: whether it takes
+        no other segment; None: it is a client's.
         """
         self.check_not_failed()
         if self._closing:
             raise ShuttingDown("the store is closing: send to another broker")
         if self._read_only:
             raise NotWritable("the store was opened for reading only")
-        if why_full := self.why_full:
+        why_full = self.why_full
+        if why_full and (own_fits is None or not self._leaves_own_room(own_fits)):
             raise NotWritable(why_full)
-        self._allocation_pause_end_s = 0.0
-        self._update()
+        if not why_full:
+            self._allocation_pause_end_s = 0.0
+            self._update()
         if self._checkpoint_behind:
             raise Busy(
                 f"too many {self._checkpoint_behind} wait in memory for the disk: send more slowly"

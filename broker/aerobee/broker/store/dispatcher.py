@@ -1,8 +1,8 @@
 """From the log to the consume queues and the key index, in log order.
 
 Owns: what was appended and not yet dispatched. Records reach their queues only once the caller says
-that they are confirmed; entries and keys were computed when the batch was appended, so nothing is
-read again.
+that they are confirmed; entries and keys were computed when they were appended, so nothing is read
+again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.replicas.scanned_chunk import ScannedChunk
 from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
 
@@ -37,7 +38,7 @@ class Dispatcher:
     ) -> None:
         self._queues = queues
         self._index = index
-        self._pending: deque[Pending] = deque()
+        self._pending: deque[Pending | ScannedChunk] = deque()
         self.end = end
         # Of the last record dispatched.
         self.store_timestamp_ms = store_timestamp_ms
@@ -46,12 +47,30 @@ class Dispatcher:
         """Appended, in log order."""
         self._pending.append(pending)
 
+    def submit_chunk(self, chunk: ScannedChunk) -> None:
+        """The same for records that came as bytes; they may be confirmed one by one."""
+        self._pending.append(chunk)
+
+    def pending_entries(self, queue: ConsumeQueue) -> bytes:
+        """The entries of what was appended to a queue and is not dispatched yet, end to end."""
+        found: list[bytes] = []
+        for pending in self._pending:
+            if isinstance(pending, ScannedChunk):
+                found += [run.entries for run in pending.runs if run.queue is queue]
+            elif pending.queue is queue:
+                found.append(pending.entries)
+        return b"".join(found)
+
     def dispatch(self, confirmed_end: int) -> list[QueueName]:
         """Let the queues grow up to `confirmed_end`; returns those that did, each once."""
         pending = self._pending
         grown: dict[QueueName, None] = {}
         while pending and pending[0].end <= confirmed_end:
-            end, queue, entries, count, store_timestamp_ms, keys = pending.popleft()
+            first = pending.popleft()
+            if isinstance(first, ScannedChunk):
+                self._dispatch_chunk(first, grown)
+                continue
+            end, queue, entries, count, store_timestamp_ms, keys = first
             if count:
                 assert queue.end + count <= queue.next_offset
                 self._queues.append(queue, entries, count, end)
@@ -59,4 +78,18 @@ class Dispatcher:
             self._index.add(keys, end)
             self.end = end
             self.store_timestamp_ms = store_timestamp_ms
+        if pending and isinstance(pending[0], ScannedChunk):
+            divided = pending[0].divide(confirmed_end)
+            if divided is not None:
+                self._dispatch_chunk(divided[0], grown)
+                pending[0] = divided[1]
         return list(grown)
+
+    def _dispatch_chunk(self, chunk: ScannedChunk, grown: dict[QueueName, None]) -> None:
+        for queue, entries, ends in chunk.runs:
+            assert queue.end + len(ends) <= queue.next_offset
+            self._queues.append(queue, entries, len(ends), int(ends[-1]))
+            grown[queue.topic, queue.queue_id] = None
+        self.end = chunk.end
+        self._index.add(chunk.keys, self.end)
+        self.store_timestamp_ms = max(self.store_timestamp_ms, chunk.store_timestamp_ms)

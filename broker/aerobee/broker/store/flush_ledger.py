@@ -15,6 +15,8 @@ from aerobee.broker.store.dispatcher import Dispatcher
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.producers.producer_windows import ProducerWindows
+from aerobee.broker.store.producers.windows_file import WindowsFile
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint
@@ -36,6 +38,7 @@ class FlushLedger:
         log: CommitLog,
         queues: QueueSet,
         index: KeyIndex,
+        windows: ProducerWindows,
         dispatcher: Dispatcher,
         admission: Admission,
         checkpoint: Checkpoint,
@@ -46,6 +49,7 @@ class FlushLedger:
         self._log = log
         self._queues = queues
         self._index = index
+        self._windows_file = WindowsFile(disk, windows)
         self._dispatcher = dispatcher
         self.admission = admission
         self._checkpoint = checkpoint
@@ -110,6 +114,7 @@ class FlushLedger:
             self._queues.take_write_out(),
             checkpoint,
             index_write=self._index.take_write(),
+            windows_write=self._windows_file.take_write(self._log.end),
         )
         return self._checkpoint_work
 
@@ -119,6 +124,8 @@ class FlushLedger:
         if work.index_write is not None:
             self._index.finish_write(work.index_write)
         if work.error is None:
+            if work.windows_write is not None:
+                self._windows_file.finish_write(work.windows_write)
             self._queues.finish_write_out(work.queues)
             self._checkpoint = work.checkpoint
             self.checkpoints += 1

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.index.index_write import IndexWrite
 from aerobee.broker.store.log.preallocation import DISK_FULL
+from aerobee.broker.store.producers.windows_file import WindowsWrite
 from aerobee.broker.store.queues.queue_write_out import QueueWriteOut
 from aerobee.store_format.checkpoint import Checkpoint
 
@@ -27,8 +28,8 @@ def write_checkpoint(disk: Disk, checkpoint: Checkpoint) -> None:
 
 
 class CheckpointWork:
-    """Consume queues and the key index to their files, then the checkpoint. To run after the flush
-    it came with."""
+    """Consume queues, the key index and the producers' windows to their files, then the checkpoint.
+    To run after the flush it came with."""
 
     __slots__ = (
         "_disk",
@@ -36,6 +37,7 @@ class CheckpointWork:
         "error",
         "index_write",
         "queues",
+        "windows_write",
     )
 
     def __init__(
@@ -45,11 +47,13 @@ class CheckpointWork:
         checkpoint: Checkpoint,
         *,
         index_write: IndexWrite | None,
+        windows_write: WindowsWrite | None,
     ) -> None:
         self._disk = disk
         self.queues = queues
         self.checkpoint = checkpoint
         self.index_write = index_write
+        self.windows_write = windows_write
         # A full disk harms nothing here: what is not written stays in memory and is written later.
         self.error: OSError | None = None
 
@@ -59,6 +63,8 @@ class CheckpointWork:
             self.queues.run(self.checkpoint)
             if self.index_write is not None:
                 self.index_write.run()
+            if self.windows_write is not None:
+                self.windows_write.run()
             self._disk.fsync_directory("")
             write_checkpoint(self._disk, self.checkpoint)
         except OSError as error:

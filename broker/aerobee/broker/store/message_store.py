@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
 from aerobee.broker.store.admission import Admission
-from aerobee.broker.store.appended import AppendCounters, Appended
+from aerobee.broker.store.append_path import AppendPath
+from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk, DiskLock
-from aerobee.broker.store.dispatcher import Dispatcher, Pending
+from aerobee.broker.store.dispatcher import Dispatcher
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
@@ -29,16 +30,19 @@ from aerobee.broker.store.log.preallocation import remove_strays
 from aerobee.broker.store.log.segment import SegmentInfo
 from aerobee.broker.store.log.segment_supply import SegmentSupply
 from aerobee.broker.store.opening import lock_store, mark_closed, mark_running
+from aerobee.broker.store.producers.producers import Producers
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.queues.reading import Located
 from aerobee.broker.store.queues.time_search import Boundary, TimeSearch
 from aerobee.broker.store.recovery.recover import Recovered, recover
+from aerobee.broker.store.replicas.closed_log import complete_begin
+from aerobee.broker.store.replicas.replicated_appends import ReplicatedAppends
 from aerobee.broker.store.retention.retention_ledger import Retained, RetentionLedger
 from aerobee.broker.store.statistics import RecoveryProgress, StoreState, StoreStatistics
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import NotWritable, StoreFailed
+from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.checked_batch import CheckedBatch
 
 __all__ = ["Appended", "MessageStore"]
@@ -78,6 +82,7 @@ class MessageStore:
             log=self._log,
             queues=self._queues,
             index=self.index,
+            windows=recovered.windows,
             dispatcher=self._dispatcher,
             admission=self._admission,
             checkpoint=recovered.checkpoint,
@@ -93,8 +98,28 @@ class MessageStore:
             queues=self._queues,
             admission=self._admission,
         )
-        self.confirmed_end = self._log.end
-        self._counters = AppendCounters()
+        self.producers = Producers.of(recovered, self._dispatcher)
+        self._appends = AppendPath(
+            clock,
+            config,
+            log=self._log,
+            queues=self._queues,
+            windows=recovered.windows,
+            dispatcher=self._dispatcher,
+            ledger=self._ledger,
+            admission=self._admission,
+        )
+        self.replicated = ReplicatedAppends(
+            disk,
+            config,
+            log=self._log,
+            queues=self._queues,
+            windows=recovered.windows,
+            dispatcher=self._dispatcher,
+            ledger=self._ledger,
+            admission=self._admission,
+            counters=self._appends.counters,
+        )
 
     def __repr__(self) -> str:
         return f"MessageStore({self.state}, {self._log!r}, {len(self._queues)} queues)"
@@ -125,6 +150,7 @@ class MessageStore:
         try:
             if lock is not None:
                 remove_strays(disk)
+                complete_begin(disk, config)
             recovered = recover(disk, clock, config, on_progress=on_progress, read_only=read_only)
             store = cls(disk, clock, config, recovered, lock)
             if lock is not None:
@@ -194,6 +220,10 @@ class MessageStore:
         return self._ledger.flushed_end
 
     @property
+    def confirmed_end(self) -> int:
+        return self._appends.confirmed_end
+
+    @property
     def dispatched_end(self) -> int:
         return self._dispatcher.end
 
@@ -206,8 +236,11 @@ class MessageStore:
     def unflushed_bytes(self) -> int:
         return self._log.end - self._ledger.flushed_end
 
-    def append(self, batch: CheckedBatch, *, queue_id: int) -> Appended:
+    def append(self, batch: CheckedBatch, *, queue_id: int, is_own: bool = False) -> Appended:
         """Stamp the batch and write it to the log: all of it or nothing. In the page cache then.
+
+        `is_own`: the broker's own, little and needed so that space can be freed at all; taken on a
+        disk that is too full for messages, as far as there is room.
 
         Raises:
             ShuttingDown, NotWritable, Busy: nothing was stored; later it may work.
@@ -215,58 +248,12 @@ class MessageStore:
             IllegalName: the topic cannot be a folder.
             StoreFailed: the disk failed; whether the bytes are there is unknown.
         """
-        size = len(batch.buffer)
-        log = self._log
-        waiting = log.end - min(self._ledger.flushed_end, self.confirmed_end)
-        if not self._admission.writable or waiting + size > self._config.unflushed_bytes_max:
-            self._refuse(waiting, size)
-        queue = self._queues.get_or_create(batch.topic, queue_id)
-        base_queue_offset = queue.next_offset
-        try:
-            base = log.make_room(size)
-            timestamp_ms = log.next_store_timestamp_ms(self._clock.now_ms())
-            batch.stamp(
-                queue_id=queue_id,
-                base_queue_offset=base_queue_offset,
-                base_physical_offset=base,
-                store_timestamp_ms=timestamp_ms,
-                store_host=self._config.store_host,
-            )
-            log.write(batch.buffer, timestamp_ms)
-        except NotWritable:
-            self._admission.allocation_failed()
-            self._counters.refused_batches += 1
-            raise
-        except OSError as error:
-            self.fail(error)
-            raise StoreFailed(f"writing the commit log failed: {error}") from error
-        queue.next_offset = base_queue_offset + batch.queued_count
-        end = base + size
-        entries = batch.dispatch_entries(base)
-        keys = batch.index_keys(base, timestamp_ms) if self._config.index_enabled else ()
-        self._dispatcher.submit(
-            Pending(end, queue, entries, batch.queued_count, timestamp_ms, keys)
-        )
-        self._counters.add(batch.count, size)
-        return Appended(base_queue_offset, base, end, timestamp_ms)
-
-    def _refuse(self, waiting_bytes: int, size: int) -> None:
-        try:
-            self._admission.refuse(waiting_bytes, size)
-        except Exception:
-            self._counters.refused_batches += 1
-            raise
+        return self._appends.append(batch, queue_id, is_own=is_own)
 
     def confirm(self, end: int) -> list[QueueName]:
         """Let consumers see everything up to `end`; returns the queues that grew, each once. Raises
         StoreFailed."""
-        self._admission.check_not_failed()
-        assert self.confirmed_end <= end, "what was confirmed stays confirmed"
-        assert end <= self._log.end, "only what was appended can be confirmed"
-        self.confirmed_end = end
-        grown = self._dispatcher.dispatch(end)
-        self._ledger.watch_memory()
-        return grown
+        return self._appends.confirm(end)
 
     # ------------------------------------------------------------------------------ flushing
 
@@ -367,8 +354,17 @@ class MessageStore:
         wanted = QueryWanted(topic, key, max_messages)
         return MessageQuery(search, self.record_at, wanted, self._clock, lowest=self.min_offset)
 
+    def emptied_queues(self) -> dict[QueueName, int]:
+        """Queues whose messages were all removed, and their next offsets: what no log tells."""
+        return self._queues.emptied()
+
     def segments(self) -> list[SegmentInfo]:
         return self._log.segments()
+
+    def contiguous_end(self, position: int) -> int:
+        """Up to where the log's bytes from `position` on can be read as one run, in one segment;
+        `position` itself at the end of the log. Raises MessageNotFound outside the log."""
+        return self._log.contiguous_end(position)
 
     def walk_log(self, start: int = 0, chunk_bytes: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
         """The log's bytes from `start` on, blanks included: (position, bytes) in one segment."""
@@ -386,10 +382,10 @@ class MessageStore:
             queue_count=len(self._queues),
             damaged_queue_count=len(self._queues.damaged),
             queue_tail_bytes=self._queues.tail_bytes,
-            appended_records=self._counters.records,
-            appended_bytes=self._counters.bytes,
-            appended_batches=self._counters.batches,
-            refused_batches=self._counters.refused_batches,
+            appended_records=self._appends.counters.records,
+            appended_bytes=self._appends.counters.bytes,
+            appended_batches=self._appends.counters.batches,
+            refused_batches=self._appends.counters.refused_batches,
             flushes=self._ledger.flushes,
             checkpoints=self._ledger.checkpoints,
             retention=self.retention.statistics(),

@@ -89,8 +89,12 @@ class CommitLog:
                     f"{size} bytes do not fit into a log segment of {self._segment_bytes}; "
                     "send smaller batches or raise segment_bytes"
                 )
-            self._roll()
+            self.roll()
         return self.end
+
+    def fits(self, size: int) -> bool:
+        """Whether so many bytes take no other segment."""
+        return self.end + size + BLANK_BYTES_MIN <= self._room_end
 
     def next_store_timestamp_ms(self, now_ms: int) -> int:
         """For the next records: never before that of the last one, whatever the clock does."""
@@ -107,7 +111,14 @@ class CommitLog:
         self.end += size
         self.store_timestamp_ms = store_timestamp_ms
 
-    def _roll(self) -> None:
+    @property
+    def room_end(self) -> int:
+        """Where the active segment's file ends and the next segment begins; 0 without any."""
+        return self._room_end
+
+    def roll(self) -> None:
+        """Fill the active segment with a blank record and begin the next one. Raises as `make_room`
+        does."""
         base = self._room_end
         segment = Segment(base, self._segment_bytes, 0)
         try:
@@ -267,6 +278,13 @@ class CommitLog:
                 with contextlib.suppress(RecordRemoved):
                     file = self._open(segment, handle)
                     file.advise(max(start, segment.base) - segment.base, size, advice)
+
+    def contiguous_end(self, position: int) -> int:
+        """Up to where bytes from `position` on are one run for a read: the end of the used part of
+        its segment; `position` itself at the end of the log. Raises as `read` does."""
+        if position == self.end:
+            return position
+        return self._segment_at(position, 1).end
 
     def walk(self, start: int, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
         """Pieces of the used part of the log from `start` on, each within one segment.

@@ -12,7 +12,7 @@ from aerobee.store_format.names import FileNameIllegal, parse_file_name
 
 
 def load_segments(disk: Disk, segment_bytes: int, *, read_only: bool) -> list[Segment]:
-    """All segments, taken as full. An empty last file is removed; folders are passed over.
+    """All segments, taken as full. Empty last files are removed; folders are passed over.
 
     Raises StoreUnusable for other lengths, other names, and a missing segment in between.
     """
@@ -21,7 +21,7 @@ def load_segments(disk: Disk, segment_bytes: int, *, read_only: bool) -> list[Se
         for entry in disk.list(COMMIT_LOG_DIRECTORY)
         if not entry.is_directory and not entry.name.startswith(SPARE_PREFIX)
     ]
-    if entries and entries[-1].size_bytes == 0 and _is_segment(entries[-1]):
+    while entries and entries[-1].size_bytes == 0 and _is_segment(entries[-1]):
         if not read_only:
             disk.remove(f"{COMMIT_LOG_DIRECTORY}/{entries[-1].name}")
         entries.pop()

@@ -101,6 +101,14 @@ class QueueSet:
             queue.topic, queue.queue_id, self._entries_per_file
         )
 
+    def emptied(self) -> dict[QueueName, int]:
+        """The queues that had messages and have none any more, with their next offsets."""
+        return {
+            name: queue.end
+            for name, queue in self._queues.items()
+            if queue.min_offset == queue.end == queue.next_offset and queue.end
+        }
+
     # ------------------------------------------------------------------------------ growing
 
     def append(self, queue: ConsumeQueue, entries: bytes, count: int, physical_end: int) -> None:
@@ -114,6 +122,7 @@ class QueueSet:
 
         No file is written for the blank entries alone."""
         self.tail_bytes += queue.begin_at(offset) * ENTRY_SIZE
+        self._dirty[queue] = self._write_outs
 
     # ------------------------------------------------------------------------------ files
 

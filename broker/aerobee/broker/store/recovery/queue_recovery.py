@@ -234,7 +234,10 @@ class QueueRecovery:
         """Bring the queues in line with the log; returns whether any was ahead of it."""
         ahead = [queue for queue in self.queues if queue.physical_end > end]
         for queue in ahead:
-            cut_queue(self._files, queue, end)
+            try:
+                cut_queue(self._files, queue, end)
+            except QueueDamaged:
+                self._damage(queue, queue.damage)
         for queue in list(self.queues):
             if not self._entries_match(queue):
                 self._damage(queue, "it contradicts the log")
@@ -249,7 +252,10 @@ class QueueRecovery:
         self._incomplete[name] = None
 
     def _entries_match(self, queue: ConsumeQueue) -> bool:
-        return entries_match(self._context.disk, self._files, queue, self._context.segments)
+        try:
+            return entries_match(self._context.disk, self._files, queue, self._context.segments)
+        except QueueDamaged:
+            return False
 
     def _tidy(self) -> None:
         if not self._context.read_only:
@@ -315,6 +321,13 @@ class QueueRecovery:
             queue = self.queues.get_or_create(topic, queue_id)
             if queue.end == 0 and end:
                 self.queues.begin_at(queue, end)
+        # So does one that never had a file here, whatever became of the list.
+        log_min_offset = self._context.log_min_offset
+        for name, known in self._ends.queues.items():
+            if known.min_offset == known.end and known.physical_end <= log_min_offset:
+                queue = self.queues.get_or_create(*name)
+                if queue.end == 0 and known.end:
+                    self.queues.begin_at(queue, known.end)
 
     def _spill(self) -> None:
         """Keep the memory bounded: entries of synced records go to their files early."""

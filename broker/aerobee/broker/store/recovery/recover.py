@@ -8,6 +8,7 @@ First the log is walked and judged, with nothing changed; then what must be repa
     consume queues that lack entries       completed from the log
     damaged consume queues                 built again from the start of the log
     key index                              cut, completed or built again likewise
+    producers' windows                     likewise, but for what lies too far back
 
 A record that is not whole is a torn tail, and cut, unless it is known to have been safely on disk:
 below the flushed end of the checkpoint, or (after a clean stop) below what the queues point to.
@@ -39,6 +40,8 @@ from aerobee.broker.store.log.segment_repair import (
     sync_segments,
 )
 from aerobee.broker.store.opening import was_left_running
+from aerobee.broker.store.producers.producer_windows import ProducerWindows
+from aerobee.broker.store.producers.windows_recovery import WindowsRecovery
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.recovery.context import RecoveryContext
@@ -65,6 +68,7 @@ class Recovered:
     log: CommitLog
     queues: QueueSet
     index: KeyIndex
+    windows: ProducerWindows
     checkpoint: Checkpoint
     report: RecoveryReport
 
@@ -111,6 +115,7 @@ class _Recovery:
         self._files = FileCache(disk, config.open_files_max)
         self._queues = QueueRecovery(self._context, self._files)
         self._index = IndexRecovery(self._context, clock)
+        self._windows = WindowsRecovery(self._context)
         checkpoint = self._context.checkpoint
         self._store_timestamp_ms = max(
             checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
@@ -131,6 +136,7 @@ class _Recovery:
         cut_bytes = self._cut_log(start, end, stopped_by)
         self._queues.complete(start, end)
         self._index.complete(end)
+        self._windows.complete(end, self._queues.queues)
         return self._recovered(start, end, cut_bytes)
 
     def _begin_without_log(self) -> None:
@@ -190,6 +196,7 @@ class _Recovery:
         total = context.log_files_end - start
         self._queues.begin_scan(start)
         self._index.begin_scan(start)
+        self._windows.begin_scan(start)
         for chunk in walk:
             result = chunk.result
             self._scanned_bytes += result.valid_end
@@ -199,6 +206,7 @@ class _Recovery:
             )
             self._queues.feed(chunk)
             self._index.feed(chunk)
+            self._windows.feed(chunk)
             self._tell(chunk.position + result.valid_end - start, total)
         self._tell(total, total)
         return walk.end, walk.stopped_by
@@ -275,6 +283,7 @@ class _Recovery:
             log=log,
             queues=self._queues.queues,
             index=self._index.index,
+            windows=self._windows.windows,
             checkpoint=context.checkpoint,
             report=report,
         )

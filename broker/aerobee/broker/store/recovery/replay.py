@@ -1,4 +1,4 @@
-"""Dispatch from the log's own bytes: what recovery uses where derived files lag behind.
+"""Dispatch from the log's own bytes: where derived files lag behind, and where the log is a copy.
 
 What becomes of a record in its queue, by the queue offset that it carries:
 
@@ -17,7 +17,7 @@ the log's start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ Indexes = npt.NDArray[np.intp]
 _WARNINGS_MAX = 100
 
 
-class _Records(NamedTuple):
+class QueuedRecords(NamedTuple):
     """Records of one queue, in log order."""
 
     positions: Int64Array
@@ -47,10 +47,25 @@ class _Records(NamedTuple):
     tags_codes: Int64Array
     offsets: Int64Array
 
-    def part(self, which: slice) -> _Records:
-        return _Records(
+    @property
+    def ends(self) -> Int64Array:
+        """Where each one ends in the log."""
+        return self.positions + self.sizes
+
+    def part(self, which: slice) -> QueuedRecords:
+        return QueuedRecords(
             self.positions[which], self.sizes[which], self.tags_codes[which], self.offsets[which]
         )
+
+    def entries(self) -> bytes:
+        """The consume queue entries, end to end."""
+        return pack_entries(self.positions, self.sizes, self.tags_codes)
+
+
+class RecordSink(Protocol):
+    """Takes what comes next in a queue; its `next_offset` has grown by it on return."""
+
+    def __call__(self, queue: ConsumeQueue, records: QueuedRecords) -> None: ...
 
 
 class Replay:
@@ -67,11 +82,14 @@ class Replay:
         *,
         from_log_start: bool,
         known_end: int = 0,
+        sink: RecordSink | None = None,
     ) -> None:
-        """All records below `known_end` are in their queues; nobody needs to ask for each."""
+        """All records below `known_end` are in their queues; nobody needs to ask for each. Without
+        a `sink` records become part of their queues at once."""
         self._known_end = known_end
         self._queues = queues
         self._batch_topics = batch_topics
+        self._sink = sink or self._append
         self.from_log_start = from_log_start
         self.dispatched = 0
         self.incomplete: dict[QueueName, None] = {}
@@ -92,7 +110,7 @@ class Replay:
                 self._warn(str(error))
                 continue
             result = chunk.result
-            records = _Records(
+            records = QueuedRecords(
                 result.positions[indexes] + chunk.position,
                 result.sizes[indexes],
                 result.tags_codes[indexes],
@@ -111,36 +129,37 @@ class Replay:
                 queued[index] = False
         return np.flatnonzero(queued)
 
-    def _dispatch(self, queue: ConsumeQueue, records: _Records) -> bool:
+    def _dispatch(self, queue: ConsumeQueue, records: QueuedRecords) -> bool:
         """False if the queue lacks messages before some of these."""
-        ends = records.positions + records.sizes
-        known = int(np.searchsorted(ends, queue.physical_end, side="right"))
+        known = int(np.searchsorted(records.ends, queue.physical_end, side="right"))
         records = records.part(slice(known, None))
         count = len(records.offsets)
         if count == 0:
             return True
         first = int(records.offsets[0])
-        if queue.end == 0 and first and self.from_log_start:
+        if queue.next_offset == 0 and first > 0 and self.from_log_start:
             self._queues.begin_at(queue, first)
-        if np.array_equal(records.offsets, np.arange(queue.end, queue.end + count)):
-            self._append(queue, records)
+        if np.array_equal(records.offsets, np.arange(queue.next_offset, queue.next_offset + count)):
+            self._add(queue, records)
             return True
         for index, offset in enumerate(records.offsets.tolist()):
-            if offset > queue.end:
+            if offset > queue.next_offset:
                 if not self.from_log_start:
                     return False
                 self._warn(f"{queue!r} goes on with offset {offset}: records between are missing")
-            elif 0 < offset < queue.end:
+            elif 0 < offset < queue.next_offset:
                 self._warn(f"{queue!r} has a second record with offset {offset}: passed over")
                 continue
-            self._append(queue, records.part(slice(index, index + 1)))
+            self._add(queue, records.part(slice(index, index + 1)))
         return True
 
-    def _append(self, queue: ConsumeQueue, records: _Records) -> None:
-        physical_end = int(records.positions[-1] + records.sizes[-1])
-        entries = pack_entries(records.positions, records.sizes, records.tags_codes)
-        self._queues.append(queue, entries, len(records.positions), physical_end)
+    def _add(self, queue: ConsumeQueue, records: QueuedRecords) -> None:
+        self._sink(queue, records)
         self.dispatched += len(records.positions)
+
+    def _append(self, queue: ConsumeQueue, records: QueuedRecords) -> None:
+        count = len(records.positions)
+        self._queues.append(queue, records.entries(), count, int(records.ends[-1]))
 
     def _warn(self, warning: str) -> None:
         if len(self.warnings) < _WARNINGS_MAX:

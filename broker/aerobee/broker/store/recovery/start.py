@@ -46,14 +46,14 @@ def first_segment_after_crash(
     """Index of the newest segment that begins with a record stored before the checkpoint."""
     flushed_ms = checkpoint.min_timestamp()
     for index in range(len(segments) - 1, 0, -1):
-        store_timestamp_ms = _first_store_timestamp_ms(disk, segments[index])
+        store_timestamp_ms = first_store_timestamp_ms(disk, segments[index])
         if 0 < store_timestamp_ms <= flushed_ms:
             return index
     return 0
 
 
-def _first_store_timestamp_ms(disk: Disk, segment: Segment) -> int:
-    """0 if the segment does not begin with a record."""
+def first_store_timestamp_ms(disk: Disk, segment: Segment) -> int:
+    """Of the segment's first record; 0 if it does not begin with one."""
     file = disk.open_file(segment.path, read_only=True)
     size = int.from_bytes(file.read_at(0, 4), "big", signed=True)
     if not _HEAD_BYTES <= size <= segment.size:

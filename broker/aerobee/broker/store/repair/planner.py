@@ -18,6 +18,7 @@ from aerobee.broker.store.flush_work import CHECKPOINT_FILE
 from aerobee.broker.store.index.index_files import INDEX_DIRECTORY
 from aerobee.broker.store.index.index_mark import INDEX_MARK_FILE
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path
+from aerobee.broker.store.producers.windows_file import WINDOWS_FILE
 from aerobee.broker.store.queues.consume_queue import queue_directory
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.repair.actions import (
@@ -126,7 +127,7 @@ class _Planner:
         self._restore_tables()
         plan.must_open = any(step.file.partition("/")[0] != CONFIG_DIRECTORY for step in plan.steps)
         if plan.must_open:
-            marks = (CHECKPOINT_FILE, QUEUE_ENDS_FILE, INDEX_MARK_FILE)
+            marks = (CHECKPOINT_FILE, QUEUE_ENDS_FILE, INDEX_MARK_FILE, WINDOWS_FILE)
             kept = [mark for mark in marks if self._disk.exists(mark)]
             text = f"keep {', '.join(kept)} as they are now"
             plan.steps.insert(0, KeepMarks(CHECKPOINT_FILE, text, marks=kept))

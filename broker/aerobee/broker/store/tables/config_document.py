@@ -7,6 +7,7 @@ the member in the error.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from aerobee.store_format.json_config import JsonValue, encode_text, parse_object, render_text
@@ -44,12 +45,20 @@ class ConfigDocument:
             self._version["counter"] = counter + 1 if isinstance(counter, int) else 1
             self._version["timestamp"] = now_ms
 
-    def render(self, now_ms: int, table_name: str, table_text: str) -> bytes:
-        """The document; a change since the last one raises the data version."""
+    def render(
+        self,
+        now_ms: int,
+        table_name: str,
+        table_text: str,
+        more: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The document; a change since the last one raises the data version. `more` are further
+        members, as text."""
         self.raise_version(now_ms)
         members = {key: render_text(value, depth=1) for key, value in self.unknown.items()}
         members["dataVersion"] = render_text(self._version, depth=1)
         members[table_name] = table_text
+        members.update(more or {})
         lines = ",".join(f"\n\t{render_text(name)}:{members[name]}" for name in sorted(members))
         return encode_text("{" + lines + "\n}")
 

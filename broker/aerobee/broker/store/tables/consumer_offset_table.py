@@ -1,14 +1,18 @@
 """consumerOffset.json: what each group will consume next, in memory.
 
-Owns: the committed offsets of this broker's queues, and how they look in Apache's file. No I/O: the
-owner hands `snapshot_bytes` to `replace_atomically` in a thread.
+Owns: the committed offsets of this broker's queues, and how they look in Apache's file. They are a
+snapshot of the offset journal: one member more, which Apache's broker ignores, says up to where the
+journal is in them, and what else the journal says. No I/O: the owner hands `snapshot_bytes` to
+`replace_atomically` in a thread.
 
 Always holds: entries that are not `topic@group` with queue offsets are written back as they were.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
@@ -16,7 +20,24 @@ from aerobee.store_format.json_config import JsonValue, render_text
 
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 
+JOURNAL_MEMBER = "aerobeeJournal"
+"""The member that is ours: see docs/offset-journal.md."""
+
 _OFFSET_END = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class JournalMark:
+    """How far the offset journal is in the table."""
+
+    next_offset: int = 0
+    """The queue offset of the first record that is not."""
+    image_position: int = 0
+    """Everything that stands is in the journal from this log position on; -1: perhaps not."""
+    is_whole: bool = True
+    """Whether everything that stands is in the table."""
+    lease: str = ""
+    """The newest record of queue leases, as JSON; empty: none yet."""
 
 
 class ConsumerOffsetTable:
@@ -27,7 +48,13 @@ class ConsumerOffsetTable:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
+        # Of queues on which a lease was shown; by (topic, group), as the file has them.
+        self._epochs: dict[tuple[str, str], dict[int, int]] = {}
+        self._mark: JournalMark | None = JournalMark()
         self._rendered: dict[tuple[str, str], str] = {}
+        self._epochs_rendered: dict[tuple[str, str], str] = {}
+        self.rendered_mark: JournalMark | None = None
+        """The mark in the newest snapshot."""
         self._foreign: dict[str, JsonValue] = {}
         self._document = ConfigDocument()
         self.rewinds = 0
@@ -46,10 +73,44 @@ class ConsumerOffsetTable:
                 table._foreign[key] = queues
             else:
                 table._offsets.setdefault(group, {})[topic] = offsets
+        table._load_journal(take_object(document, JOURNAL_MEMBER))
         # Apache derives this one from the offsets each time it writes, and never reads it.
         document.pop("groupTopicMap", None)
         table._document = ConfigDocument.load(document)
         return table
+
+    def _load_journal(self, member: dict[str, JsonValue]) -> None:
+        """Without the member the file is Apache's, or of a time before the journal."""
+        self._mark = None
+        if not member:
+            return
+        lease = member.get("lease")
+        self._mark = JournalMark(
+            _whole(member, "nextOffset", 0),
+            _whole(member, "imagePosition", -1),
+            member.get("whole") is not False,
+            "" if lease is None else json.dumps(lease, separators=(",", ":")),
+        )
+        for key, value in take_object(member, "epochs").items():
+            topic, _, group = key.partition("@")
+            epochs = _queue_offsets(value)
+            if epochs is None:
+                raise ValueError(f"the epochs of {key!r:.40} are not numbers by queue id")
+            known = self._offsets.get(group, {}).get(topic, {})
+            kept = {queue_id: epoch for queue_id, epoch in epochs.items() if queue_id in known}
+            if kept:
+                self._epochs[topic, group] = kept
+
+    @property
+    def mark(self) -> JournalMark | None:
+        """None: nobody knows how far the journal is in this table; it came from elsewhere."""
+        return self._mark
+
+    @mark.setter
+    def mark(self, mark: JournalMark) -> None:
+        if mark != self._mark:
+            self._mark = mark
+            self._document.changes += 1
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the next offset to consume; a smaller one than before is as good (a reset)."""
@@ -68,6 +129,19 @@ class ConsumerOffsetTable:
                 self.rewinds += 1
             self._rendered.pop((topic, group), None)
             self._document.changes += 1
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int, epoch_min: int) -> None:
+        """`commit`, and below which lease epoch commits count no more; 0: there is no such one."""
+        self.commit(group, topic, queue_id, offset)
+        if self.epoch_min(group, topic, queue_id) != epoch_min:
+            self._epochs.setdefault((topic, group), {})[queue_id] = epoch_min
+            self._epochs_rendered.pop((topic, group), None)
+            self._document.changes += 1
+
+    def epoch_min(self, group: str, topic: str, queue_id: int) -> int:
+        """See `put`."""
+        epochs = self._epochs.get((topic, group))
+        return 0 if epochs is None else epochs.get(queue_id, 0)
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """None if the group never committed on this queue."""
@@ -118,6 +192,7 @@ class ConsumerOffsetTable:
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
+        self.rendered_mark = self._mark
         entries = [
             f"\n\t\t{self._render_entry(topic, group, queues)}"
             for group, topics in self._offsets.items()
@@ -128,7 +203,35 @@ class ConsumerOffsetTable:
             for key, value in self._foreign.items()
         ]
         text = "{" + ",".join(sorted(entries)) + "\n\t}" if entries else "{}"
-        return self._document.render(now_ms, "offsetTable", text)
+        return self._document.render(now_ms, "offsetTable", text, self._render_journal())
+
+    def _render_journal(self) -> dict[str, str]:
+        mark = self._mark
+        if mark is None:
+            return {}
+        epochs = ",".join(
+            f"\n\t\t\t{self._render_epochs(key)}"
+            for key in sorted(self._epochs)
+            if self._epochs[key]
+        )
+        members = [
+            f'\n\t\t"epochs":{{{epochs}\n\t\t}}' if epochs else '\n\t\t"epochs":{}',
+            f'\n\t\t"imagePosition":{mark.image_position}',
+            *([f'\n\t\t"lease":{mark.lease}'] if mark.lease else ()),
+            f'\n\t\t"nextOffset":{mark.next_offset}',
+            f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
+        ]
+        return {JOURNAL_MEMBER: "{" + ",".join(members) + "\n\t}"}
+
+    def _render_epochs(self, key: tuple[str, str]) -> str:
+        rendered = self._epochs_rendered.get(key)
+        if rendered is None:
+            topic, group = key
+            epochs = self._epochs[key]
+            listed = ",".join(f'"{queue_id}":{epochs[queue_id]}' for queue_id in sorted(epochs))
+            rendered = f"{render_text(f'{topic}@{group}')}:{{{listed}}}"
+            self._epochs_rendered[key] = rendered
+        return rendered
 
     def _render_entry(self, topic: str, group: str, queues: Mapping[int, int]) -> str:
         rendered = self._rendered.get((topic, group))
@@ -143,7 +246,16 @@ class ConsumerOffsetTable:
         if not self._offsets[group]:
             del self._offsets[group]
         self._rendered.pop((topic, group), None)
+        self._epochs.pop((topic, group), None)
+        self._epochs_rendered.pop((topic, group), None)
         self._document.changes += 1
+
+
+def _whole(member: dict[str, JsonValue], name: str, lowest: int) -> int:
+    value = member.get(name, lowest)
+    if type(value) is not int or not lowest <= value < _OFFSET_END:
+        raise ValueError(f"{name!r} must be a whole number, not {value!r:.40}")
+    return value
 
 
 def _queue_offsets(value: JsonValue) -> dict[int, int] | None:

@@ -1,0 +1,1 @@
+"""What producers have sent lately, so that what they send again is not stored again."""

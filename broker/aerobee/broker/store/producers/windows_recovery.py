@@ -1,0 +1,100 @@
+"""Producers' windows on their way back: read from their file, completed from the log.
+
+    the file's position lies in the log           the log is walked from there
+    it lies behind the log's end                  what the log lost is forgotten
+    it lies before the log's start                another log's: nothing is known
+    the file is there but nothing in it is whole  the newest part of the log is walked
+
+Nothing here stops a start. Without a file, as Apache's broker leaves a folder, nothing is known
+but what recovery walks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.log.log_walk import WalkedChunk
+from aerobee.broker.store.log.preallocation import DISK_FULL
+from aerobee.broker.store.producers.producer_windows import ProducerWindows
+from aerobee.broker.store.producers.windows_file import (
+    WINDOWS_FILE,
+    WindowsFile,
+    read_windows,
+)
+from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.recovery.context import RecoveryContext
+
+WALK_BYTES_MAX: Final = 1 << 30
+"""No more than this, and the rest of a segment, is walked for the windows alone."""
+
+
+class WindowsRecovery:
+    """One recovery's work on windows: `begin_scan`, `feed` for each chunk, `complete`."""
+
+    def __init__(self, context: RecoveryContext) -> None:
+        self._context = context
+        self.windows = ProducerWindows()
+        # All below is in the windows.
+        self._known_end = 0
+
+    def begin_scan(self, start: int) -> None:
+        """The log is about to be walked from the log offset `start` on."""
+        context = self._context
+        saved = read_windows(context.disk)
+        if saved is not None and saved.position >= context.log_min_offset:
+            self.windows.restore(saved.rows)
+            self._known_end = saved.position
+        elif saved is not None or not context.disk.exists(WINDOWS_FILE):
+            self._known_end = start
+        else:
+            context.warnings.append(f"{WINDOWS_FILE} is damaged: it is made from the log again")
+        if self._known_end < start:
+            self._walk_before(start)
+
+    def _walk_before(self, start: int) -> None:
+        context = self._context
+        walk_start = max(self._known_end, context.log_min_offset)
+        if start - walk_start > WALK_BYTES_MAX:
+            index = max(0, context.index_of(start - WALK_BYTES_MAX))
+            walk_start = context.segments[index].base
+        for chunk in context.walk(walk_start, is_record_start=True, end=start):
+            self.feed(chunk)
+
+    def feed(self, chunk: WalkedChunk) -> None:
+        """Records of the walk, in the log's order."""
+        known = self._known_end - chunk.position
+        first = 0
+        if known > 0:
+            first = int(np.searchsorted(chunk.result.positions, known))
+        self.windows.feed(chunk.result, first)
+
+    def complete(self, end: int, queues: QueueSet) -> None:
+        """The log ends at `end`, and the queues hold what is in it."""
+        if self._known_end <= end:
+            return
+
+        def queue_end(topic: str, queue_id: int) -> int:
+            queue = queues.get(topic, queue_id)
+            return 0 if queue is None else queue.next_offset
+
+        self.windows.cut(queue_end)
+        if not self._context.read_only:
+            _write_now(self._context.disk, self.windows, end)
+
+
+def _write_now(disk: Disk, windows: ProducerWindows, end: int) -> None:
+    """Before anything else is appended: then a position behind the log's old end would count.
+
+    Raises OSError, except for a full disk."""
+    write = WindowsFile(disk, windows).take_write(end)
+    assert write is not None
+    try:
+        write.run()
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        disk.remove(WINDOWS_FILE)
+    disk.fsync_directory("")

@@ -1,0 +1,215 @@
+"""What a replica does to its log while nobody has it open: cut its end off, or let it begin anew.
+
+`cut_log` makes the folder one that a crash has left: the log ends earlier, and what was derived
+from it goes too far. The next start's recovery knows how to mend that, whatever part of the cut has
+reached the disk.
+
+`begin_log_at` first writes down where the log is to begin, in the file `commitlog.begin`. From then
+on nothing else in the log and the files derived from it counts: whoever opens the folder next
+carries it out to the end, as often as it takes. So the folder is as it was or empties itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.flush_work import CHECKPOINT_FILE, write_checkpoint
+from aerobee.broker.store.index.index_files import INDEX_DIRECTORY
+from aerobee.broker.store.index.index_mark import INDEX_MARK_FILE
+from aerobee.broker.store.log.preallocation import create_spare, remove_strays, spare_path
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment, segment_path
+from aerobee.broker.store.log.segment_loader import load_segments
+from aerobee.broker.store.log.segment_repair import clear_behind, sync_segments
+from aerobee.broker.store.opening import lock_store, mark_running, was_left_running
+from aerobee.broker.store.producers.windows_file import WINDOWS_FILE
+from aerobee.broker.store.queues.consume_queue import CONSUME_QUEUE_DIRECTORY
+from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
+from aerobee.broker.store.recovery.start import first_store_timestamp_ms, load_checkpoint
+from aerobee.broker.store.tables.epoch_table import remove_epochs
+from aerobee.store_format.checkpoint import Checkpoint
+
+BEGIN_FILE: Final = "commitlog.begin"
+_NEW_BEGIN_FILE: Final = "commitlog.begin.tmp"
+
+_DERIVED_FILES: Final = (
+    CHECKPOINT_FILE,
+    QUEUE_ENDS_FILE,
+    INDEX_MARK_FILE,
+    WINDOWS_FILE,
+    # Apache's, where it used the folder before.
+    "timerwheel",
+    "config/timercheck",
+)
+_DERIVED_DIRECTORIES: Final = (
+    CONSUME_QUEUE_DIRECTORY,
+    "consumequeue_ext",
+    "batchconsumequeue",
+    INDEX_DIRECTORY,
+    "timerlog",
+)
+
+
+@contextmanager
+def _locked(disk: Disk, action: str) -> Iterator[None]:
+    lock = lock_store(disk)
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnusable(f"{disk}: {action} failed: {error}") from error
+    finally:
+        lock.release()
+
+
+# ---------------------------------------------------------------------------------- cutting
+
+
+def cut_log(disk: Disk, config: StoreConfig, end: int) -> None:
+    """Let the log of a closed folder end at `end`, where a record ends. Durable on return. Nothing
+    happens if the log does not reach so far. Blocks.
+
+    Raises:
+        ValueError: the log begins behind `end`; nothing was changed.
+        StoreLocked: another process uses the folder.
+        StoreUnusable: the folder was not closed in order, or the disk failed; it must be opened and
+            closed before this is tried again.
+    """
+    with _locked(disk, f"cutting the log at {end}"):
+        complete_begin(disk, config)
+        if was_left_running(disk):
+            # Then only recovery can tell what of the derived files has reached the disk.
+            raise StoreUnusable(
+                f"{disk} was not closed in order: open and close it before its log is cut"
+            )
+        segments = load_segments(disk, config.segment_bytes, read_only=False)
+        if not segments or end >= segments[-1].end:
+            return
+        if end < segments[0].base:
+            raise ValueError(f"the log begins at {segments[0].base}, it cannot be cut at {end}")
+        # The next start must expect derived files that go too far, and no damage.
+        mark_running(disk)
+        write_checkpoint(disk, _checkpoint_of_cut(disk, segments, end))
+        disk.fsync_directory("")
+        # Each removal by itself: a later segment without the one before would be a hole.
+        while segments[-1].base > end:
+            disk.remove(segments.pop().path)
+            disk.fsync_directory(COMMIT_LOG_DIRECTORY)
+        active = segments[-1]
+        active.wrote = end - active.base
+        clear_behind(disk, active, read_only=False)
+        sync_segments(disk, [active])
+
+
+def _checkpoint_of_cut(disk: Disk, segments: Sequence[Segment], end: int) -> Checkpoint:
+    """True of the log as it will be. What is appended from then on may be of earlier times than
+    what is cut off, by another broker's clock; so only times that the log keeps are told."""
+    checkpoint = load_checkpoint(disk)
+    kept = [segment for segment in segments if segment.base < end]
+    kept_ms = first_store_timestamp_ms(disk, kept[-1]) if kept else 0
+    return replace(
+        checkpoint,
+        physic_msg_timestamp=min(checkpoint.physic_msg_timestamp, kept_ms),
+        logics_msg_timestamp=min(checkpoint.logics_msg_timestamp, kept_ms),
+        index_msg_timestamp=min(checkpoint.index_msg_timestamp, kept_ms),
+        confirm_physical_offset=min(checkpoint.confirm_physical_offset, end),
+    )
+
+
+# ---------------------------------------------------------------------------------- emptying
+
+
+def begin_log_at(disk: Disk, config: StoreConfig, position: int) -> None:
+    """Empty the log of a closed folder and everything derived from it; an empty log that begins at
+    `position`, a segment's beginning, takes its place. The epochs go with it; tables stay.
+
+    Durable on return; repeat it after any error. Blocks.
+
+    Raises:
+        ValueError: no segment begins at `position`; nothing was changed.
+        StoreLocked, StoreUnusable: another process uses the folder, or the disk failed.
+    """
+    if position < 0 or position % config.segment_bytes:
+        raise ValueError(
+            f"no segment of {config.segment_bytes} bytes begins at {position}: the log cannot"
+        )
+    with _locked(disk, f"letting the log begin at {position}"):
+        file = disk.open_file(_NEW_BEGIN_FILE, create=True)
+        file.truncate(0)
+        file.write_at(0, (b"%d\n" % position,))
+        file.datasync()
+        file.close()
+        disk.rename(_NEW_BEGIN_FILE, BEGIN_FILE)
+        disk.fsync_directory("")
+        complete_begin(disk, config)
+
+
+def complete_begin(disk: Disk, config: StoreConfig) -> None:
+    """Carry out what a `begin_log_at` left undone; nothing happens without one. For a locked
+    folder. Raises StoreUnusable, OSError."""
+    if not disk.exists(BEGIN_FILE):
+        return
+    position = _read_begin(disk)
+    for name in _DERIVED_FILES:
+        if disk.exists(name):
+            disk.remove(name)
+    for name in _DERIVED_DIRECTORIES:
+        _remove_tree(disk, name)
+    for entry in disk.list(COMMIT_LOG_DIRECTORY):
+        if not entry.is_directory:
+            disk.remove(f"{COMMIT_LOG_DIRECTORY}/{entry.name}")
+    remove_strays(disk)
+    remove_epochs(disk)
+    if disk.exists("config"):
+        disk.fsync_directory("config")
+    if position:
+        _create_first_segment(disk, config, position)
+    if disk.exists(COMMIT_LOG_DIRECTORY):
+        disk.fsync_directory(COMMIT_LOG_DIRECTORY)
+    disk.fsync_directory("")
+    # From here on the folder stands for itself.
+    disk.remove(BEGIN_FILE)
+    disk.fsync_directory("")
+
+
+def _read_begin(disk: Disk) -> int:
+    try:
+        return int(disk.read_file(BEGIN_FILE))
+    except ValueError:
+        raise StoreUnusable(
+            f"{BEGIN_FILE} does not say where the log is to begin; the folder was being emptied: "
+            "remove it as a whole and let the replica begin with an empty one"
+        ) from None
+
+
+def _create_first_segment(disk: Disk, config: StoreConfig, position: int) -> None:
+    disk.make_directory(COMMIT_LOG_DIRECTORY)
+    spare = create_spare(
+        disk,
+        spare_path(disk, COMMIT_LOG_DIRECTORY, "first"),
+        config.segment_bytes,
+        keep_free_bytes=config.disk_free_bytes_min,
+    )
+    spare.file.datasync()
+    spare.file.close()
+    disk.rename(spare.path, segment_path(position))
+
+
+def _remove_tree(disk: Disk, path: str) -> None:
+    """With everything in it. A directory that lies on a file system of its own stays, empty."""
+    for entry in disk.list(path):
+        child = f"{path}/{entry.name}"
+        if entry.is_directory:
+            _remove_tree(disk, child)
+        else:
+            disk.remove(child)
+    if not disk.exists(path):
+        return
+    if disk.is_apart(path):
+        disk.fsync_directory(path)
+    else:
+        disk.remove_directory(path)

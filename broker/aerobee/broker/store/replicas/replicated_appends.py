@@ -1,0 +1,155 @@
+"""Appends to a log that is the copy of a master's: the same bytes at the same places.
+
+Owns: what has come of the master's log and is not stored. Only whole records are stored, and a
+blank record together with the record that follows it; so the log always ends where a record does,
+as the master's, and the next start finds that end again. Segments begin where the master's do.
+
+What follows from the records goes the way of all appends: entries and keys wait in the dispatcher
+until they are confirmed. A queue's next offset counts all that is stored, so that this broker can
+go on as master at any moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee.broker.store.admission import Admission
+from aerobee.broker.store.appended import AppendCounters
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.dispatcher import Dispatcher
+from aerobee.broker.store.flush_ledger import FlushLedger
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.log.log_walk import WalkedChunk
+from aerobee.broker.store.producers.producer_windows import ProducerWindows
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.recovery.batch_topics import BatchTopics
+from aerobee.broker.store.recovery.replay import QueuedRecords, Replay
+from aerobee.broker.store.replicas.log_bytes import LogBytes, WholeRecords
+from aerobee.broker.store.replicas.scanned_chunk import QueueRun, ScannedChunk, scanned_keys
+from aerobee.runtime.errors import NotWritable, ReplicationGap, StoreFailed
+from aerobee.store_format.tags import TagsCodes
+
+
+class ReplicatedAppends:
+    """See the module; loop thread only."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        config: StoreConfig,
+        *,
+        log: CommitLog,
+        queues: QueueSet,
+        windows: ProducerWindows,
+        dispatcher: Dispatcher,
+        ledger: FlushLedger,
+        admission: Admission,
+        counters: AppendCounters,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._queues = queues
+        self._windows = windows
+        self._dispatcher = dispatcher
+        self._ledger = ledger
+        self._admission = admission
+        self._counters = counters
+        self._tags = TagsCodes(delays_ms=config.delay_levels_ms)
+        # Whatever the log holds of a queue is in the queue or waits to be.
+        self._replay = Replay(queues, BatchTopics(disk), from_log_start=True, sink=self._take)
+        self._runs: list[QueueRun] = []
+        self._bytes: LogBytes | None = None
+
+    # ------------------------------------------------------------------------------ the bytes
+
+    @property
+    def received_end(self) -> int:
+        """Up to where the master's log has come; what lies behind the log's end is in memory."""
+        return self._log.end if self._bytes is None else self._bytes.received_end
+
+    def begin(self) -> int:
+        """A stream begins: forget what came and was not stored. Returns the position from which the
+        master is to send, which is the log's end."""
+        self._bytes = None
+        return self._log.end
+
+    def append(self, position: int, data: bytes) -> int:
+        """Store what `data` makes whole, which follows `received_end`. Returns the log's end: all
+        before it is stored, in the page cache. Nothing of a piece that is refused is stored.
+
+        Raises:
+            Busy: nothing was taken; the same call may be repeated.
+            ReplicationGap: `position` is another one than `received_end`; nothing was taken.
+            CorruptFrame: these are no records of that place of a log.
+            NotWritable, ShuttingDown: the log may have grown. This error or the one before: the
+                stream must begin again.
+            StoreFailed: the disk failed; whether the bytes are there is unknown.
+        """
+        log = self._log
+        unflushed = log.end - self._ledger.flushed_end
+        if not self.has_room(len(data)):
+            self._admission.refuse(unflushed, len(data))
+        if position != self.received_end:
+            raise ReplicationGap(
+                f"bytes at {position} do not follow the log's end at {self.received_end}; "
+                "joining again"
+            )
+        if self._bytes is None:
+            self._bytes = LogBytes(self._config.segment_bytes, self._tags, position)
+        try:
+            for whole in self._bytes.feed(data):
+                self._store(whole)
+        except BaseException:
+            self._bytes = None
+            raise
+        return log.end
+
+    def has_room(self, size: int) -> bool:
+        """Whether `append` would take so many bytes now, as far as is known."""
+        unflushed = self._log.end - self._ledger.flushed_end
+        is_flushed = unflushed + size <= self._config.unflushed_bytes_max
+        return self._admission.writable and is_flushed
+
+    def _store(self, whole: WholeRecords) -> None:
+        log = self._log
+        position, data, result = whole
+        timestamp_ms = max(int(result.store_timestamps.max()), log.store_timestamp_ms)
+        try:
+            if position == log.room_end:
+                log.roll()
+            assert position == log.end, "bytes follow the log's end"
+            log.write(memoryview(data)[: result.valid_end], timestamp_ms)
+        except NotWritable:
+            self._admission.allocation_failed()
+            raise
+        except OSError as error:
+            self._admission.fail(error)
+            raise StoreFailed(f"writing the commit log failed: {error}") from error
+        self._windows.feed(result)
+        self._replay.feed(WalkedChunk(position, result, data))
+        runs, self._runs = self._runs, []
+        keys = scanned_keys(result, data, position) if self._config.index_enabled else ()
+        ends = result.positions + result.sizes + position
+        self._dispatcher.submit_chunk(ScannedChunk(ends, result.store_timestamps, runs, keys))
+        self._counters.add(result.count, result.valid_end)
+
+    def _take(self, queue: ConsumeQueue, records: QueuedRecords) -> None:
+        queue.next_offset += len(records.positions)
+        self._runs.append(QueueRun(queue, records.entries(), records.ends))
+
+    def take_warnings(self) -> list[str]:
+        """What was odd about records, though whole, since this was asked last."""
+        warnings, self._replay.warnings = self._replay.warnings, []
+        return warnings
+
+    # ------------------------------------------------------------------------------ queues
+
+    def begin_queues(self, next_offsets: Mapping[QueueName, int]) -> None:
+        """Let queues that hold no message here count on from where the master's do, whose messages
+        were all removed: see `MessageStore.emptied_queues`. Others are left as they are."""
+        for (topic, queue_id), next_offset in next_offsets.items():
+            queue = self._queues.get_or_create(topic, queue_id)
+            if queue.next_offset == 0 and next_offset:
+                self._queues.begin_at(queue, next_offset)
