@@ -31,6 +31,7 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+from tests.support.heartbeating_replica import HeartbeatingReplica
 
 START_TIMEOUT_S = 20.0
 
@@ -169,7 +170,12 @@ async def start_nameserver(cluster: str) -> AsyncIterator[StartNameserver]:
         started: list[Nameserver] = []
 
         async def start(
-            endpoint: str, *, listen: str = "127.0.0.1:0", known: bool = True, **policy: object
+            endpoint: str,
+            *,
+            listen: str = "127.0.0.1:0",
+            known: bool = True,
+            unclean_election: bool = False,
+            **policy: object,
         ) -> Nameserver:
             config = NameserverConfig(
                 cluster=cluster,
@@ -178,6 +184,7 @@ async def start_nameserver(cluster: str) -> AsyncIterator[StartNameserver]:
                 etcd=EtcdConfig(endpoints=(endpoint,), call_timeout_ms=1_000, reconnect_max_ms=200),
                 topics=TopicPolicy(**policy),  # type: ignore[arg-type]
                 broker_lease=BrokerLeaseConfig(default_ms=1_000),
+                unclean_election=unclean_election,
             )
             lifecycle = Lifecycle()
             listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -271,6 +278,22 @@ class Broker:
             while True:
                 await call.write(self.heartbeat())
                 await asyncio.sleep(interval_s)
+
+
+@pytest.fixture
+async def make_replica(cluster: str) -> AsyncIterator[Callable[..., HeartbeatingReplica]]:
+    """A replica of this test's group; `connect` it to a nameserver."""
+    made: list[HeartbeatingReplica] = []
+
+    def make(broker_id: int, instance: str, **settings: object) -> HeartbeatingReplica:
+        replica = HeartbeatingReplica(cluster, broker_id, instance, **settings)  # type: ignore[arg-type]
+        made.append(replica)
+        return replica
+
+    yield make
+    for replica in made:
+        for start in replica.starts:
+            start.kill()
 
 
 MakeBroker = Callable[..., Broker]

@@ -11,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.nameserver import route_table
+from aerobee.nameserver.election import elect, is_master
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
     BrokerRecord,
+    InSyncReplica,
     Keys,
     Topic,
     Unreadable,
@@ -223,11 +225,84 @@ def test_a_stored_topic_reads_back_and_later_fields_are_ignored(topic: Topic) ->
     assert KEYS.decode(KeyValue(KEYS.topic("t1"), later, 9)) == topic
 
 
+numbers = st.integers(0, 2**53)
+broker_ids = st.integers(0, 2**31 - 1)
+
+
 @settings(deadline=None)
-@given(instance=st.text(), address=st.text(), ipv6=st.booleans(), writable=st.booleans())
-def test_a_stored_broker_reads_back(
-    instance: str, address: str, ipv6: bool, writable: bool
-) -> None:
-    record = BrokerRecord(BrokerKey("a", 1), instance, address, ipv6, writable, 9, 7)
+@given(
+    st.builds(
+        BrokerRecord,
+        key=st.just(BrokerKey("a", 1)),
+        instance=st.text(),
+        address=st.text(),
+        store_host_ipv6=st.booleans(),
+        writable=st.booleans(),
+        incarnation=st.text(),
+        predecessor=st.text(),
+        log_epoch=numbers,
+        log_end=numbers,
+        resigned_epoch=numbers,
+        successor_id=st.integers(-1, 2**31 - 1),
+        revision=st.just(9),
+        lease_id=st.just(7),
+    )
+)
+def test_a_stored_broker_reads_back(record: BrokerRecord) -> None:
     entry = KeyValue(KEYS.broker(record.key), encode_broker(record), 9, 7)
     assert KEYS.decode(entry) == record
+
+
+@settings(deadline=None)
+@given(
+    st.builds(
+        BrokerGroup,
+        broker_name=st.just("a"),
+        epoch=numbers,
+        master_id=st.integers(-1, 2**31 - 1),
+        master_instance=st.text(),
+        in_sync=st.dictionaries(broker_ids, st.text(max_size=5), max_size=4).map(
+            lambda names: tuple(sorted(InSyncReplica(*item) for item in names.items()))
+        ),
+        replicas=st.sets(broker_ids, max_size=4).map(lambda ids: tuple(sorted(ids))),
+        unclean_epochs=st.lists(numbers, max_size=3).map(tuple),
+        revision=st.just(9),
+    )
+)
+def test_a_stored_group_reads_back(group: BrokerGroup) -> None:
+    assert KEYS.decode(KeyValue(KEYS.group("a"), encode_group(group), 9)) == group
+
+
+def test_a_group_from_before_replication_has_no_master_yet_and_keeps_its_epoch() -> None:
+    old = KEYS.decode(KeyValue(KEYS.group("a"), b'{"epoch":1,"masterId":0}', 9))
+    assert old == BrokerGroup("a", epoch=1, master_id=0, revision=9)
+    running = BrokerRecord(BrokerKey("a", 0), "i1", "h:1")
+    assert not is_master(old, running)
+    due = elect(old, {0: running}, allow_unclean=False)
+    assert due is not None
+    assert (due.group.epoch, due.group.master_instance, due.is_unclean) == (2, "i1", False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epoch": -1},
+        {"epoch": 2**63},
+        {"masterId": 2**31},
+        {"replicas": [-2]},
+        {"replicas": 7},
+        {"inSync": [{"brokerId": 0}]},
+        {"inSync": ["0"]},
+        {
+            "inSync": [
+                {"brokerId": 0, "incarnation": "a"},
+                {"brokerId": 0, "incarnation": "b"},
+            ]
+        },
+        {"uncleanEpochs": ["x"]},
+    ],
+)
+def test_a_group_that_makes_no_sense_is_unreadable(change: dict[str, object]) -> None:
+    good = json.loads(encode_group(BrokerGroup("a", epoch=3, replicas=(0,))))
+    with pytest.raises(Unreadable, match="groups/a"):
+        KEYS.decode(KeyValue(KEYS.group("a"), json.dumps(good | change).encode(), 9))

@@ -126,8 +126,13 @@ async def test_updates_at_two_nameservers_at_once_are_all_kept(
             for letter, at in (("a", server), ("b", other))
         )
     )
-    topics = (await server.stub.ListTopics(pb.ListTopicsRequest())).topics
-    assert set(topics[0].attributes) == {f"{letter}{n}" for letter in "ab" for n in range(3)}
+    wanted = {f"{letter}{n}" for letter in "ab" for n in range(3)}
+    async with asyncio.timeout(10):
+        while True:  # each nameserver hears of the other's changes a moment later
+            topics = (await server.stub.ListTopics(pb.ListTopicsRequest())).topics
+            if set(topics[0].attributes) == wanted:
+                return
+            await asyncio.sleep(0.02)
 
 
 async def test_a_topic_grows_but_never_shrinks(server: Any) -> None:

@@ -12,7 +12,10 @@ import random
 from collections.abc import Callable
 
 from aerobee.nameserver.config import NameserverConfig
+from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.groups import Groups
+from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
@@ -57,12 +60,18 @@ async def serve_nameserver(
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     async with Etcd(config.etcd, chance=chance) as etcd:
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance)
-        registry = Registry(etcd, keys, config.broker_lease)
+        positions = LogPositions()
+        groups = Groups(etcd, keys, positions, allow_unclean=config.unclean_election)
+        registry = Registry(etcd, keys, groups, config.broker_lease)
+        elector = Elector(groups, cache, clock=clock)
         service = NameserverService(
             cluster=config.cluster,
             cache=cache,
             topics=Topics(etcd, keys, cache, config.topics),
-            sessions=BrokerSessions(registry, cache, cluster=config.cluster, clock=clock),
+            sessions=BrokerSessions(
+                registry, cache, positions, cluster=config.cluster, clock=clock
+            ),
+            groups=groups,
             auto_create=config.topics.auto_create,
             spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
         )
@@ -75,6 +84,7 @@ async def serve_nameserver(
             async with asyncio.TaskGroup() as tasks:
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
+                    tasks.create_task(elector.run(), name="elector"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                 ]
                 if on_listening is not None:

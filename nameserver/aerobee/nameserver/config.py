@@ -99,6 +99,8 @@ class NameserverConfig:
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     topics: TopicPolicy = field(default_factory=TopicPolicy)
     broker_lease: BrokerLeaseConfig = field(default_factory=BrokerLeaseConfig)
+    unclean_election: bool = False
+    """Let a replica that lacks acknowledged messages become master when nobody else is alive."""
 
     def __post_init__(self) -> None:
         require(

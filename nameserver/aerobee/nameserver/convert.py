@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
-from aerobee.nameserver.stored import BrokerKey, BrokerRecord, Topic
+from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica, Topic
 from aerobee.runtime.errors import MqError
 from aerobee.v1 import common_pb2, nameserver_pb2
 
@@ -21,11 +22,50 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
         address=heartbeat.address,
         store_host_ipv6=heartbeat.store_host_ipv6,
         writable=heartbeat.writable,
+        incarnation=heartbeat.incarnation,
+        predecessor=heartbeat.predecessor,
+        log_epoch=heartbeat.log_epoch,
+        log_end=heartbeat.log_end,
+        resigned_epoch=heartbeat.resigned_epoch,
+        successor_id=heartbeat.successor_id if heartbeat.HasField("successor_id") else -1,
     )
 
 
-def broker_role(table: RouteTable, key: BrokerKey) -> common_pb2.BrokerRole:
-    return common_pb2.MASTER if table.is_master(key) else common_pb2.SLAVE
+def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.BrokerHeartbeat:
+    """As much of a broker's last heartbeat as its registration tells."""
+    return nameserver_pb2.BrokerHeartbeat(
+        identity=broker_identity(cluster, record),
+        address=record.address,
+        store_host_ipv6=record.store_host_ipv6,
+        writable=record.writable,
+        incarnation=record.incarnation,
+        log_epoch=record.log_epoch,
+        log_end=record.log_end,
+    )
+
+
+def broker_role(group: BrokerGroup, record: BrokerRecord) -> common_pb2.BrokerRole:
+    return common_pb2.MASTER if election.is_master(group, record) else common_pb2.SLAVE
+
+
+def group_record(group: BrokerGroup) -> nameserver_pb2.GroupRecord:
+    return nameserver_pb2.GroupRecord(
+        broker_name=group.broker_name,
+        epoch=group.epoch,
+        master_id=group.master_id,
+        master_instance=group.master_instance,
+        in_sync=[
+            nameserver_pb2.ReplicaName(broker_id=name.broker_id, incarnation=name.incarnation)
+            for name in group.in_sync
+        ],
+        replicas=group.replicas,
+        revision=group.revision,
+        unclean_epochs=group.unclean_epochs,
+    )
+
+
+def in_sync_set(names: Iterable[nameserver_pb2.ReplicaName]) -> tuple[InSyncReplica, ...]:
+    return tuple(InSyncReplica(name.broker_id, name.incarnation) for name in names)
 
 
 def broker_identity(cluster: str, record: BrokerRecord) -> common_pb2.BrokerIdentity:
@@ -38,13 +78,13 @@ def broker_identity(cluster: str, record: BrokerRecord) -> common_pb2.BrokerIden
 
 
 def broker_endpoint(
-    cluster: str, table: RouteTable, record: BrokerRecord
+    cluster: str, group: BrokerGroup, record: BrokerRecord
 ) -> nameserver_pb2.BrokerEndpoint:
     return nameserver_pb2.BrokerEndpoint(
         identity=broker_identity(cluster, record),
         address=record.address,
-        role=broker_role(table, record.key),
-        epoch=table.group(record.key.broker_name).epoch,
+        role=broker_role(group, record),
+        epoch=group.epoch,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
     )
@@ -70,7 +110,10 @@ def topic_route(
         return nameserver_pb2.TopicRoute(
             status=common_pb2.Status(code=common_pb2.OK),
             topic=topic_config(topic),
-            brokers=[broker_endpoint(cluster, table, record) for record in table.brokers_of(topic)],
+            brokers=[
+                broker_endpoint(cluster, table.group(record.key.broker_name), record)
+                for record in table.brokers_of(topic)
+            ],
         )
     if failure is not None:
         code = common_pb2.Code.Name(failure.code)

@@ -92,6 +92,24 @@ class Etcd:
 
         return await self._read(read)
 
+    async def get_with_prefix(
+        self, key: str, prefix: str
+    ) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
+        """One key, and the few that start with `prefix`, as of one revision."""
+
+        def read(connection: _Connection) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
+            rpc, start = connection.etcdrpc, prefix.encode()
+            ranges = (
+                rpc.RangeRequest(key=key.encode()),
+                rpc.RangeRequest(key=start, range_end=prefix_end(start)),
+            )
+            request = rpc.TxnRequest(success=[rpc.RequestOp(request_range=one) for one in ranges])
+            answer = connection.client.kvstub.Txn(request, self._timeout_s)
+            one, several = (response.response_range.kvs for response in answer.responses)
+            return (_key_value(one[0]) if one else None), tuple(map(_key_value, several))
+
+        return await self._read(read)
+
     async def snapshot(self, prefix: str) -> Snapshot:
         """All keys that start with `prefix`, as of one revision."""
 

@@ -2,12 +2,16 @@
 
 Owns: who may stand at a broker's key. A key belongs to one instance (one start of one process):
 
-  key is absent, or ours                    -> ours
-  another instance, at the same address     -> ours: it could not have bound the port otherwise,
-                                               so the earlier process is gone
-  another instance, at another address      -> refused until that one leaves or its lease ends
+  key is absent, or ours                 -> ours
+  another instance, at another address   -> refused until that one leaves or its lease ends
+  another instance, at the same address  -> ours: it could not have bound the port otherwise, so the
+                                            earlier process is gone; but if it is the master of a
+                                            group with other replicas, only when we used its folder
+                                            after it, which is locked while it lives
 
-Every change is a transaction on the key's revision, so two claims at once cannot both succeed.
+Every change is a transaction on the key and on its group's record, so two claims at once cannot
+both succeed, and a claim knows the group as of its own moment. If the claim makes an election due -
+the first of a group, a restarted master, one that resigns - the same transaction holds it.
 """
 
 from __future__ import annotations
@@ -16,15 +20,16 @@ import dataclasses
 import logging
 from dataclasses import dataclass
 
+from aerobee.nameserver import election
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.key_values import Delete, KeyValue, Lease, LeaseNotFound, Put
+from aerobee.nameserver.groups import Groups, GroupView, is_hasty, log_election
+from aerobee.nameserver.key_values import Delete, Lease, LeaseNotFound, Put
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
     BrokerRecord,
     Keys,
-    Unreadable,
     encode_broker,
     encode_group,
 )
@@ -43,14 +48,27 @@ class Registered:
     record: BrokerRecord
     lease_duration_ms: int
     """As etcd granted it."""
+    group: BrokerGroup
+    """As of the claim, or newer: never from before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What a registration changes, and what it expects."""
+
+    group: BrokerGroup
+    """As it will be."""
+    expected: dict[str, int]
+    due: election.Election | None
 
 
 class Registry:
     """The broker keys of one cluster."""
 
-    def __init__(self, etcd: Etcd, keys: Keys, config: BrokerLeaseConfig) -> None:
+    def __init__(self, etcd: Etcd, keys: Keys, groups: Groups, config: BrokerLeaseConfig) -> None:
         self._etcd = etcd
         self._keys = keys
+        self._groups = groups
         self._config = config
 
     def lease_duration_ms(self, wished_ms: int) -> int:
@@ -67,20 +85,25 @@ class Registry:
         address. A process that was registered before has itself been succeeded in that case.
 
         Raises:
-            DuplicateBroker: a live instance at another address holds the key.
-            RegistryUnavailable: etcd is away.
+            DuplicateBroker: a live instance holds the key.
+            RegistryUnavailable: etcd is away, or the group's record is damaged.
         """
         for _ in range(_ATTEMPTS_MAX):
-            entry = await self._etcd.get(self._keys.broker(wished.key))
-            current = self._record_of(entry)
+            view = await self._groups.view(wished.key.broker_name)
+            current = view.live.get(wished.key.broker_id)
             if current is not None:
-                _check_claim(current, wished, is_start=is_start)
+                _check_claim(view, current, wished, is_start=is_start)
+                wished = _with_resignation(current, wished)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
-            if not is_new and current is not None and _same(current, wished):
-                return Registered(current, lease.duration_ms)
-            done = await self._claim(wished, entry, lease)
+            claim = self._claim(view, wished)
+            if not is_new and current is not None and _is_enough(view, current, wished, claim):
+                # The key stood before and after the lease was renewed, so it stood all the time:
+                # nobody was elected in this one's place since the view.
+                return Registered(current, lease.duration_ms, claim.group)
+            done = await self._write(view, claim, wished, lease)
             if done is not None:
-                if entry is not None and is_new and entry.lease_id != 0:
+                entry = view.entries.get(wished.key)
+                if is_new and entry is not None and entry.lease_id != 0:
                     # Ends the earlier instance's claim for good, should it still be alive.
                     await self._etcd.revoke_lease(entry.lease_id)
                 return done
@@ -98,6 +121,8 @@ class Registry:
         Raises:
             DuplicateBroker, RegistryUnavailable: as `register`.
         """
+        if not _same_but_position(registered.record, wished):
+            return await self.register(wished, wished_lease_ms, is_start=False)
         try:
             lease = await self._etcd.keep_alive(registered.record.lease_id)
         except LeaseNotFound:
@@ -108,19 +133,18 @@ class Registry:
                 broker=_name(wished.key),
             )
             return await self.register(wished, wished_lease_ms, is_start=False)
-        if _same(registered.record, wished):
-            return Registered(registered.record, lease.duration_ms)
-        return await self.register(wished, wished_lease_ms, is_start=False)
+        return dataclasses.replace(registered, lease_duration_ms=lease.duration_ms)
 
     async def leave(self, key: BrokerKey, instance: str) -> None:
         """Remove the registration if `instance` still holds it."""
-        entry = await self._etcd.get(self._keys.broker(key))
-        current = self._record_of(entry)
-        if entry is None or current is None or current.instance != instance:
+        view = await self._groups.view(key.broker_name)
+        current = view.live.get(key.broker_id)
+        if current is None or current.instance != instance:
             return
         if current.lease_id != 0:
             await self._etcd.revoke_lease(current.lease_id)
         else:
+            entry = view.entries[key]
             await self._etcd.transaction({entry.key: entry.revision}, [Delete(entry.key)])
 
     async def _lease_for(
@@ -135,62 +159,102 @@ class Registry:
         duration_ms = self.lease_duration_ms(wished_lease_ms)
         return await self._etcd.grant_lease(duration_ms), True
 
-    async def _claim(
-        self, wished: BrokerRecord, entry: KeyValue | None, lease: Lease
-    ) -> Registered | None:
-        """One transaction: the broker's key, and its group's if this is the first of the group."""
-        broker_key = self._keys.broker(wished.key)
-        group_key = self._keys.group(wished.key.broker_name)
-        group_entry = await self._etcd.get(group_key)
+    def _claim(self, view: GroupView, wished: BrokerRecord) -> _Claim:
+        """The group with `wished` registered, and with a new master if one is due then."""
+        key = wished.key
+        entry = view.entries.get(key)
+        revision = 0 if entry is None else entry.revision
+        before = view.group or BrokerGroup(key.broker_name)
+        group = election.with_replica(before, key.broker_id)
         expected = {
-            broker_key: 0 if entry is None else entry.revision,
-            group_key: 0 if group_entry is None else group_entry.revision,
+            self._keys.broker(key): revision,
+            self._keys.group(key.broker_name): before.revision,
         }
-        changes = [Put(broker_key, encode_broker(wished), lease.lease_id)]
-        if group_entry is None:
-            changes.append(Put(group_key, encode_group(BrokerGroup(wished.key.broker_name))))
+        live = {**view.live, key.broker_id: dataclasses.replace(wished, revision=revision)}
+        due = self._groups.election_due(group, live)
+        if due is None or is_hasty(group, due):
+            return _Claim(group, expected, None)
+        return _Claim(due.group, {**self._groups.expected(due), **expected}, due)
+
+    async def _write(
+        self, view: GroupView, claim: _Claim, wished: BrokerRecord, lease: Lease
+    ) -> Registered | None:
+        """One transaction: the broker's key, and its group's if that changes."""
+        changes = [Put(self._keys.broker(wished.key), encode_broker(wished), lease.lease_id)]
+        group = claim.group
+        if group != view.group:
+            changes.append(Put(self._keys.group(group.broker_name), encode_group(group)))
         try:
-            done = await self._etcd.transaction(expected, changes)
+            done = await self._etcd.transaction(claim.expected, changes)
         except LeaseNotFound:
             return None
         if not done.succeeded:
             return None
+        if group != view.group:
+            group = dataclasses.replace(group, revision=done.revision)
+        if claim.due is not None:
+            before = view.group or BrokerGroup(group.broker_name)
+            log_election(before, group, is_unclean=claim.due.is_unclean)
         record = dataclasses.replace(wished, revision=done.revision, lease_id=lease.lease_id)
-        return Registered(record, lease.duration_ms)
-
-    def _record_of(self, entry: KeyValue | None) -> BrokerRecord | None:
-        """The record at a broker's key; an unreadable one counts as nobody's."""
-        if entry is None:
-            return None
-        try:
-            record = self._keys.decode(entry)
-        except Unreadable as error:
-            log_event(log, "unreadable registration is replaced", level=logging.WARNING,
-                      key=entry.key, reason=error)  # fmt: skip
-            return None
-        assert isinstance(record, BrokerRecord), "a broker key holds a broker"
-        return record
+        return Registered(record, lease.duration_ms, group)
 
 
-def _check_claim(current: BrokerRecord, wished: BrokerRecord, *, is_start: bool) -> None:
+def _check_claim(
+    view: GroupView, current: BrokerRecord, wished: BrokerRecord, *, is_start: bool
+) -> None:
     if current.instance == wished.instance:
         return
+    name = _name(wished.key)
     if current.address != wished.address:
         raise DuplicateBroker(
-            f"broker {_name(wished.key)} is already registered at {current.address} by another "
-            "live process; stop that one, give this one another name or id, or wait until its "
-            "lease ends"
+            f"broker {name} is already registered at {current.address} by another live process; "
+            "stop that one, give this one another name or id, or wait until its lease ends"
         )
-    if not is_start:
+    if not is_start or current.predecessor == wished.instance:
         raise DuplicateBroker(
-            f"broker {_name(wished.key)} at {wished.address} was succeeded by a process that "
-            "started later; only one of the two may run"
+            f"broker {name} at {wished.address} was succeeded by a process that started later; "
+            "only one of the two may run"
+        )
+    group = view.group
+    if (
+        group is not None
+        and election.is_master(group, current)
+        and group.replicas != (wished.key.broker_id,)
+        and wished.predecessor != current.instance
+    ):
+        raise DuplicateBroker(
+            f"broker {name} at {wished.address} is registered as the master of its group by a "
+            "process that did not use this one's folder; wait until that one's lease ends"
         )
 
 
-def _same(current: BrokerRecord, wished: BrokerRecord) -> bool:
+def _with_resignation(current: BrokerRecord, wished: BrokerRecord) -> BrokerRecord:
+    """A process never takes back that it resigned; an older heartbeat may arrive later."""
+    if current.instance != wished.instance or current.resigned_epoch <= wished.resigned_epoch:
+        return wished
+    return dataclasses.replace(
+        wished, resigned_epoch=current.resigned_epoch, successor_id=current.successor_id
+    )
+
+
+def same_position(current: BrokerRecord, wished: BrokerRecord) -> bool:
+    return (current.log_epoch, current.log_end) == (wished.log_epoch, wished.log_end)
+
+
+def _is_enough(view: GroupView, current: BrokerRecord, wished: BrokerRecord, claim: _Claim) -> bool:
+    """Whether nothing needs to be written. Where a log ends matters only to an election."""
+    if claim.group != view.group or not _same_but_position(current, wished):
+        return False
+    return election.has_master(claim.group, view.live) or same_position(current, wished)
+
+
+def _same_but_position(current: BrokerRecord, wished: BrokerRecord) -> bool:
     return current == dataclasses.replace(
-        wished, revision=current.revision, lease_id=current.lease_id
+        wished,
+        log_epoch=current.log_epoch,
+        log_end=current.log_end,
+        revision=current.revision,
+        lease_id=current.lease_id,
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeVar
 
+from aerobee.nameserver import election
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
 from aerobee.nameserver.stored import (
     BrokerGroup,
@@ -121,11 +122,24 @@ class RouteTable:
         return _forget_oldest(dataclasses.replace(self, deleted_topics=deleted))
 
     def group(self, broker_name: str) -> BrokerGroup:
-        """The group as stored, or as it will be once its first broker is registered."""
+        """The group as stored; without a record it has no master."""
         return self.groups.get(broker_name, BrokerGroup(broker_name))
 
-    def is_master(self, key: BrokerKey) -> bool:
-        return self.group(key.broker_name).master_id == key.broker_id
+    def is_master(self, record: BrokerRecord) -> bool:
+        """Whether a registered process is the master of its group."""
+        return election.is_master(self.group(record.key.broker_name), record)
+
+    def replicas_of(self, group: BrokerGroup) -> dict[int, BrokerRecord]:
+        """The live ones of a group's replicas, by id."""
+        keys = (BrokerKey(group.broker_name, broker_id) for broker_id in group.replicas)
+        return {key.broker_id: self.brokers[key] for key in keys if key in self.brokers}
+
+    def live_by_group(self) -> dict[str, dict[int, BrokerRecord]]:
+        """All live brokers, by group and id."""
+        groups: dict[str, dict[int, BrokerRecord]] = {}
+        for key, record in self.brokers.items():
+            groups.setdefault(key.broker_name, {})[key.broker_id] = record
+        return groups
 
     def brokers_of(self, topic: Topic) -> tuple[BrokerRecord, ...]:
         """Live brokers of the groups that hold queues of `topic`, by name and id."""
@@ -134,7 +148,8 @@ class RouteTable:
 
     def groups_with_master(self) -> tuple[str, ...]:
         """Broker groups whose master is alive, by name: they can take new queues."""
-        return tuple(sorted(key.broker_name for key in self.brokers if self.is_master(key)))
+        masters = (record for record in self.brokers.values() if self.is_master(record))
+        return tuple(sorted(record.key.broker_name for record in masters))
 
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""

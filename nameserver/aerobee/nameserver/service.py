@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from aerobee.nameserver import convert
+from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
@@ -33,6 +34,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         cache: RouteCache,
         topics: Topics,
         sessions: BrokerSessions,
+        groups: Groups,
         auto_create: bool,
         spread_timeout_s: float,
     ) -> None:
@@ -40,6 +42,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._cache = cache
         self._topics = topics
         self._sessions = sessions
+        self._groups = groups
         self._auto_create = auto_create
         self._spread_timeout_s = spread_timeout_s
         self._stopping = False
@@ -188,17 +191,46 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         for key in sorted(table.brokers):
             record = table.brokers[key]
             heartbeat, age_ms = self._last_heartbeat(record)
-            description.brokers.append(convert.broker_endpoint(self._cluster, table, record))
+            description.brokers.append(
+                convert.broker_endpoint(self._cluster, table.group(key.broker_name), record)
+            )
             description.heartbeat_age_ms.append(age_ms)
             description.last_heartbeats.append(heartbeat)
+        description.groups.extend(
+            convert.group_record(table.groups[name]) for name in sorted(table.groups)
+        )
         return description
+
+    @rpc.unary
+    async def AlterInSyncSet(
+        self, request: nameserver_pb2.AlterInSyncSetRequest, context: Context
+    ) -> nameserver_pb2.GroupRecord:
+        """Answers with the record as it now stands: another set than the wished one says that
+        the record was not the expected one any more, and that nothing was changed."""
+        self._check_cluster(request.cluster)
+        group = await self._groups.alter_in_sync_set(
+            request.broker_name,
+            master=(request.master_id, request.master_instance),
+            epoch=request.epoch,
+            in_sync=convert.in_sync_set(request.in_sync),
+            expected_revision=request.expected_revision,
+        )
+        return convert.group_record(group)
+
+    @rpc.unary
+    async def RemoveReplica(
+        self, request: nameserver_pb2.RemoveReplicaRequest, context: Context
+    ) -> nameserver_pb2.GroupRecord:
+        self._check_cluster(request.cluster)
+        group = await self._groups.remove_replica(request.broker_name, request.broker_id)
+        await self._cache.wait_version(group.revision, self._spread_timeout_s)
+        return convert.group_record(group)
 
     def _last_heartbeat(self, record: BrokerRecord) -> tuple[nameserver_pb2.BrokerHeartbeat, int]:
         """What the broker said last and how long ago; -1 when another nameserver hears it."""
         session = self._sessions.get(record.key)
         if session is None or session.instance != record.instance:
-            identity = convert.broker_identity(self._cluster, record)
-            return nameserver_pb2.BrokerHeartbeat(identity=identity, address=record.address), -1
+            return convert.registered_heartbeat(self._cluster, record), -1
         age_s = self._sessions.clock.monotonic_s() - session.heartbeat_s
         return session.heartbeat, int(age_s * 1_000)
 

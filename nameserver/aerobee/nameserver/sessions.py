@@ -11,10 +11,13 @@ import logging
 from collections.abc import Collection
 
 from aerobee.nameserver import convert
+from aerobee.nameserver.election import has_master
+from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.notifier import Notifier
-from aerobee.nameserver.registry import Registered, Registry
+from aerobee.nameserver.registry import Registered, Registry, same_position
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.nameserver.stored import BrokerKey, BrokerRecord
+from aerobee.nameserver.route_table import RouteTable
+from aerobee.nameserver.stored import EPOCH_MAX, BrokerGroup, BrokerKey, BrokerRecord
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
@@ -25,6 +28,7 @@ log = logging.getLogger(__name__)
 
 ETCD_TIMEOUT_S = 2.0
 """A heartbeat is answered within this time, if need be with what is known."""
+SHOWN_TIMEOUT_S = 0.5
 
 
 class BrokerSession:
@@ -37,6 +41,8 @@ class BrokerSession:
         self.heartbeat_s = 0.0
         self._sessions = sessions
         self._registered: Registered | None = None
+        self._group: BrokerGroup | None = None
+        self._renewed_sequence = 0
         self._told = nameserver_pb2.BrokerDirective()
         self._stale = False
 
@@ -50,13 +56,17 @@ class BrokerSession:
 
         Raises:
             DuplicateBroker: another live process has this broker's identity.
+            InvalidArgument: the heartbeat's numbers make no sense.
         """
+        _check_numbers(heartbeat)
         self.heartbeat = heartbeat
         self.heartbeat_s = self._sessions.clock.monotonic_s()
         record = convert.broker_record(heartbeat)
+        self._sessions.positions.heard(record)
         try:
             async with asyncio.timeout(ETCD_TIMEOUT_S):
                 await self._renew(record, heartbeat.lease_duration_ms)
+            self._renewed_sequence = heartbeat.sequence
             self._stale = False
         except (RegistryUnavailable, TimeoutError) as error:
             if not self._stale:
@@ -83,7 +93,9 @@ class BrokerSession:
         is_news = (
             directive.topics
             or directive.topics_complete
-            or (directive.role, directive.epoch) != (self._told.role, self._told.epoch)
+            or directive.role != self._told.role
+            or directive.group != self._told.group
+            or directive.replicas != self._told.replicas
         )
         if not is_news:
             return None
@@ -91,23 +103,40 @@ class BrokerSession:
         return directive
 
     async def _renew(self, record: BrokerRecord, wished_lease_ms: int) -> None:
-        registry = self._sessions.registry
-        if self._registered is None:
-            self._registered = await registry.register(record, wished_lease_ms)
+        registry, before = self._sessions.registry, self._registered
+        if before is None:
+            registered = await registry.register(record, wished_lease_ms)
             log_event(log, "broker registered", broker=self.key, address=record.address,
-                      lease_ms=self._registered.lease_duration_ms)  # fmt: skip
-        elif self._is_replaced(self._registered):
-            self._registered = await registry.register(record, wished_lease_ms, is_start=False)
+                      lease_ms=registered.lease_duration_ms)  # fmt: skip
+        elif self._needs_claim(before, record):
+            registered = await registry.register(record, wished_lease_ms, is_start=False)
         else:
-            self._registered = await registry.renew(self._registered, record, wished_lease_ms)
+            registered = await registry.renew(before, record, wished_lease_ms)
+        self._registered = registered
+        self._learn(registered.group)
+        if before is None or before.record.revision != registered.record.revision:
+            revision = max(registered.record.revision, registered.group.revision)
+            await self._sessions.wait_shown(revision)
 
-    def _is_replaced(self, registered: Registered) -> bool:
-        """Whether the routes, being newer than our registration, show another one or none."""
+    def _needs_claim(self, registered: Registered, record: BrokerRecord) -> bool:
+        """Whether the routes, being newer than our registration, show that it is not enough."""
         cache = self._sessions.cache
         if cache.stale or cache.version < registered.record.revision:
             return False
         shown = cache.table.brokers.get(self.key)
-        return shown is None or shown.instance != self.instance
+        if shown is None or shown.revision != registered.record.revision:
+            return True  # gone, or written by another stream of this broker
+        group = cache.table.groups.get(self.key.broker_name)
+        if group is None:
+            return True
+        # An election is due, and must know how far this log reaches.
+        is_orphan = not has_master(group, cache.table.replicas_of(group))
+        return is_orphan and not same_position(shown, record)
+
+    def _learn(self, group: BrokerGroup | None) -> None:
+        """Remember the newest record; older ones come from routes that lag behind etcd."""
+        if group is not None and (self._group is None or group.revision > self._group.revision):
+            self._group = group
 
     def _directive(self, known_revision: int) -> nameserver_pb2.BrokerDirective:
         self._told = self._unsent_directive(known_revision)
@@ -121,32 +150,57 @@ class BrokerSession:
             status=common_pb2.Status(code=common_pb2.OK),
             lease_duration_ms=lease_ms,
             stale=self._stale,
+            renewed_sequence=self._renewed_sequence,
             metadata_revision=known_revision,
         )
-        if self._sessions.cache.version == 0:
-            return directive  # nothing is known yet, not even the broker's role
-        table = self._sessions.cache.table
-        directive.role = convert.broker_role(table, self.key)
-        directive.epoch = table.group(self.key.broker_name).epoch
-        changes = table.topic_changes_after(known_revision)
-        directive.topics.extend(convert.changed_topics(changes))
-        directive.topics_complete = changes.complete
-        directive.metadata_revision = changes.revision
+        table = self._sessions.cache.table if self._sessions.cache.version > 0 else None
+        if table is not None:
+            self._learn(table.groups.get(self.key.broker_name))
+            changes = table.topic_changes_after(known_revision)
+            directive.topics.extend(convert.changed_topics(changes))
+            directive.topics_complete = changes.complete
+            directive.metadata_revision = changes.revision
+        if self._group is not None:
+            self._describe_group(directive, self._group, table)
         return directive
+
+    def _describe_group(
+        self,
+        directive: nameserver_pb2.BrokerDirective,
+        group: BrokerGroup,
+        table: RouteTable | None,
+    ) -> None:
+        own = convert.broker_record(self.heartbeat)
+        live = {} if table is None else table.replicas_of(group)
+        live[self.key.broker_id] = own
+        directive.role = convert.broker_role(group, own)
+        directive.epoch = group.epoch
+        directive.group.CopyFrom(convert.group_record(group))
+        directive.replicas.extend(
+            convert.broker_endpoint(self._sessions.cluster, group, live[broker_id])
+            for broker_id in sorted(live)
+        )
 
 
 class BrokerSessions:
     """All sessions of this nameserver."""
 
     def __init__(
-        self, registry: Registry, cache: RouteCache, *, cluster: str, clock: Clock
+        self,
+        registry: Registry,
+        cache: RouteCache,
+        positions: LogPositions,
+        *,
+        cluster: str,
+        clock: Clock,
     ) -> None:
         self.registry = registry
         self.cache = cache
+        self.positions = positions
+        self.cluster = cluster
         self.clock = clock
         self.heard = Notifier()
         """Notified after every heartbeat."""
-        self._cluster = cluster
         self._open: dict[BrokerKey, BrokerSession] = {}
 
     def open(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerSession:
@@ -156,9 +210,9 @@ class BrokerSessions:
             InvalidArgument, IllegalName: the heartbeat does not say who it is.
         """
         identity = heartbeat.identity
-        if identity.cluster not in ("", self._cluster):
+        if identity.cluster not in ("", self.cluster):
             raise InvalidArgument(
-                f"this nameserver serves cluster {self._cluster!r}, not {identity.cluster!r}"
+                f"this nameserver serves cluster {self.cluster!r}, not {identity.cluster!r}"
             )
         names.check_group_name(identity.broker_name)
         if identity.broker_id < 0:
@@ -178,10 +232,16 @@ class BrokerSessions:
     def close(self, session: BrokerSession) -> None:
         if self._open.get(session.key) is session:
             del self._open[session.key]
+            self.positions.forget(session.key)
             self.heard.notify()
 
     def get(self, key: BrokerKey) -> BrokerSession | None:
         return self._open.get(key)
+
+    async def wait_shown(self, revision: int) -> None:
+        """Until the routes show a change, so that who hears of it can use it; not for long, should
+        etcd's events not arrive."""
+        await self.cache.wait_version(revision, SHOWN_TIMEOUT_S)
 
     async def wait_informed(
         self, broker_names: Collection[str], revision: int, timeout_s: float
@@ -200,3 +260,12 @@ class BrokerSessions:
             )
 
         return await self.heard.wait_until(all_know, timeout_s)
+
+
+def _check_numbers(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
+    for name in ("log_epoch", "log_end", "resigned_epoch"):
+        number = getattr(heartbeat, name)
+        if not 0 <= number <= EPOCH_MAX:
+            raise InvalidArgument(f"a heartbeat's {name} cannot be {number}")
+    if heartbeat.HasField("successor_id") and heartbeat.successor_id < -1:
+        raise InvalidArgument(f"successor id {heartbeat.successor_id} is negative")

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 from aerobee.nameserver.key_values import KeyValue
 
-FIRST_EPOCH = 1
+NO_MASTER = -1
+EPOCH_MAX = 2**53
+"""Epochs and log positions stay far below what the wire can carry; JSON readers know them."""
 
 T = TypeVar("T")
 
@@ -40,8 +42,27 @@ class BrokerRecord:
     address: str
     store_host_ipv6: bool = False
     writable: bool = True
+    incarnation: str = ""
+    """Of its log: new whenever the log may have lost bytes."""
+    predecessor: str = ""
+    """The instance that used its folder before; it has ended."""
+    log_epoch: int = 0
+    log_end: int = 0
+    """How far its log reached, by epoch and offset, when it registered."""
+    resigned_epoch: int = 0
+    """It was master of this epoch and acknowledges nothing under it any more; 0: none."""
+    successor_id: int = -1
+    """Whom it wishes for its successor; -1: nobody."""
     revision: int = 0
     lease_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class InSyncReplica:
+    """A member of the in-sync set, as long as its log lost nothing."""
+
+    broker_id: int
+    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +70,16 @@ class BrokerGroup:
     """Who is master of a broker group, and under which epoch."""
 
     broker_name: str
-    epoch: int = FIRST_EPOCH
-    master_id: int = 0
+    epoch: int = 0
+    """0: there was no master yet."""
+    master_id: int = NO_MASTER
+    master_instance: str = ""
+    in_sync: tuple[InSyncReplica, ...] = ()
+    """By broker id. Whatever was acknowledged is in the logs of all of these."""
+    replicas: tuple[int, ...] = ()
+    """Every broker id that ever registered and was not removed, sorted."""
+    unclean_epochs: tuple[int, ...] = ()
+    """Epochs that began without an in-sync replica."""
     revision: int = 0
 
 
@@ -79,7 +108,11 @@ class Keys:
         self.prefix = f"/aerobee/{cluster}/"
 
     def broker(self, key: BrokerKey) -> str:
-        return f"{self.prefix}brokers/{key.broker_name}/{key.broker_id}"
+        return f"{self.brokers_of(key.broker_name)}{key.broker_id}"
+
+    def brokers_of(self, broker_name: str) -> str:
+        """What the keys of a group's brokers begin with."""
+        return f"{self.prefix}brokers/{broker_name}/"
 
     def group(self, broker_name: str) -> str:
         return f"{self.prefix}groups/{broker_name}"
@@ -120,12 +153,30 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "address": record.address,
             "storeHostIpv6": record.store_host_ipv6,
             "writable": record.writable,
+            "incarnation": record.incarnation,
+            "predecessor": record.predecessor,
+            "logEpoch": record.log_epoch,
+            "logEnd": record.log_end,
+            "resignedEpoch": record.resigned_epoch,
+            "successorId": record.successor_id,
         }
     )
 
 
 def encode_group(group: BrokerGroup) -> bytes:
-    return _encode({"epoch": group.epoch, "masterId": group.master_id})
+    return _encode(
+        {
+            "epoch": group.epoch,
+            "masterId": group.master_id,
+            "masterInstance": group.master_instance,
+            "inSync": [
+                {"brokerId": name.broker_id, "incarnation": name.incarnation}
+                for name in group.in_sync
+            ],
+            "replicas": list(group.replicas),
+            "uncleanEpochs": list(group.unclean_epochs),
+        }
+    )
 
 
 def encode_topic(topic: Topic) -> bytes:
@@ -160,13 +211,52 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         address=str(document["address"]),
         store_host_ipv6=bool(document.get("storeHostIpv6", False)),
         writable=bool(document.get("writable", True)),
+        incarnation=str(document.get("incarnation", "")),
+        predecessor=str(document.get("predecessor", "")),
+        log_epoch=_number(document.get("logEpoch", 0)),
+        log_end=_number(document.get("logEnd", 0)),
+        resigned_epoch=_number(document.get("resignedEpoch", 0)),
+        successor_id=_broker_id(document.get("successorId", -1)),
         revision=entry.revision,
         lease_id=entry.lease_id,
     )
 
 
 def _group_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> BrokerGroup:
-    return BrokerGroup(name, int(document["epoch"]), int(document["masterId"]), entry.revision)
+    """A record from before there was replication has neither an instance nor an in-sync set: it
+    reads as a group whose master has gone and in which nothing was replicated."""
+    in_sync = {
+        InSyncReplica(_broker_id(member["brokerId"]), str(member["incarnation"]))
+        for member in document.get("inSync", ())
+    }
+    if len({member.broker_id for member in in_sync}) != len(in_sync):
+        raise ValueError("a replica is in the in-sync set twice")
+    return BrokerGroup(
+        name,
+        epoch=_number(document["epoch"]),
+        master_id=_broker_id(document["masterId"]),
+        master_instance=str(document.get("masterInstance", "")),
+        in_sync=tuple(sorted(in_sync)),
+        replicas=tuple(sorted({_broker_id(one) for one in document.get("replicas", ())})),
+        unclean_epochs=tuple(_number(epoch) for epoch in document.get("uncleanEpochs", ())),
+        revision=entry.revision,
+    )
+
+
+def _number(value: Any) -> int:
+    """An epoch or a log position."""
+    number = int(value)
+    if not 0 <= number <= EPOCH_MAX:
+        raise ValueError(f"{number} is no epoch or log position")
+    return number
+
+
+def _broker_id(value: Any) -> int:
+    """A broker's id, or -1 for none."""
+    broker_id = int(value)
+    if not -1 <= broker_id < 2**31:
+        raise ValueError(f"{broker_id} is no broker id")
+    return broker_id
 
 
 def _topic_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> Topic:

@@ -1,0 +1,189 @@
+"""PURE: who becomes master of a broker group, and which changes of its record are allowed.
+
+A decision is made from one view of the group and its live replicas, and takes effect only by a
+compare-and-swap that expects exactly this view (`expects`): so several nameservers may decide at
+once, and one succeeds.
+
+A master is replaced only when it certainly acknowledges nothing more under its epoch: its
+registration has ended with its lease, which the master itself ends earlier; another process has
+taken its folder; or it has resigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from aerobee.nameserver.stored import (
+    NO_MASTER,
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    InSyncReplica,
+)
+from aerobee.runtime.errors import InvalidArgument, StaleEpoch
+
+UNCLEAN_EPOCHS_MAX = 100
+
+LiveReplicas = Mapping[int, BrokerRecord]
+"""Registered replicas of one group by broker id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """A new record of a group, and what must still be true when it is written."""
+
+    group: BrokerGroup
+    expects: Mapping[BrokerKey, int]
+    """Revision of the registrations that the decision rests on; 0: must not exist."""
+    is_unclean: bool = False
+
+
+def elect(group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool) -> Election | None:
+    """The election that is due, or None: the master is well, or nobody can follow it."""
+    if has_master(group, live):
+        return None
+    chosen, is_unclean = _choose(group, live, allow_unclean=allow_unclean)
+    if chosen is None:
+        return None
+    epoch = max(group.epoch, max(record.log_epoch for record in live.values())) + 1
+    kept = [] if is_unclean else [name for name in group.in_sync if _is_intact(name, live)]
+    own = InSyncReplica(chosen.key.broker_id, chosen.incarnation)
+    others = [name for name in kept if name.broker_id != own.broker_id]
+    unclean_epochs = (*group.unclean_epochs, epoch) if is_unclean else group.unclean_epochs
+    elected = replace(
+        group,
+        epoch=epoch,
+        master_id=own.broker_id,
+        master_instance=chosen.instance,
+        in_sync=tuple(sorted([own, *others])),
+        replicas=tuple(sorted({*group.replicas, own.broker_id})),
+        unclean_epochs=unclean_epochs[-UNCLEAN_EPOCHS_MAX:],
+    )
+    expects = {chosen.key: chosen.revision}
+    if group.master_id not in (NO_MASTER, own.broker_id):
+        former = live.get(group.master_id)
+        key = BrokerKey(group.broker_name, group.master_id)
+        expects[key] = 0 if former is None else former.revision
+    return Election(elected, expects, is_unclean)
+
+
+def is_master(group: BrokerGroup, record: BrokerRecord) -> bool:
+    """Whether this registered process may acknowledge under the group's epoch."""
+    return (
+        record.key.broker_id == group.master_id
+        and record.instance == group.master_instance
+        and record.resigned_epoch != group.epoch
+    )
+
+
+def has_master(group: BrokerGroup, live: LiveReplicas) -> bool:
+    """Whether somebody may still acknowledge under the group's epoch."""
+    master = live.get(group.master_id)
+    return master is not None and is_master(group, master)
+
+
+def _is_intact(name: InSyncReplica, live: LiveReplicas) -> bool:
+    record = live.get(name.broker_id)
+    return record is not None and record.incarnation == name.incarnation
+
+
+def _choose(
+    group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool
+) -> tuple[BrokerRecord | None, bool]:
+    """The next master, and whether its election is unclean."""
+    intact = [live[name.broker_id] for name in group.in_sync if _is_intact(name, live)]
+    if intact:
+        return _preferred(group, live, intact), False
+    if not live:
+        return None, False
+    furthest = max(live.values(), key=_reach)
+    if not group.in_sync:
+        # A new group: nothing was ever acknowledged in it.
+        return furthest, False
+    # A replica that never followed a master of this group has nothing to offer, and that master may
+    # not even know that it is not alone.
+    has_followed = furthest.log_epoch > 0 or all(one in live for one in group.replicas)
+    if has_followed and (allow_unclean or _are_back(group, live)):
+        # What only lost bytes had is gone: the epoch is recorded as unclean, so that replicas which
+        # kept more than the new master may cut it.
+        return furthest, True
+    return None, False
+
+
+def _are_back(group: BrokerGroup, live: LiveReplicas) -> bool:
+    """Whether nobody intact can be waited for: the whole in-sync set is here, and has lost bytes.
+
+    Whoever reaches furthest of all live replicas then has everything that one of them knows to be
+    confirmed. A log that was emptied does not count as back while other replicas are missing.
+    """
+    back = [live[name.broker_id] for name in group.in_sync if name.broker_id in live]
+    if len(back) < len(group.in_sync):
+        return False
+    is_all = all(broker_id in live for broker_id in group.replicas)
+    return is_all or any(record.log_epoch > 0 for record in back)
+
+
+def _preferred(group: BrokerGroup, live: LiveReplicas, intact: list[BrokerRecord]) -> BrokerRecord:
+    """All of these have everything that was confirmed."""
+    former = live.get(group.master_id)
+    if former is not None and former.resigned_epoch == group.epoch:
+        for record in intact:
+            if record.key.broker_id == former.successor_id:
+                return record
+    return max(intact, key=_reach)
+
+
+def _reach(record: BrokerRecord) -> tuple[int, int, int]:
+    """Order by how much of the log it has; of equals the lowest id."""
+    return record.log_epoch, record.log_end, -record.key.broker_id
+
+
+def alter_in_sync_set(
+    group: BrokerGroup,
+    *,
+    master: tuple[int, str],
+    epoch: int,
+    in_sync: tuple[InSyncReplica, ...],
+) -> BrokerGroup:
+    """The record with another in-sync set, as its master (id, instance) wishes.
+
+    Raises:
+        StaleEpoch: the caller is not the master of that epoch.
+        InvalidArgument: the set lacks the master, or has a replica twice or an unknown one.
+    """
+    if (group.master_id, group.master_instance, group.epoch) != (*master, epoch):
+        raise StaleEpoch(
+            f"replica {master[0]} is not the master of {group.broker_name} under epoch {epoch}: "
+            f"epoch {group.epoch} has master {group.master_id}"
+        )
+    ids = [name.broker_id for name in in_sync]
+    if master[0] not in ids or len(set(ids)) != len(ids):
+        raise InvalidArgument("an in-sync set names its master and every replica once")
+    unknown = sorted(set(ids) - set(group.replicas))
+    if unknown:
+        raise InvalidArgument(f"replicas {unknown} of {group.broker_name} never registered")
+    return replace(group, in_sync=tuple(sorted(in_sync)))
+
+
+def with_replica(group: BrokerGroup, broker_id: int) -> BrokerGroup:
+    """The record with a replica that has registered."""
+    return replace(group, replicas=tuple(sorted({*group.replicas, broker_id})))
+
+
+def without_replica(group: BrokerGroup, broker_id: int, live: LiveReplicas) -> BrokerGroup:
+    """The record without a replica that has gone for good.
+
+    Raises:
+        InvalidArgument: it is alive, in the in-sync set, the master, or unknown.
+    """
+    if broker_id not in group.replicas:
+        raise InvalidArgument(f"{group.broker_name} has no replica {broker_id}")
+    if broker_id in live:
+        raise InvalidArgument(f"replica {broker_id} of {group.broker_name} is alive: stop it first")
+    if broker_id == group.master_id or broker_id in {name.broker_id for name in group.in_sync}:
+        raise InvalidArgument(
+            f"replica {broker_id} of {group.broker_name} may be the only one with all messages: "
+            "wait until its master has taken it out of the in-sync set"
+        )
+    return replace(group, replicas=tuple(one for one in group.replicas if one != broker_id))

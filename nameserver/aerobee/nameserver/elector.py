@@ -1,0 +1,98 @@
+"""Sees to it that every group has a master: holds the elections that are due.
+
+Owns: one task. It looks at the routes after every change of them and once a second, so an election
+follows the end of a master's lease as fast as etcd tells of it. Every nameserver does this; one of
+them succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from aerobee.nameserver.election import Election, LiveReplicas, has_master
+from aerobee.nameserver.groups import Groups, is_hasty
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.route_table import RouteTable
+from aerobee.nameserver.stored import BrokerGroup
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import RegistryUnavailable
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 1.0
+HASTY_PAUSE_S = 1.0
+"""How long an election waits whose outcome depends on who is back and how much they have."""
+
+
+class Elector:
+    """See the module."""
+
+    def __init__(self, groups: Groups, cache: RouteCache, *, clock: Clock) -> None:
+        self._groups = groups
+        self._cache = cache
+        self._clock = clock
+        self._hasty_since_s: dict[str, float] = {}
+        self._orphans: set[str] = set()
+
+    async def run(self) -> None:
+        """Hold elections until cancelled."""
+        wake = asyncio.Event()
+        with self._cache.changed.subscribed(wake.set):
+            while True:
+                wake.clear()
+                # While etcd is away nothing is known of who lives.
+                if self._cache.version > 0 and not self._cache.stale:
+                    await self._look(self._cache.table)
+                try:
+                    async with asyncio.timeout(LOOK_INTERVAL_S):
+                        await wake.wait()
+                except TimeoutError:
+                    pass
+
+    async def _look(self, table: RouteTable) -> None:
+        live_by_group = table.live_by_group()
+        due = [
+            (group, election)
+            for name, group in table.groups.items()
+            if (election := self._due(group, live_by_group.get(name, {}))) is not None
+        ]
+        # When a machine dies with the masters of many groups, none waits for the other.
+        await asyncio.gather(*(self._hold(group, election) for group, election in due))
+
+    def _due(self, group: BrokerGroup, live: LiveReplicas) -> Election | None:
+        """The election to be held now."""
+        due = self._groups.election_due(group, live)
+        self._note_orphan(group, live, is_orphan=due is None and not has_master(group, live))
+        if due is None or not is_hasty(group, due):
+            self._hasty_since_s.pop(group.broker_name, None)
+            return due
+        return None if self._is_too_early(group.broker_name) else due
+
+    async def _hold(self, group: BrokerGroup, due: Election) -> None:
+        try:
+            await self._groups.hold(group, due)
+        except RegistryUnavailable as error:
+            log_event(log, "election not held", level=logging.WARNING,
+                      group=group.broker_name, reason=error)  # fmt: skip
+
+    def _is_too_early(self, name: str) -> bool:
+        now_s = self._clock.monotonic_s()
+        return now_s - self._hasty_since_s.setdefault(name, now_s) < HASTY_PAUSE_S
+
+    def _note_orphan(self, group: BrokerGroup, live: LiveReplicas, *, is_orphan: bool) -> None:
+        """Tell the operator, once, that a group has replicas and cannot have a master now."""
+        name = group.broker_name
+        if not is_orphan:
+            self._orphans.discard(name)
+        elif live and name not in self._orphans:
+            self._orphans.add(name)
+            log_event(
+                log,
+                "no master: of the replicas with all messages none is alive; start one of them",
+                level=logging.ERROR,
+                group=name,
+                in_sync=[one.broker_id for one in group.in_sync],
+                alive=sorted(live),
+            )

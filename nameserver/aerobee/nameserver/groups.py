@@ -1,0 +1,210 @@
+"""The records of the broker groups in etcd: read, elected anew, changed by master and operator.
+
+Owns: every change of a group's record but its creation, which comes with the first registration
+(registry.py). Each is one transaction that expects the very record and the very registrations that
+it was decided from, so any number of nameservers may try at once. What is allowed, election.py
+says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aerobee.nameserver import election
+from aerobee.nameserver.election import Election, LiveReplicas
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import KeyValue, Put
+from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.stored import (
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    InSyncReplica,
+    Keys,
+    Unreadable,
+    encode_group,
+)
+from aerobee.runtime.errors import GroupNotFound, RegistryUnavailable, StaleEpoch
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """A group and its registrations as of one etcd revision."""
+
+    group: BrokerGroup | None
+    """None: there is no record yet."""
+    entries: Mapping[BrokerKey, KeyValue]
+    """What stands at the brokers' keys, readable or not."""
+    live: LiveReplicas
+
+
+class Groups:
+    """The groups of one cluster."""
+
+    def __init__(
+        self, etcd: Etcd, keys: Keys, positions: LogPositions, *, allow_unclean: bool
+    ) -> None:
+        self._etcd = etcd
+        self._keys = keys
+        self._positions = positions
+        self._allow_unclean = allow_unclean
+
+    async def view(self, broker_name: str) -> GroupView:
+        """The group as etcd has it now.
+
+        Raises:
+            RegistryUnavailable: etcd is away, or the group's record makes no sense.
+        """
+        group_entry, broker_entries = await self._etcd.get_with_prefix(
+            self._keys.group(broker_name), self._keys.brokers_of(broker_name)
+        )
+        entries: dict[BrokerKey, KeyValue] = {}
+        live: dict[int, BrokerRecord] = {}
+        for entry in broker_entries:
+            key = self._keys.parse(entry.key)
+            if isinstance(key, BrokerKey):
+                entries[key] = entry
+                record = self._record_of(entry)
+                if record is not None:
+                    live[key.broker_id] = record
+        return GroupView(self._group_of(group_entry), entries, live)
+
+    def election_due(self, group: BrokerGroup, live: LiveReplicas) -> Election | None:
+        """What `elect` says, with every live replica in the record."""
+        if election.has_master(group, live):
+            return None
+        for broker_id in live:
+            group = election.with_replica(group, broker_id)
+        return election.elect(
+            group, self._positions.newest(live), allow_unclean=self._allow_unclean
+        )
+
+    async def hold(self, before: BrokerGroup, due: Election) -> BrokerGroup | None:
+        """Make an election's outcome the record; None: something has changed since the decision.
+
+        Raises:
+            RegistryUnavailable: it is unknown whether the election took place.
+        """
+        elected = await self._write(before, due.group, self.expected(due))
+        if elected is not None:
+            log_election(before, elected, is_unclean=due.is_unclean)
+        return elected
+
+    def expected(self, due: Election) -> dict[str, int]:
+        """etcd keys and the revisions that an election rests on."""
+        return {self._keys.broker(key): revision for key, revision in due.expects.items()}
+
+    async def alter_in_sync_set(
+        self,
+        broker_name: str,
+        *,
+        master: tuple[int, str],
+        epoch: int,
+        in_sync: tuple[InSyncReplica, ...],
+        expected_revision: int,
+    ) -> BrokerGroup:
+        """Set the in-sync set if the record is still the one of `expected_revision`.
+
+        Returns the record as it now stands, with `in_sync` or, when it had changed before, without:
+        then nothing was changed, and no earlier attempt from that revision can still succeed.
+
+        Raises:
+            StaleEpoch: the caller is not the group's master under that epoch.
+            InvalidArgument: the set lacks the master or names unknown replicas.
+            RegistryUnavailable: it is unknown whether the change was made.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            group = (await self.view(broker_name)).group
+            if group is None:
+                raise StaleEpoch(f"there is no record of {broker_name}: its master must register")
+            changed = election.alter_in_sync_set(group, master=master, epoch=epoch, in_sync=in_sync)
+            if changed == group or group.revision != expected_revision:
+                return group
+            written = await self._write(group, changed, {})
+            if written is not None:
+                log_event(log, "in-sync set", group=broker_name, epoch=epoch,
+                          in_sync=[name.broker_id for name in written.in_sync])  # fmt: skip
+                return written
+        raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
+
+    async def remove_replica(self, broker_name: str, broker_id: int) -> BrokerGroup:
+        """Take a replica that has gone for good out of the record.
+
+        Raises:
+            GroupNotFound: there is no such group.
+            InvalidArgument: the replica is alive, the master, in sync, or unknown.
+            RegistryUnavailable: it is unknown whether the change was made.
+        """
+        gone = self._keys.broker(BrokerKey(broker_name, broker_id))
+        for _ in range(_ATTEMPTS_MAX):
+            view = await self.view(broker_name)
+            if view.group is None:
+                raise GroupNotFound(f"there is no broker group {broker_name!r}; check the spelling")
+            changed = election.without_replica(view.group, broker_id, view.live)
+            written = await self._write(view.group, changed, {gone: 0})
+            if written is not None:
+                log_event(log, "replica removed", group=broker_name, broker_id=broker_id)
+                return written
+        raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
+
+    async def _write(
+        self, before: BrokerGroup, after: BrokerGroup, expected: Mapping[str, int]
+    ) -> BrokerGroup | None:
+        key = self._keys.group(before.broker_name)
+        done = await self._etcd.transaction(
+            {**expected, key: before.revision}, [Put(key, encode_group(after))]
+        )
+        return dataclasses.replace(after, revision=done.revision) if done.succeeded else None
+
+    def _group_of(self, entry: KeyValue | None) -> BrokerGroup | None:
+        if entry is None:
+            return None
+        try:
+            group = self._keys.decode(entry)
+        except Unreadable as error:
+            # Whoever overwrote it could make a replica master that lacks messages.
+            raise RegistryUnavailable(
+                f"a group's record in etcd is damaged ({error}); correct it by hand"
+            ) from error
+        assert isinstance(group, BrokerGroup), "a group key holds a group"
+        return group
+
+    def _record_of(self, entry: KeyValue) -> BrokerRecord | None:
+        """The record at a broker's key; an unreadable one counts as nobody's."""
+        try:
+            record = self._keys.decode(entry)
+        except Unreadable as error:
+            log_event(log, "unreadable registration", level=logging.WARNING,
+                      key=entry.key, reason=error)  # fmt: skip
+            return None
+        assert isinstance(record, BrokerRecord), "a broker key holds a broker"
+        return record
+
+
+def is_hasty(before: BrokerGroup, due: Election) -> bool:
+    """Whether the choice rests on how far the logs reach, so that others should be heard first."""
+    if not before.in_sync or len(due.group.replicas) == 1:
+        return False
+    chosen = (name for name in due.group.in_sync if name.broker_id == due.group.master_id)
+    return next(chosen) not in before.in_sync
+
+
+def log_election(before: BrokerGroup, elected: BrokerGroup, *, is_unclean: bool) -> None:
+    log_event(
+        log,
+        "unclean election: acknowledged messages may be lost" if is_unclean else "master elected",
+        level=logging.ERROR if is_unclean else logging.INFO,
+        group=elected.broker_name,
+        epoch=elected.epoch,
+        master=elected.master_id,
+        former=before.master_id,
+        in_sync=[name.broker_id for name in elected.in_sync],
+    )
