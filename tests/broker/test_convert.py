@@ -22,11 +22,17 @@ OFFSETS = st.integers(-(2**63), 2**63 - 1)
     offsets=st.tuples(OFFSETS, OFFSETS, OFFSETS),
     records=st.binary(max_size=400),
     count=st.integers(0, 2**32 - 1),
+    place=st.none() | st.integers(0, 2**31 - 1),
 )
 def test_a_frame_as_bytes_is_what_protobuf_would_have_made(
-    handle: int, code: ReadCode, offsets: tuple[int, int, int], records: bytes, count: int
+    handle: int,
+    code: ReadCode,
+    offsets: tuple[int, int, int],
+    records: bytes,
+    count: int,
+    place: int | None,
 ) -> None:
-    fetched = Fetched(code, *offsets, records, count)
+    fetched = Fetched(code, *offsets, records, count, place)
     parsed = broker_pb2.PullFrame.FromString(pull_frame_bytes(PulledFrame(handle, fetched=fetched)))
     assert parsed == broker_pb2.PullFrame(
         handle=handle,
@@ -37,6 +43,7 @@ def test_a_frame_as_bytes_is_what_protobuf_would_have_made(
             max_offset=offsets[2],
             records=records,
             record_count=count,
+            suggested_broker_id=place,
         ),
     )
 

@@ -101,11 +101,13 @@ def lease(client_id: str, run: int = 1) -> Lease:
 def state_after(
     previous: LeaseRecord, written: list[LeaseRecord], now_s: float = 50.0
 ) -> GroupState:
-    async def write(data: bytes) -> None:
+    async def write(record: LeaseRecord) -> None:
         await asyncio.sleep(0)
-        written.append(LeaseRecord.decode(data))
+        written.append(LeaseRecord.decode(record.encode()))
 
-    return GroupState(previous, next_run(previous), now_s, write)
+    state = GroupState(write)
+    state.begin(previous, next_run(previous), now_s, believes_members=True)
+    return state
 
 
 async def test_a_new_folder_waits_for_nobody() -> None:
@@ -152,7 +154,5 @@ async def test_a_crash_after_a_clean_restart_still_remembers_the_members_taken_o
 
 
 async def test_a_stop_within_the_grace_does_not_count_as_clean() -> None:
-    written: list[LeaseRecord] = []
-    state = state_after(LeaseRecord(4, 20_000, is_clean=False), written)
-    await state.record_clean_stop()
-    assert (written[0].is_clean, written[0].session_timeout_max_ms) == (False, 20_000)
+    record = state_after(LeaseRecord(4, 20_000, is_clean=False), []).clean_record()
+    assert (record.is_clean, record.session_timeout_max_ms) == (False, 20_000)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, ConsumerOffsetTable
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.tables.config_tables import ConsumerOffsetTable, TopicConfig
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.broker.conftest import write_topics
+from tests.support.fault_disk import FaultDisk
 
 
 async def commit(broker: Any, *offsets: tuple[str, int, int, int]) -> list[int]:
@@ -29,6 +33,19 @@ async def commit(broker: Any, *offsets: tuple[str, int, int, int]) -> list[int]:
         )
     )
     return [result.code for result in response.results]
+
+
+async def reset(broker: Any, *offsets: tuple[str, int, int]) -> None:
+    response = await broker.offsets.ResetOffsets(
+        broker_pb2.ResetOffsetsRequest(
+            group="g",
+            offsets=[
+                broker_pb2.QueueOffset(topic=topic, queue_id=queue_id, offset=offset)
+                for topic, queue_id, offset in offsets
+            ],
+        )
+    )
+    assert [result.code for result in response.results] == [common_pb2.OK] * len(offsets)
 
 
 async def committed(broker: Any, *queue_ids: int) -> dict[int, tuple[int, int]]:
@@ -159,23 +176,27 @@ async def test_snapshots_are_written_while_the_broker_runs(
     assert ConsumerOffsetTable.load(path.read_bytes()).query("g", "t", 0) == 2
 
 
-def saved_offset(folder: Path) -> int | None:
-    """What the file says, as the next run would read it after a crash now."""
-    data = RealDisk(folder).read_file(CONSUMER_OFFSETS_PATH)
-    return ConsumerOffsetTable.load(data).query("g", "t", 0)
-
-
+@pytest.mark.parametrize("seed", range(4))
 async def test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged(
-    start_broker: Any, tmp_path: Path
+    start_broker: Any, tmp_path: Path, seed: int
 ) -> None:
     """Forgotten, the next member would begin where new groups begin: behind unseen messages."""
-    broker = await start_broker(snapshot_interval_ms=3_600_000)
+    (tmp_path / "store").mkdir()
+    write_topics(tmp_path / "store", {"t": TopicConfig(name="t", write_queue_count=4)})
+    disk = FaultDisk(tmp_path / "store")
+    never = {"snapshot_interval_ms": 3_600_000}
+    config = StoreConfig(
+        segment_bytes=1 << 20,
+        disk_free_bytes_min=0,
+        flush_interval_ms=3_600_000,
+        retention=RetentionConfig(enabled=False),
+    )
+    broker = await start_broker(disk=disk, store=config, **never)
     await broker.send_bodies("t", 0, b"x", b"y")
     assert await commit(broker, ("t", 0, 1, 0)) == [common_pb2.OK]
-    assert saved_offset(tmp_path / "store") == 1
-    await broker.offsets.ResetOffsets(
-        broker_pb2.ResetOffsetsRequest(
-            group="g", offsets=[broker_pb2.QueueOffset(topic="t", queue_id=0, offset=2)]
-        )
-    )
-    assert saved_offset(tmp_path / "store") == 2
+    disk.cut_power(tmp_path / "first", random.Random(seed))
+    await reset(broker, ("t", 0, 0))
+    disk.cut_power(tmp_path / "reset", random.Random(seed))
+    for folder, offset in (("first", 1), ("reset", 0)):
+        after = await start_broker(root=tmp_path / folder, store=config, **never)
+        assert await committed(after) == {0: (common_pb2.OK, offset)}

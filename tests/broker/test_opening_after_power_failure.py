@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.group_state import GroupState
-from aerobee.broker.lease_journal import LeaseRecord, next_run
+from aerobee.broker.lease_journal import LeaseRecord, is_log_whole, next_run
 from aerobee.broker.opening import open_folder
 from aerobee.broker.queue_leases import COUNTER_BITS, QueueKey
 from aerobee.broker.store.config import FlushMode
@@ -78,10 +78,12 @@ def test_held_leases_are_believed_only_within_one_start_of_the_machine(
     """After another boot a member may have fetched what is no longer there: it starts again at its
     committed offset instead of going on where it was."""
 
-    async def write(_data: bytes) -> None:
+    async def write(_record: LeaseRecord) -> None:
         raise AssertionError("nothing to write")
 
     previous = LeaseRecord(7, 10_000, False, "one")
-    state = GroupState(previous, next_run(previous, boot_id), 0.0, write)
+    this_run = next_run(previous, boot_id)
+    state = GroupState(write)
+    state.begin(previous, this_run, 0.0, believes_members=is_log_whole(previous, this_run))
     held = [(KEY, (7 << COUNTER_BITS) + 3)]
     assert len(state.leases.resume("g", "a", held)[0]) == confirmed

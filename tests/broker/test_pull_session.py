@@ -22,6 +22,18 @@ from aerobee.runtime.errors import Busy, LeaseExpired, MqError
 TOPIC = "t"
 
 
+@dataclass
+class HandPlaces:
+    """This replica's place in its group, as the test says."""
+
+    is_slave: bool = False
+    knows_bounds: bool = True
+    place: int | None = None
+
+    def suggested(self, queue_id: int, read_end: int | None) -> int | None:
+        return self.place
+
+
 class HandEgress(Egress):
     """Queues of numbered messages of one byte each; the test says what is cold, and what fails."""
 
@@ -30,6 +42,8 @@ class HandEgress(Egress):
         self.cold: set[int] = set()
         self.failing: set[int] = set()
         self.asked: list[int] = []
+        self.places = HandPlaces()
+        self._places = self.places
         self._waiting = {}
         self._leased = {}
 
@@ -43,13 +57,16 @@ class HandEgress(Egress):
 
     def find(self, wanted: QueueRead) -> Fetched:
         end = self.ends.get(wanted.queue_id, 0)
+        place = self.places.place
         if wanted.offset >= end:
-            return Fetched(ReadCode.NO_NEW_MESSAGE, wanted.offset, 0, end)
+            return Fetched(
+                ReadCode.NO_NEW_MESSAGE, wanted.offset, 0, end, suggested_broker_id=place
+            )
         records = bytes(min(wanted.max_bytes, end - wanted.offset))
         next_offset = wanted.offset + len(records)
         if wanted.tags_codes is not None:  # a filter that nothing passes
             return Fetched(ReadCode.OK, next_offset, 0, end)
-        return Fetched(ReadCode.OK, next_offset, 0, end, records, len(records))
+        return Fetched(ReadCode.OK, next_offset, 0, end, records, len(records), place)
 
     def waits(self, queue_id: int, wake: Wake) -> bool:
         return wake in self._waiting.get((TOPIC, queue_id), {})

@@ -345,3 +345,25 @@ class LeaseMachine(RuleBasedStateMachine):
 
 TestLeaseMachine = LeaseMachine.TestCase
 TestLeaseMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_what_a_late_old_stream_does_not_show_goes_to_nobody_else_while_its_member_may_use_it() -> (
+    None
+):
+    leases = QueueLeases(run_number=1)
+    lease = leases.acquire(KEY, "a")
+    assert lease is not None
+    assert leases.acquire(KEY, "b") is None
+    assert leases.resume("g", "a", (), believes_until_s=10.0) == ([], [lease], [])
+    assert leases.end_blocks(9.9) == []
+    assert [one.client_id for one in leases.end_blocks(10.0)] == ["b"]
+
+
+def test_a_member_that_asks_again_gets_at_once_what_it_did_not_show() -> None:
+    leases = QueueLeases(run_number=1)
+    first = leases.acquire(KEY, "a")
+    leases.resume("g", "a", (), believes_until_s=10.0)
+    again = leases.acquire(KEY, "a")
+    assert first is not None
+    assert again is not None
+    assert again.epoch > first.epoch

@@ -7,14 +7,14 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.watermarks import FlushWaiters
+from aerobee.broker.watermarks import EndWaiters
 
 
 class Scene:
     def __init__(self, flushed_end: int = 0) -> None:
         self.timers: list[float] = []
         self.told: list[tuple[int, bool]] = []
-        self.waiters = FlushWaiters(flushed_end, on_deadline_set=self.timers.append)
+        self.waiters = EndWaiters(flushed_end, on_deadline_set=self.timers.append)
 
     def add(self, end: int, deadline_s: float = 100.0) -> None:
         self.waiters.add(end, deadline_s, lambda in_time: self.told.append((end, in_time)))
@@ -24,7 +24,7 @@ async def test_a_flush_tells_all_that_it_covers_in_log_order() -> None:
     scene = Scene()
     for end in (10, 20, 20, 30):
         scene.add(end)
-    scene.waiters.on_flushed(20)
+    scene.waiters.reached(20)
     assert scene.told == [(10, True), (20, True), (20, True)]
     assert len(scene.waiters) == 1
 
@@ -44,7 +44,7 @@ async def test_deadlines_are_told_once_and_the_flush_that_follows_is_not() -> No
     scene.waiters.on_time(3.0)
     assert scene.told == [(20, False)]
     assert scene.timers[-1] == 5.0
-    scene.waiters.on_flushed(30)
+    scene.waiters.reached(30)
     assert scene.told == [(20, False), (10, True), (30, True)]
 
 
@@ -52,7 +52,7 @@ async def test_progress_is_heard_by_whoever_waits_for_it() -> None:
     scene = Scene()
     waiting = [asyncio.ensure_future(scene.waiters.wait_progress()) for _ in range(3)]
     await asyncio.sleep(0)
-    scene.waiters.on_flushed(1)
+    scene.waiters.reached(1)
     await asyncio.wait_for(asyncio.gather(*waiting), 1)
 
 
@@ -75,7 +75,7 @@ async def _play(steps: list[tuple[str, int, int]]) -> None:
     told: dict[int, bool] = {}
     deadlines: dict[int, float] = {}
     ends: dict[int, int] = {}
-    waiters = FlushWaiters(0, on_deadline_set=lambda deadline_s: None)
+    waiters = EndWaiters(0, on_deadline_set=lambda deadline_s: None)
     end, flushed, now_s = 0, 0, 0.0
     for number, (kind, first, second) in enumerate(steps):
         if kind == "add":
@@ -89,7 +89,7 @@ async def _play(steps: list[tuple[str, int, int]]) -> None:
             waiters.add(end, deadlines[number], tell)
         elif kind == "flush":
             flushed = max(flushed, min(end, first))
-            waiters.on_flushed(flushed)
+            waiters.reached(flushed)
         else:
             now_s += first
             waiters.on_time(now_s)

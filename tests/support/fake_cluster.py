@@ -50,6 +50,11 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         self.hold_acks.set()
         self.cut_after_store = 0
         """Break the stream instead of acknowledging, this many times."""
+        self.status = common_pb2.OK
+        """Of what is stored."""
+        self.producer_bases: dict[tuple[str, int, int], dict[int, tuple[int, int]]] = {}
+        """By topic, queue and producer: each stored batch's first number, its count and offset."""
+        self.duplicates = 0
         self._ends: dict[tuple[str, int], int] = {}
         self._log_end = 0
         self._server: rpc.RpcServer | None = None
@@ -100,6 +105,13 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         assert [record.size for record in records] == list(batch.record_sizes)
         queue = batch.topic, batch.queue_id
         base = self._ends.get(queue, 0)
+        known = self.producer_bases.setdefault((*queue, batch.producer_id), {})
+        if batch.producer_id and batch.producer_sequence in known:
+            count, base = known[batch.producer_sequence]
+            assert count == len(records), "a batch comes again as it was"
+            self.duplicates += 1
+            return self._ack(batch, base, 0)
+        known[batch.producer_sequence] = len(records), base
         for index, record in enumerate(records):
             record.check()
             assert record.topic == batch.topic
@@ -108,9 +120,14 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         self._ends[queue] = base + len(records)
         base_physical_offset = self._log_end
         self._log_end += len(batch.records)
+        return self._ack(batch, base, base_physical_offset)
+
+    def _ack(
+        self, batch: broker_pb2.RecordBatch, base: int, base_physical_offset: int
+    ) -> broker_pb2.SendAck:
         return broker_pb2.SendAck(
             sequence=batch.sequence,
-            code=common_pb2.OK,
+            code=self.status,
             base_queue_offset=base,
             base_physical_offset=base_physical_offset,
             store_timestamp_ms=1_700_000_000_123,
@@ -150,6 +167,10 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
 
     brokers: dict[str, BrokerPlace] = field(default_factory=dict)
     topics: dict[str, FakeTopic] = field(default_factory=dict)
+    replicas: list[tuple[str, int, int, bool]] | None = None
+    """Instead of the brokers: broker name, broker id, epoch, whether it is master."""
+    addresses: dict[int, str] = field(default_factory=dict)
+    """Of these, by broker id."""
     auto_create: bool = True
     version: int = 1
     stale: bool = False
@@ -204,6 +225,17 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         )
 
     def endpoints(self) -> list[nameserver_pb2.BrokerEndpoint]:
+        if self.replicas is not None:
+            return [
+                nameserver_pb2.BrokerEndpoint(
+                    identity=common_pb2.BrokerIdentity(broker_name=name, broker_id=broker_id),
+                    address=self.addresses.get(broker_id, f"127.0.0.1:{broker_id + 1}"),
+                    role=common_pb2.MASTER if is_master else common_pb2.SLAVE,
+                    epoch=epoch,
+                    writable=True,
+                )
+                for name, broker_id, epoch, is_master in self.replicas
+            ]
         return [
             nameserver_pb2.BrokerEndpoint(
                 identity=common_pb2.BrokerIdentity(broker_name=broker_name),

@@ -103,7 +103,8 @@ class FaultDisk:
     def rename(self, old: str, new: str) -> None:
         self.calls.append(("rename", new))
         self._real.rename(old, new)
-        node = self._names.pop(old)
+        # A file that was there before this disk was.
+        node = self._names.pop(old, None) or Node()
         self._journal.append(NameChange(old, None))
         self._name(new, node)
 

@@ -192,6 +192,9 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
 
     def __init__(self, brokers: Sequence[Routable]) -> None:
         self.brokers = list(brokers)
+        self.slaves: list[nameserver_pb2.BrokerEndpoint] = []
+        """Shown besides the brokers, for whatever topic."""
+        self.stale = False
         self.version = 1
         self._changed = asyncio.Condition()
         self._server: rpc.RpcServer | None = None
@@ -237,12 +240,15 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
                 )
                 for broker in holders
                 if broker.is_running
-            ],
+            ]
+            + self.slaves,
         )
 
     def _answer(self, topics: Sequence[str]) -> nameserver_pb2.QueryRouteResponse:
         return nameserver_pb2.QueryRouteResponse(
-            version=self.version, routes=[self._route(topic) for topic in topics]
+            version=self.version,
+            stale=self.stale,
+            routes=[self._route(topic) for topic in topics],
         )
 
     @rpc.unary

@@ -33,6 +33,7 @@ _LOSSES_LOGGED_MAX = 20
 _SEARCHES_MAX = 3
 
 Upkeep = Callable[[Work], Awaitable[None]]
+Prepare = Callable[[int], Awaitable[str]]
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Cleaning:
         self._readers = readers
         self._config = config
         self._upkeep: Upkeep | None = None
+        self._prepare: Prepare | None = None
         self._running = asyncio.Lock()
         self._kept_because = ""
         self._held_by: QueueName | None = None
@@ -76,6 +78,11 @@ class Cleaning:
     def attach(self, upkeep: Upkeep) -> None:
         """What runs a work on the thread that writes the store's derived files."""
         self._upkeep = upkeep
+
+    def attach_journal(self, prepare: Prepare) -> None:
+        """What the offset journal needs before the log loses what lies below a position; it returns
+        why that must stay for now, or nothing."""
+        self._prepare = prepare
 
     async def run(self) -> None:
         """Clean again and again, until cancelled.
@@ -129,6 +136,9 @@ class Cleaning:
         await self._do(survey)
         candidate = retention.finish_survey(survey)
         if candidate is None:
+            return None
+        if self._prepare is not None and (why := await self._prepare(candidate.span.end)):
+            retention.keep(why)
             return None
         for _ in range(_SEARCHES_MAX):
             revision = self._readers.revision

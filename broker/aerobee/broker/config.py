@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.config import require
 from aerobee.store_format.record_layout import HostAddress
@@ -63,8 +64,10 @@ class BrokerConfig:
     """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to."""
     nameservers: tuple[str, ...] = ("127.0.0.1:8081",)
     """host:port of each nameserver; empty: serve alone, with the topics of the store."""
-    registration_lease_ms: int = 10_000
-    """How long routes show this broker after its last heartbeat."""
+    registration_lease_ms: int = 5_000
+    """How long routes show this broker after its last heartbeat, and a group of several replicas is
+    without a master when its master dies. Well below the sessions of consumers, so that their queues
+    outlive the change of master."""
     store_root: Path
     """The folder that holds everything the broker stores."""
     read_threads_max: int = 4
@@ -79,6 +82,7 @@ class BrokerConfig:
     """How long running calls may go on after a stop was asked for and all is flushed."""
     store: StoreConfig = field(default_factory=StoreConfig)
     sessions: SessionConfig = field(default_factory=SessionConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):

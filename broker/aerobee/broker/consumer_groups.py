@@ -140,6 +140,21 @@ class ConsumerGroups:
         self._earliest_s = float("inf") if earliest_s is None else earliest_s
         return expired
 
+    def clear(self) -> None:
+        """Forget all members: they are another broker's now."""
+        for member in list(self.all_members()):
+            self._remove(member)
+
+    def begin_anew(self, now_s: float) -> None:
+        """Give every member a whole session from now on."""
+        for member in self.all_members():
+            member.last_heartbeat_s = max(member.last_heartbeat_s, now_s)
+
+    @property
+    def session_timeout_max_s(self) -> float:
+        """The longest session of the present members; 0 without any."""
+        return max((member.session_timeout_s for member in self.all_members()), default=0.0)
+
     def next_expiry_s(self) -> float | None:
         """When `expire` may next find something; None without members."""
         return min((member.deadline_s for member in self.all_members()), default=None)

@@ -1,29 +1,44 @@
 """What each group will consume next, and who may say so.
 
-Owns: the rules of committing (lease, range) over the store's offset table. Sync, on the loop.
+Owns: the rules of committing (lease, range) over the offset journal. Sync, on the loop.
 Invariants: an offset moves only by the present holder of the queue's lease, or without a lease
 while nobody holds one, or by an operator's reset; so a member that lost its queue moves nothing.
+Without a reset no offset moves back: a lower commit, as of a member that has gone back to read
+something again, is taken for an old one and changes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 
 from aerobee.broker.egress import lease_expired
 from aerobee.broker.group_coordinator import GroupCoordinator
 from aerobee.broker.guard import Guard
+from aerobee.broker.offset_journal import OffsetJournal
+from aerobee.broker.offset_merge import Change, ChangeKind, is_fenced
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, LeaseHeld
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+BEGIN_TIMEOUT_S = 1.0
+"""So long who asks a new master waits for it to know everything."""
+IGNORED_NOTED_MAX = 10_000
+"""Queues of which it is remembered that the log has a line on a lower commit."""
 
 
 class ConsumerOffsets:
-    """Committed offsets by group, topic and queue id."""
+    """Committed offsets by group, topic and queue id; those that are confirmed."""
 
     def __init__(
         self,
         table: ConsumerOffsetTable,
+        journal: OffsetJournal,
         coordinator: GroupCoordinator,
         guard: Guard,
         clock: Clock,
@@ -32,23 +47,30 @@ class ConsumerOffsets:
     ) -> None:
         """`queue_max`: a queue's maximum offset, which the next message will get."""
         self._table = table
+        self._journal = journal
         self._coordinator = coordinator
         self._guard = guard
         self._clock = clock
         self._queue_max = queue_max
+        self._ignored: dict[QueueKey, int] = {}
 
-    def commit(self, key: QueueKey, offset: int, lease_epoch: int) -> bool:
-        """Set the next offset to consume; returns whether it is the group's first on this queue.
+    def commit(
+        self, key: QueueKey, offset: int, lease_epoch: int, client_id: str = ""
+    ) -> asyncio.Future[None] | None:
+        """Set the next offset to consume; to be acknowledged when what is returned is done, None:
+        now.
 
-        The first one must be on disk before it is acknowledged: forgotten, it would send the next
+        A group's first one on a queue must be on disk before: forgotten, it would send the next
         member to where new groups start, which may be behind messages that nobody has seen.
 
         Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: this broker takes no commits now.
             LeaseExpired: `lease_epoch` is not the present lease.
             LeaseHeld: no lease was shown (0), but a member holds one.
             TopicNotFound, QueueNotFound, InvalidArgument: no such queue, or an offset that it
                 cannot have.
         """
+        writer = self._journal.writer()
         self._check(key, offset)
         self._coordinator.expire(self._clock.monotonic_s())
         if lease_epoch != 0:
@@ -59,19 +81,33 @@ class ConsumerOffsets:
                 f"{lease.client_id!r} holds queue {key.queue_id} of topic {key.topic} for group "
                 f"{key.group}; only it may commit there"
             )
-        is_first = self._table.query(*key) is None
-        self._table.commit(*key, offset)
-        return is_first
+        standing = writer.standing(key)
+        if is_fenced(standing, lease_epoch):
+            raise lease_expired(key, lease_epoch)
+        if standing is not None and offset <= standing.offset:
+            if offset < standing.offset:
+                self._note_ignored(key, offset, standing.offset, lease_epoch)
+            return writer.waiting_for(key)
+        change = Change(ChangeKind.COMMIT, offset, lease_epoch)
+        return writer.change(key, change, client_id, is_durable=standing is None)
 
-    def reset(self, key: QueueKey, offset: int) -> None:
-        """An operator sets the offset; the holder loses its lease and starts again from there.
+    def reset(self, key: QueueKey, offset: int) -> asyncio.Future[None]:
+        """An operator sets the offset; to be acknowledged when what is returned is done. Then the
+        holder loses its lease and starts again from there.
 
         Raises:
-            TopicNotFound, QueueNotFound, InvalidArgument: as `commit`.
+            NotMaster, ReplicaBehind, NotWritable, Busy, TopicNotFound, QueueNotFound,
+            InvalidArgument: as `commit`.
         """
+        writer = self._journal.writer()
         self._check(key, offset)
-        self._table.commit(*key, offset)
-        self._coordinator.revoke(key, "the group's offset on this queue was reset")
+        granted = self._coordinator.leases.latest_epoch
+        return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
+
+    def is_ended(self, key: QueueKey, lease_epoch: int) -> bool:
+        """Whether a lease that a member shows is of before a reset, or of before another's commit:
+        it must start again from the committed offset. Raises as `check_master`."""
+        return is_fenced(self._journal.writer().standing(key), lease_epoch)
 
     def query(self, key: QueueKey) -> int | None:
         """None if the group never committed on this queue."""
@@ -89,6 +125,23 @@ class ConsumerOffsets:
         """Groups that ever committed here, sorted."""
         return self._table.groups()
 
+    async def begun(self) -> None:
+        """A moment for a master that has just become one: whoever asks need not ask again."""
+        if not self._journal.is_ready:
+            await self._journal.begun(BEGIN_TIMEOUT_S)
+
+    def check_known(self) -> None:
+        """May this replica tell operators what it knows of groups? A slave's offsets may be old by
+        a moment. Raises ReplicaBehind, NotMaster, NotWritable."""
+        self._guard.check_confirmed()
+        self._journal.check_known()
+
+    def check_master(self) -> None:
+        """May a member join, hold queues and commit here? Raises as `commit`, and ShuttingDown,
+        StoreFailed."""
+        self._guard.check_acting()
+        self._journal.writer()
+
     def _check(self, key: QueueKey, offset: int) -> None:
         self._guard.check_queue(key.topic, key.queue_id)
         queue_max = self._queue_max(key.topic, key.queue_id)
@@ -97,3 +150,20 @@ class ConsumerOffsets:
                 f"offset {offset} is out of range: queue {key.queue_id} of topic {key.topic} ends "
                 f"at {queue_max}"
             )
+
+    def _note_ignored(self, key: QueueKey, offset: int, standing: int, lease_epoch: int) -> None:
+        """Once for each holder: it may say so with every interval."""
+        if self._ignored.get(key) == lease_epoch:
+            return
+        if len(self._ignored) >= IGNORED_NOTED_MAX:
+            self._ignored.clear()
+        self._ignored[key] = lease_epoch
+        log_event(
+            log,
+            "a commit below the committed offset changes nothing; reset the offset to go back",
+            group=key.group,
+            topic=key.topic,
+            queue_id=key.queue_id,
+            offset=offset,
+            committed=standing,
+        )

@@ -4,7 +4,8 @@ Owns: single reads (consume queue, then log), the waiting readers of each queue,
 pulls that depend on a lease. Sync on the loop except `load`, which reads cold data on a pool.
 Invariants: a reader that was told "no new message" and then waits in the same turn misses nothing,
 because dispatch runs on this loop; a waiting reader is woken once and asks again; nothing here
-waits for the disk but `load`.
+waits for the disk but `load`. Only a master that knows its queues' bounds corrects a reader's
+offset: what a slave lacks its master may have, and what it does not show yet may be there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from aerobee.broker.stats import Counters
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
-from aerobee.runtime.errors import LeaseExpired
+from aerobee.runtime.errors import LeaseExpired, ReplicaBehind
 
 KIB = 1024
 READ_BYTES_DEFAULT = 512 * KIB
@@ -64,6 +65,8 @@ class Fetched:
     max_offset: int
     records: bytes = b""
     count: int = 0
+    suggested_broker_id: int | None = None
+    """The replica at which the reader should go on; None: here."""
 
 
 @dataclass(slots=True)
@@ -82,6 +85,33 @@ class ReadableStore(Protocol):
     def reads(self) -> QueueReads: ...
 
 
+class Places(Protocol):
+    """This replica's place in its group; aerobee.broker.replication.read_places.ReadPlaces is
+    one."""
+
+    @property
+    def is_slave(self) -> bool: ...
+
+    @property
+    def knows_bounds(self) -> bool:
+        """Whether an offset outside of a queue's bounds is the reader's mistake."""
+        ...
+
+    def suggested(self, queue_id: int, read_end: int | None) -> int | None:
+        """The replica to go on at, for who has read up to `read_end`, or everything (None)."""
+        ...
+
+
+class OnlyReplica:
+    """A master without slaves."""
+
+    is_slave = False
+    knows_bounds = True
+
+    def suggested(self, queue_id: int, read_end: int | None) -> int | None:
+        return None
+
+
 Wake = Callable[[], None]
 
 
@@ -89,8 +119,16 @@ class Egress:
     """Reads, waits and wakes, for all queues."""
 
     def __init__(
-        self, guard: Guard, store: ReadableStore, counters: Counters, *, pool: ReadPool
+        self,
+        guard: Guard,
+        store: ReadableStore,
+        counters: Counters,
+        *,
+        pool: ReadPool,
+        places: Places | None = None,
     ) -> None:
+        """Without `places` this is a master without slaves."""
+        self._places = OnlyReplica() if places is None else places
         self._guard = guard
         self._store = store
         self._counters = counters
@@ -98,13 +136,19 @@ class Egress:
         self._waiting: dict[tuple[str, int], dict[Wake, None]] = {}
         self._leased: dict[QueueKey, dict[Wake, None]] = {}
 
+    @property
+    def is_slave(self) -> bool:
+        """Whether no lease is known here, and none asked for."""
+        return self._places.is_slave
+
     # ---------------------------------------------------------------------- reading
 
     def read(self, wanted: QueueRead) -> Fetched | ColdRead:
         """What lies at an offset; never blocks.
 
         Raises:
-            TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed.
+            TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed;
+            ReplicaBehind: another replica may have it.
         """
         self._guard.check_available()
         self._guard.check_read(wanted.topic, wanted.queue_id)
@@ -157,12 +201,30 @@ class Egress:
         if located.status is not GetStatus.FOUND:
             if located.max_offset == 0 and wanted.offset > 0:
                 fetched.code, fetched.next_offset = ReadCode.OFFSET_TOO_LARGE, 0
+            if not self._places.knows_bounds:
+                self._correct_nothing(wanted, fetched)
             return fetched
         fetched.count = located.count
         fetched.records = outcome.records
+        read_end = sum(located.runs[-1])
+        fetched.suggested_broker_id = self._places.suggested(wanted.queue_id, read_end)
         self._counters.messages_out += fetched.count
         self._counters.bytes_out += len(fetched.records)
         return fetched
+
+    def _correct_nothing(self, wanted: QueueRead, fetched: Fetched) -> None:
+        """Only a master that knows its queues' bounds sends a reader to another offset."""
+        if fetched.code in (ReadCode.OFFSET_TOO_SMALL, ReadCode.MESSAGE_REMOVED):
+            raise ReplicaBehind(
+                f"this replica has not what lies at offset {wanted.offset} of queue "
+                f"{wanted.queue_id} of topic {wanted.topic}; read it from the master"
+            )
+        if fetched.code is ReadCode.OFFSET_TOO_LARGE:
+            fetched.code = ReadCode.NO_NEW_MESSAGE
+        if fetched.code is ReadCode.NO_NEW_MESSAGE:
+            fetched.next_offset = wanted.offset
+            if self._places.is_slave:
+                fetched.suggested_broker_id = self._places.suggested(wanted.queue_id, None)
 
     # ---------------------------------------------------------------------- waiting
 

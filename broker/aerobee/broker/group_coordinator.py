@@ -53,16 +53,20 @@ class GroupCoordinator:
         *,
         on_lease_ended: Callable[[Lease], None],
         on_views_changed: Callable[[], None],
+        is_acting: Callable[[], bool] = lambda: True,
     ) -> None:
         """`on_lease_ended` stops running pulls. `on_views_changed` is called when `push_views`
-        should be called soon: once per turn of the loop is enough."""
+        should be called soon: once per turn of the loop is enough. `is_acting`: whether this broker
+        may decide about queues at this moment."""
         self._groups = groups
         self._leases = leases
         self._on_lease_ended = on_lease_ended
         self._on_views_changed = on_views_changed
+        self.is_acting = is_acting
         self._sessions: dict[tuple[str, str], Session] = {}
         self._changed: set[str] = set()
         self._holding_views_back = False
+        self._has_lapsed = False
 
     def __repr__(self) -> str:
         return f"GroupCoordinator({self._groups!r}, {self._leases!r})"
@@ -86,6 +90,8 @@ class GroupCoordinator:
             DuplicateClient: another live instance has this client id.
         """
         self.expire(member.last_heartbeat_s)
+        present = self._groups.get(member.group, member.client_id)
+        believes_until_s = None if present is None else present.deadline_s
         changed = self._groups.join(member)
         name = (member.group, member.client_id)
         superseded = self._sessions.get(name)
@@ -93,7 +99,7 @@ class GroupCoordinator:
         if superseded is not None:
             superseded.on_ended(UnknownMember("the same member has opened another stream"))
         confirmed, ended, granted = self._leases.resume(
-            *name, () if member.broadcasting else presented
+            *name, () if member.broadcasting else presented, believes_until_s
         )
         self._announce(ended, granted, "its member has joined again and did not show this lease")
         if changed:
@@ -183,7 +189,17 @@ class GroupCoordinator:
             self._announce((ended,), (), reason)
 
     def expire(self, now_s: float) -> None:
-        """End the sessions whose time is up, and the grace after an unclean stop."""
+        """End the sessions whose time is up, and the grace after an unclean stop. A master that may
+        not act leaves all as it is: queues may be another one's to grant by now."""
+        if not self.is_acting():
+            self._has_lapsed = True
+            return
+        if self._has_lapsed:
+            # Members that heard meanwhile that nobody is master believe in their queues for a
+            # session from then on: none may end before they can have come back.
+            self._has_lapsed = False
+            self._groups.begin_anew(now_s)
+            self._leases.prolong(now_s + self._groups.session_timeout_max_s)
         for member in self._groups.expire(now_s):
             self._drop_leases(member, "the session has expired: no heartbeat came in time")
             session = self._sessions.pop((member.group, member.client_id), None)

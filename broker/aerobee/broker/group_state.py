@@ -1,7 +1,9 @@
-"""Consumer groups across restarts: what the lease file of the last run means for this one.
+"""Consumer groups across terms: what the last run's record of leases means for this one.
 
-Owns: the lease record of this run. It is rewritten before a session is granted that outlasts all
-earlier ones, and at a clean stop with everything that members hold.
+Owns: the record of this run. It is written before the first session is granted, again before one
+that outlasts all earlier ones, and at a clean end with everything that members hold. A run without
+sessions grants nothing and leaves the last one's record as it is. Before `begin` there are neither
+members nor leases: a slave has none.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from aerobee.broker.consumer_groups import ConsumerGroups
-from aerobee.broker.lease_journal import LeaseRecord, clean_record
+from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord, clean_record
 from aerobee.broker.queue_leases import QueueLeases
 from aerobee.runtime.log import log_event
 
@@ -21,59 +23,106 @@ log = logging.getLogger(__name__)
 REJOIN_TIME_S = 3.0
 """Clients try to reconnect at least every 2 s: by then whoever is alive has joined again."""
 
-WriteRecord = Callable[[bytes], Awaitable[None]]
+SaveRecord = Callable[[LeaseRecord], Awaitable[None]]
 
 
 class GroupState:
-    """Members and leases as this run begins, and the record that it leaves."""
+    """Members and leases of this run, and the record that it leaves."""
 
-    def __init__(
-        self, previous: LeaseRecord, this_run: LeaseRecord, now_s: float, write: WriteRecord
-    ) -> None:
-        """`write` replaces the lease file durably."""
-        self._record = this_run
-        self._write = write
+    def __init__(self, save: SaveRecord) -> None:
+        """`save` replaces the lease file durably."""
+        self._record = FIRST_RECORD
+        self._is_recorded = False
+        self._was_clean = True
+        self._journal: SaveRecord | None = None
+        self.save = save
         self._writing = asyncio.Lock()
         self.groups = ConsumerGroups()
+        self.leases = QueueLeases(run_number=0)
+        self.views_held_back_s = 0.0
+        """How long nobody is told who is in which group."""
+
+    def attach(self, journal: SaveRecord) -> None:
+        """What writes a record to the offset journal; the journal needs this object first."""
+        self._journal = journal
+
+    def begin(
+        self,
+        previous: LeaseRecord,
+        this_run: LeaseRecord,
+        now_s: float,
+        *,
+        believes_members: bool,
+    ) -> None:
+        """From now on sessions and leases are granted, under `this_run`.
+
+        Unless `believes_members`, the log may end before what members have already fetched, and
+        they must begin again at their committed offsets.
+        """
+        self._record = this_run
+        self._is_recorded = False
+        self._was_clean = previous.is_clean
         grace_s = 0.0 if previous.is_clean else previous.session_timeout_max_ms / 1_000
-        self.leases = QueueLeases(
-            run_number=this_run.run_number,
+        self.leases.begin_run(
+            this_run.run_number,
             grace_end_s=now_s + grace_s if grace_s else None,
-            # After a power failure the log may end before what members have already fetched: they
-            # must begin again at their committed offsets.
-            believes_earlier_runs=previous.boot_id == this_run.boot_id,
+            believes_earlier_runs=believes_members,
         )
         self.views_held_back_s = min(grace_s, REJOIN_TIME_S)
-        """How long nobody is told who is in which group."""
         if previous.is_clean:
             self._take_over(previous, now_s)
         elif grace_s:
             log_event(log, "queue leases wait: the last run did not stop cleanly", seconds=grace_s)
 
     def _take_over(self, previous: LeaseRecord, now_s: float) -> None:
-        """Members of a run that stopped cleanly have a whole session to come back."""
+        """Members of a run that ended cleanly have a whole session to come back."""
         for member in previous.members:
             self.groups.join(replace(member, last_heartbeat_s=now_s))
         for lease in previous.leases:
             if self.groups.get(lease.key.group, lease.client_id) is not None:
                 self.leases.restore(lease)
 
+    def end(self) -> None:
+        """The run is over: this replica grants nothing any more."""
+        self.groups.clear()
+        self.leases.clear()
+
     async def promise_session(self, timeout_ms: int) -> None:
-        """Return once it is on disk that sessions of this run may last so long."""
-        if timeout_ms <= self._record.session_timeout_max_ms:
+        """Return once it is confirmed and on disk that sessions of this run may last so long.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy: it is not.
+            StoreFailed: the disk failed.
+        """
+        if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:
             return
         async with self._writing:
-            if timeout_ms > self._record.session_timeout_max_ms:
-                record = replace(self._record, session_timeout_max_ms=timeout_ms)
-                await self._write(record.encode())
+            longest_ms = max(timeout_ms, self._record.session_timeout_max_ms)
+            if not self._is_recorded or longest_ms > self._record.session_timeout_max_ms:
+                record = replace(self._record, session_timeout_max_ms=longest_ms)
+                await self._write(record)
                 self._record = record
+                self._is_recorded = True
 
-    async def record_clean_stop(self) -> None:
-        """Leave to the next run who is a member and holds what."""
-        record = clean_record(self._record, list(self.groups.all_members()), self.leases.held())
+    async def record_clean_end(self) -> None:
+        """Leave to the next run who is a member and holds what. Raises as `promise_session`."""
+        record = self.clean_record()
+        async with self._writing:
+            if self._is_recorded or (record.is_clean and not self._was_clean):
+                await self._write(record)
+            else:
+                await self.save(record)
+
+    async def _write(self, record: LeaseRecord) -> None:
+        """Where all replicas read it, and in the file."""
+        if self._journal is not None:
+            await self._journal(record)
+        await self.save(record)
+
+    def clean_record(self) -> LeaseRecord:
+        """What a clean end leaves to the next run: who is a member and holds what."""
         if self.leases.grace_end_s is not None or self.leases.next_block_end_s() is not None:
             # Former holders may still be out there: of the run before this one, or of a queue that
             # was taken from them.
-            record = replace(self._record, is_clean=False)
-        async with self._writing:
-            await self._write(record.encode())
+            return self._record
+        return clean_record(self._record, list(self.groups.all_members()), self.leases.held())

@@ -8,7 +8,9 @@ changes nothing else.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
+from aerobee.broker.offset_journal_records import JOURNAL_TOPIC
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
@@ -32,6 +34,7 @@ INTERNAL_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        JOURNAL_TOPIC,
     }
 )
 """Written by the broker itself only."""
@@ -42,12 +45,32 @@ class Role(StrEnum):
     SLAVE = "slave"
 
 
+class Authority(Protocol):
+    """What this replica may do in its group; aerobee.broker.replication.roles.Roles is one."""
+
+    def check_may_act(self) -> None:
+        """Raises NotMaster."""
+        ...
+
+    def check_enough(self) -> None:
+        """Raises NotMaster, NotEnoughReplicas."""
+        ...
+
+    def check_reads(self) -> None:
+        """Raises ReplicaBehind."""
+        ...
+
+
 class Guard:
     """The broker's state and the checks that follow from it."""
 
-    __slots__ = ("_broker_name", "_failure", "_stopping", "_topics", "epoch", "role")
+    __slots__ = ("_authority", "_broker_name", "_failure", "_stopping", "_topics", "epoch", "role")
 
-    def __init__(self, topics: TopicTable, *, broker_name: str) -> None:
+    def __init__(
+        self, topics: TopicTable, *, broker_name: str, authority: Authority | None = None
+    ) -> None:
+        """Without `authority` it is a master whom nobody can follow."""
+        self._authority = authority
         self._topics = topics
         self._broker_name = broker_name
         self._stopping = False
@@ -77,13 +100,30 @@ class Guard:
             )
 
     def check_master(self) -> None:
-        """Raises as `check_available`, and NotMaster on a slave."""
+        """May something be stored now, as far as the whole broker is concerned?
+
+        Raises as `check_available`, NotMaster when this replica may not act as master at this
+        moment, NotEnoughReplicas.
+        """
+        self.check_acting()
+        if self._authority is not None:
+            self._authority.check_enough()
+
+    def check_acting(self) -> None:
+        """Raises as `check_available`, and NotMaster."""
         self.check_available()
-        if self.role is not Role.MASTER:
+        if self._authority is not None:
+            self._authority.check_may_act()
+        elif self.role is not Role.MASTER:
             raise NotMaster(
                 f"this replica of {self._broker_name} is a slave and takes no messages; ask the "
                 "route again for the master"
             )
+
+    def check_confirmed(self) -> None:
+        """Raises ReplicaBehind while this replica cannot tell what consumers may see."""
+        if self._authority is not None:
+            self._authority.check_reads()
 
     def check_send(self, topic: str, queue_id: int) -> None:
         """May a client append to this queue?
@@ -112,8 +152,10 @@ class Guard:
         """May a client read this queue?
 
         Raises:
-            IllegalName, TopicNotFound, NotReadableTopic, QueueNotFound: see aerobee.runtime.errors.
+            ReplicaBehind, IllegalName, TopicNotFound, NotReadableTopic, QueueNotFound: see
+                aerobee.runtime.errors.
         """
+        self.check_confirmed()
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)
@@ -125,11 +167,12 @@ class Guard:
             raise self._queue_not_found(topic, queue_id, entry.read_queue_count)
 
     def check_queue(self, topic: str, queue_id: int) -> None:
-        """Does the queue exist here, whatever its permissions?
+        """Does the queue exist here, whatever its permissions, and do we know its bounds?
 
         Raises:
-            IllegalName, TopicNotFound, QueueNotFound: see aerobee.runtime.errors.
+            ReplicaBehind, IllegalName, TopicNotFound, QueueNotFound: see aerobee.runtime.errors.
         """
+        self.check_confirmed()
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)

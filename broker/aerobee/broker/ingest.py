@@ -1,12 +1,15 @@
 """The send path: from a client's batches to acknowledged records. Read this file first.
 
-    frame of batches -> may we? (guard) -> join neighbours, check the bytes (store_format.batch)
-      -> append and stamp (store) -> acknowledge now (page cache), or when `wait_end` is on disk
+    frame of batches -> may we? (guard) -> stored before? (store.producers)
+      -> join neighbours, check the bytes (store_format.batch) -> append and stamp (store)
+      -> acknowledge now (page cache), or when `wait_end` is safe
 
 Owns: the order of these steps and the answer to each batch. Everything here is sync and runs on the
 loop, so that with page-cache acknowledgement a frame is answered in the turn in which it came.
 Invariants: every batch gets exactly one receipt, in the order of the frame; what is refused was not
-stored; a wrong batch does not spoil its neighbours; batches of one queue keep their order.
+stored; a wrong batch does not spoil its neighbours; batches of one queue keep their order. A batch
+with its producer's number that is stored already is not stored again, but answered as the first
+time, and like then only once that is safe.
 """
 
 from __future__ import annotations
@@ -16,6 +19,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from aerobee.broker.guard import Guard
+from aerobee.broker.resent import (
+    Appended,
+    IncomingBatch,
+    ProducerMemory,
+    Rest,
+    check_numbers,
+)
 from aerobee.broker.stats import Counters
 from aerobee.runtime.errors import (
     Busy,
@@ -26,8 +36,15 @@ from aerobee.runtime.errors import (
     PropertiesTooLarge,
     StoreFailed,
 )
-from aerobee.store_format.batch import BatchFault, BatchIllegal, BatchLimits, check_batch
+from aerobee.store_format.batch import (
+    BatchFault,
+    BatchIllegal,
+    BatchLimits,
+    check_batch,
+    number_batch,
+)
 from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.tags import TagsCodes
 
 OK = 1
@@ -55,49 +72,11 @@ _ADVICE: dict[BatchFault, str] = {
 """What to do, where the codec's own words do not say it."""
 
 
-class IncomingBatch(Protocol):
-    """Records of one queue as they came; aerobee.v1.RecordBatch is one."""
-
-    @property
-    def sequence(self) -> int: ...
-
-    @property
-    def topic(self) -> str: ...
-
-    @property
-    def queue_id(self) -> int: ...
-
-    @property
-    def records(self) -> bytes: ...
-
-    @property
-    def record_sizes(self) -> Sequence[int]: ...
-
-    @property
-    def timeout_ms(self) -> int: ...
-
-    @property
-    def skip_wait(self) -> bool: ...
-
-
-class Appended(Protocol):
-    """Where the store put a batch."""
-
-    @property
-    def base_queue_offset(self) -> int: ...
-
-    @property
-    def base_physical_offset(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def store_timestamp_ms(self) -> int: ...
-
-
 class Appender(Protocol):
     """What the send path needs of the store."""
+
+    @property
+    def producers(self) -> ProducerMemory: ...
 
     def append(self, batch: CheckedBatch, *, queue_id: int) -> Appended: ...
 
@@ -127,6 +106,9 @@ class _Run:
     counts: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     size: int = 0
+    producers: list[ProducerRun] = field(default_factory=list)
+    sequence_ends: dict[int, int] = field(default_factory=dict)
+    """By producer, behind its last record of the run."""
 
 
 class Ingest:
@@ -141,19 +123,20 @@ class Ingest:
         limits: BatchLimits,
         store_host_ipv6: bool,
         tags: TagsCodes,
-        waits_for_flush: bool,
+        waits: bool,
         on_appended: Callable[[], None],
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
         """`on_appended` is called once per frame: it has new records dispatched, or flushed
-        first. `on_store_failed` ends the broker. `waits_for_flush`: receipts promise the disk."""
+        first. `on_store_failed` ends the broker. `waits`: receipts promise
+        the disk or the replicas."""
         self._guard = guard
         self._store = store
         self._counters = counters
         self._limits = limits
         self._store_host_ipv6 = store_host_ipv6
         self._tags = tags
-        self._waits_for_flush = waits_for_flush
+        self._waits = waits
         self._on_appended = on_appended
         self._on_store_failed = on_store_failed
 
@@ -195,6 +178,16 @@ class Ingest:
                 continue
             queue = (batch.topic, batch.queue_id)
             run = runs.get(queue)
+            producer_id = batch.producer_id
+            sequence = batch.producer_sequence if producer_id else 0
+            if producer_id:
+                if run is not None and sequence < run.sequence_ends.get(producer_id, 0):
+                    # It may be in the run: it is asked for once that is stored.
+                    self._append_run(queue, runs.pop(queue), receipts)
+                    run = None
+                if not self._is_new(queue, producer_id, sequence, len(sizes)):
+                    receipts[position] = self._accept_one(batch)
+                    continue
             if run is None or run.size + size > size_max:
                 if run is not None:
                     self._append_run(queue, run, receipts)
@@ -205,6 +198,9 @@ class Ingest:
             run.counts.append(len(sizes))
             run.sizes.extend(sizes)
             run.size += size
+            run.producers.append(ProducerRun(producer_id, sequence, len(sizes)))
+            if producer_id:
+                run.sequence_ends[producer_id] = sequence + len(sizes)
         for queue, run in runs.items():
             self._append_run(queue, run, receipts)
         complete = [receipt for receipt in receipts if receipt is not None]
@@ -226,6 +222,8 @@ class Ingest:
                 store_host_ipv6=self._store_host_ipv6,
                 tags=self._tags,
             )
+            if run.sequence_ends:
+                number_batch(joined, run.producers)
             appended = self._store.append(joined, queue_id=queue_id)
         except BatchIllegal:
             # One of them is wrong: let each speak for itself.
@@ -246,9 +244,23 @@ class Ingest:
             queue_offset += run.counts[index]
             physical_offset += len(run.records[index])
 
+    def _is_new(self, queue: tuple[str, int], producer_id: int, sequence: int, count: int) -> bool:
+        try:
+            check_numbers(producer_id, sequence, count)
+            standing = self._store.producers.standing(*queue, producer_id, sequence, count)
+        except MqError:
+            return False
+        return standing.stored_count == 0
+
     def _accept_one(self, batch: IncomingBatch) -> Receipt:
         try:
             self._guard.check_send(batch.topic, batch.queue_id)
+            producer_id = batch.producer_id
+            sequence = batch.producer_sequence if producer_id else 0
+            if producer_id:
+                resent = self._accept_resent(batch, producer_id, sequence)
+                if resent is not None:
+                    return resent
             checked = check_batch(
                 batch.records,
                 batch.record_sizes,
@@ -257,6 +269,8 @@ class Ingest:
                 store_host_ipv6=self._store_host_ipv6,
                 tags=self._tags,
             )
+            if producer_id:
+                number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
             appended = self._store.append(checked, queue_id=batch.queue_id)
         except BatchIllegal as error:
             return self._refusal(batch, _error_of(error))
@@ -267,13 +281,36 @@ class Ingest:
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )
 
+    def _accept_resent(
+        self, batch: IncomingBatch, producer_id: int, sequence: int
+    ) -> Receipt | None:
+        """The answer to a batch that is stored already, as a whole or its beginning; None for a new
+        one. Raises InvalidArgument, OutOfSequence, StoreFailed."""
+        count = len(batch.record_sizes)
+        check_numbers(producer_id, sequence, count)
+        memory = self._store.producers
+        queue = batch.topic, batch.queue_id
+        standing = memory.standing(*queue, producer_id, sequence, count)
+        stored_count, queue_offset = standing.stored_count, standing.queue_offset
+        if stored_count == 0:
+            return None
+        place = memory.place(*queue, queue_offset, stored_count)
+        if stored_count == count:
+            self._counters.duplicates_dropped += 1
+            return self._receipt(batch, place, queue_offset, place.base_physical_offset)
+        receipt = self._accept_one(Rest(batch, stored_count))
+        if receipt.code == OK:
+            receipt.base_queue_offset = queue_offset
+            receipt.base_physical_offset = place.base_physical_offset
+        return receipt
+
     def _receipt(
         self, batch: IncomingBatch, appended: Appended, queue_offset: int, physical_offset: int
     ) -> Receipt:
         receipt = Receipt(
             batch.sequence, OK, "", queue_offset, physical_offset, appended.store_timestamp_ms
         )
-        if self._waits_for_flush and not batch.skip_wait:
+        if self._waits and not batch.skip_wait:
             receipt.wait_end = appended.end
             receipt.timeout_ms = batch.timeout_ms
         return receipt

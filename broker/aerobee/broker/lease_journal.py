@@ -1,10 +1,14 @@
-"""What must survive a restart so that leases stay exclusive: config/queueLeases.json.
+"""What must survive a broker's term so that leases stay exclusive: the record of queue leases.
 
-Owns: that file and what it says of the previous run. The run number is advanced and on disk before
-the first lease is granted, so epochs rise across restarts. A clean stop records who was a member
-and held what, and the next start takes them over as if nothing had happened. After an unclean stop
-nothing is known but the longest session that was promised: for so long some member may still
-believe that it holds a queue. A checksum keeps a flipped bit from setting the run number back.
+Owns: what the record says of the run before this one. A run is one master's term; its number is
+advanced, confirmed and on disk before the first lease is granted, so epochs rise across restarts
+and fail-overs. A clean end records who was a member and held what, and the next run takes them over
+as if nothing had happened. After an unclean one nothing is known but the longest session that was
+promised: for so long some member may still believe that it holds a queue.
+
+The record is an entry of the offset journal, which all replicas have. config/queueLeases.json says
+it again, for a folder whose journal is not there; there a checksum keeps a flipped bit from setting
+the run number back.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ LEASES_PATH = "config/queueLeases.json"
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The file's content."""
+    """The file's content, and the journal's."""
 
     run_number: int
     session_timeout_max_ms: int
@@ -33,17 +37,54 @@ class LeaseRecord:
     """Of the machine's start in which the run took place; empty if unknown."""
     members: tuple[Member, ...] = ()
     leases: tuple[Lease, ...] = ()
+    epoch: int = 0
+    """The group's epoch in which the run took place."""
+    broker_id: int = 0
+    """Which replica was master."""
 
     def encode(self) -> bytes:
-        document = {
+        document = self.as_object()
+        return _text({**document, "crc32": _checksum(document)})
+
+    def as_object(self) -> dict[str, object]:
+        """The record as JSON has it."""
+        return {
             "runNumber": self.run_number,
             "sessionTimeoutMaxMs": self.session_timeout_max_ms,
             "cleanStop": self.is_clean,
             "bootId": self.boot_id,
             "members": [_member_object(member) for member in self.members],
             "leases": [_lease_object(lease) for lease in self.leases],
+            "epoch": self.epoch,
+            "brokerId": self.broker_id,
         }
-        return _text({**document, "crc32": _checksum(document)})
+
+    @classmethod
+    def from_object(cls, document: Mapping[str, Any]) -> LeaseRecord:
+        """Raises KeyError, TypeError or ValueError for anything that is not such a record."""
+        return cls(
+            run_number=_whole(document["runNumber"]),
+            session_timeout_max_ms=_whole(document["sessionTimeoutMaxMs"]),
+            is_clean=document["cleanStop"] is True,
+            boot_id=str(document.get("bootId", "")),
+            members=tuple(_member(entry) for entry in document["members"]),
+            leases=tuple(_lease(entry) for entry in document["leases"]),
+            epoch=_whole(document.get("epoch", 0)),
+            broker_id=_whole(document.get("brokerId", 0)),
+        )
+
+    def part(self, start: int, end: int) -> LeaseRecord:
+        """The same head, with some of the members and leases."""
+        return replace(self, members=self.members[start:end], leases=self.leases[start:end])
+
+    @classmethod
+    def join(cls, parts: Sequence[LeaseRecord]) -> LeaseRecord:
+        """The record of which these are the parts."""
+        return replace(
+            parts[0],
+            members=tuple(member for part in parts for member in part.members),
+            leases=tuple(lease for part in parts for lease in part.leases),
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> LeaseRecord:
@@ -52,14 +93,7 @@ class LeaseRecord:
             document = json.loads(data)
             if document.pop("crc32") != _checksum(document):
                 raise ValueError("its checksum does not fit")
-            return cls(
-                run_number=_whole(document["runNumber"]),
-                session_timeout_max_ms=_whole(document["sessionTimeoutMaxMs"]),
-                is_clean=document["cleanStop"] is True,
-                boot_id=str(document.get("bootId", "")),
-                members=tuple(_member(entry) for entry in document["members"]),
-                leases=tuple(_lease(entry) for entry in document["leases"]),
-            )
+            return cls.from_object(document)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a record of queue leases: {error}") from error
 
@@ -68,18 +102,40 @@ FIRST_RECORD = LeaseRecord(run_number=0, session_timeout_max_ms=0, is_clean=True
 """What a new folder has: no earlier run, nothing held."""
 
 
-def next_run(previous: LeaseRecord, boot_id: str = "") -> LeaseRecord:
-    """The record that this run begins with, to be on disk before the first grant.
+def next_run(
+    previous: LeaseRecord,
+    boot_id: str = "",
+    *,
+    epoch: int = 0,
+    broker_id: int = 0,
+    run_number_min: int = 0,
+) -> LeaseRecord:
+    """The record that this run begins with, to be confirmed and on disk before the first grant.
 
     After a clean stop the members taken over may hold on for as long as they were promised then;
     after an unclean one for as long as anybody was. A crash of this run must remember both.
+
+    The number rises by as much as the epoch at least: runs of epochs between, whose records were
+    lost with an unclean election, had lower ones.
     """
+    run_number = previous.run_number + max(1, epoch - previous.epoch)
     return LeaseRecord(
-        run_number=previous.run_number + 1,
+        run_number=max(run_number, run_number_min),
         session_timeout_max_ms=previous.session_timeout_max_ms,
         is_clean=False,
         boot_id=boot_id,
+        epoch=epoch,
+        broker_id=broker_id,
     )
+
+
+def is_log_whole(previous: LeaseRecord, this_run: LeaseRecord) -> bool:
+    """Whether all that members of the previous run have fetched is in the log.
+
+    What another replica gave them was confirmed, and a replica that is elected has all of that. The
+    end of our own log may have gone with a power failure.
+    """
+    return previous.broker_id != this_run.broker_id or previous.boot_id == this_run.boot_id
 
 
 def known_by_backup(backup: LeaseRecord, session_timeout_max_ms: int) -> LeaseRecord:
@@ -104,7 +160,13 @@ def clean_record(
     """The record of a clean stop."""
     kept = tuple(member for member in members if not member.broadcasting)
     longest_ms = max((round(member.session_timeout_s * 1_000) for member in kept), default=0)
-    return LeaseRecord(current.run_number, longest_ms, True, current.boot_id, kept, tuple(leases))
+    return replace(
+        current,
+        session_timeout_max_ms=longest_ms,
+        is_clean=True,
+        members=kept,
+        leases=tuple(leases),
+    )
 
 
 def _text(document: Mapping[str, object]) -> bytes:

@@ -49,6 +49,8 @@ class SingleBatch:
     timeout_ms: int
     skip_wait: bool
     sequence: int = 0
+    producer_id: int = 0
+    producer_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,25 @@ from aerobee.broker.group_coordinator import GroupCoordinator
 from aerobee.broker.group_state import GroupState
 from aerobee.broker.guard import Guard, Role
 from aerobee.broker.ingest import Ingest
-from aerobee.broker.lease_journal import LEASES_PATH
 from aerobee.broker.message_encoder import MessageEncoder
 from aerobee.broker.message_lookup import MessageLookup
+from aerobee.broker.offset_journal import OffsetJournal
+from aerobee.broker.offset_journal_records import JOURNAL_TOPIC
+from aerobee.broker.offset_parts import Around, Groups, assemble_groups
 from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.queue_reader import QueueReader
 from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.replication.read_places import ReadPlaces
+from aerobee.broker.replication.replica_folder import OpenedReplica
+from aerobee.broker.replication_parts import (
+    Cluster,
+    Replication,
+    Shared,
+    assemble_replication,
+    roles_of,
+)
 from aerobee.broker.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
-from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.statistics import StoreState
 from aerobee.broker.store.tables.config_tables import (
@@ -40,21 +50,14 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupConfig,
 )
 from aerobee.broker.table_files import TableFiles
+from aerobee.broker.threads import Threads
 from aerobee.broker.unread_readers import UnreadReaders
-from aerobee.broker.watermarks import FlushWaiters
+from aerobee.broker.watermarks import EndWaiters
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
-
-
-@dataclass(frozen=True, slots=True)
-class Threads:
-    """Where works wait for the disk: small files never behind a reader that catches up."""
-
-    reads: Executor
-    files: Executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +71,8 @@ class Parts:
     counters: Counters
     loop_delay: LoopDelay
     egress: Egress
-    waiters: FlushWaiters
     durability: Durability
+    replication: Replication
     ingest: Ingest
     encoder: MessageEncoder
     queues: QueueReader
@@ -77,6 +80,7 @@ class Parts:
     cleaning: Cleaning
     group_state: GroupState
     coordinator: GroupCoordinator
+    journal: OffsetJournal
     offsets: ConsumerOffsets
     files: TableFiles
     started_s: float
@@ -85,10 +89,6 @@ class Parts:
         """Whether a pull under this lease may go on."""
         self.coordinator.expire(self.clock.monotonic_s())
         return self.coordinator.is_current(key, epoch)
-
-    async def save_offsets(self) -> None:
-        """Return once the committed offsets are on disk; on a full one they wait in memory."""
-        await self.files.save_if_room(CONSUMER_OFFSETS_PATH)
 
     def note_group(self, name: str) -> None:
         """A group is created by its first member."""
@@ -101,6 +101,14 @@ class Parts:
             self.guard.check_master()
         except MqError as error:
             return str(error)
+        return self.no_room_reason()
+
+    def no_room_reason(self) -> str:
+        """Why this replica could take no messages if it were master; empty if it could."""
+        try:
+            self.guard.check_available()
+        except MqError as error:
+            return str(error)
         state = self.folder.store.state
         if state is StoreState.WRITABLE:
             return ""
@@ -108,20 +116,24 @@ class Parts:
 
     def statistics(self) -> BrokerStatistics:
         reason = self.not_writable_reason()
+        store = self.folder.store.statistics()
+        now_s = self.clock.monotonic_s()
         return BrokerStatistics(
             is_master=self.guard.role is Role.MASTER,
             epoch=self.guard.epoch,
             version=importlib.metadata.version("aerobee"),
-            uptime_ms=int((self.clock.monotonic_s() - self.started_s) * 1_000),
+            uptime_ms=int((now_s - self.started_s) * 1_000),
             flush_mode=self.config.store.flush_mode.value,
             is_writable=not reason,
             not_writable_reason=reason,
-            topics=len(self.folder.topics),
+            # The journal is nobody's but ours.
+            topics=len(self.folder.topics) - (JOURNAL_TOPIC in self.folder.topics),
             groups=len({*self.coordinator.groups.names(), *self.offsets.groups()}),
             members=self.coordinator.groups.member_count,
             loop_delay_p99_ms=self.loop_delay.p99_ms(),
             counters=self.counters,
-            store=self.folder.store.statistics(),
+            store=store,
+            replication=self.replication.statistics(store.appended_end, now_s),
             process=process_statistics(),
         )
 
@@ -129,10 +141,12 @@ class Parts:
 def assemble(
     config: BrokerConfig,
     folder: OpenedFolder,
+    replica: OpenedReplica,
     disk: Disk,
     threads: Threads,
     clock: Clock,
     chance: random.Random,
+    cluster: Cluster,
     *,
     store_host: HostAddress,
     on_store_failed: Callable[[StoreFailed], None],
@@ -141,7 +155,8 @@ def assemble(
     store = folder.store
     counters = Counters()
     loop_delay = LoopDelay(clock)
-    guard = Guard(folder.topics, broker_name=config.broker_name)
+    roles = roles_of(config, replica, store, clock)
+    guard = Guard(folder.topics, broker_name=config.broker_name, authority=roles)
     reads = ReadPool(
         threads.reads,
         counters,
@@ -150,9 +165,9 @@ def assemble(
         threads=config.read_threads_max,
         bytes_per_s=config.catch_up_bytes_per_s,
     )
-    egress = Egress(guard, store, counters, pool=reads)
-    waiters = _flush_waiters(store.flushed_end, clock)
-    durability = Durability(store, egress, waiters, config.store)
+    places = ReadPlaces(roles, store, slave_read_bytes=config.replication.slave_read_bytes)
+    egress = Egress(guard, store, counters, pool=reads, places=places)
+    durability = Durability(store, egress, roles, config.store, _end_waiters(clock))
     ingest = Ingest(
         guard,
         store,
@@ -160,19 +175,16 @@ def assemble(
         limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
         store_host_ipv6=store_host.is_ipv6,
         tags=TagsCodes(delays_ms=config.store.delay_levels_ms),
-        waits_for_flush=config.store.flush_mode is FlushMode.SYNC,
+        waits=durability.waits,
         on_appended=durability.on_appended,
         on_store_failed=on_store_failed,
     )
     files = _table_files(folder, disk, clock, threads.files)
-    group_state = GroupState(
-        folder.previous_run,
-        folder.this_run,
-        clock.monotonic_s(),
-        lambda data: files.write(LEASES_PATH, data),
-    )
-    coordinator = _coordinator(group_state, egress)
+    shared = Shared(folder, guard, egress, durability, reads, files, disk, threads, clock, chance)
+    replication = assemble_replication(config, replica, roles, shared, cluster, on_store_failed)
     queues = QueueReader(store, reads)
+    around = Around(folder, guard, roles, durability, egress, reads, queues, files, clock)
+    groups = assemble_groups(config, around, store_host=store_host, on_store_failed=on_store_failed)
     return Parts(
         config=config,
         clock=clock,
@@ -181,60 +193,53 @@ def assemble(
         counters=counters,
         loop_delay=loop_delay,
         egress=egress,
-        waiters=waiters,
         durability=durability,
+        replication=replication,
         ingest=ingest,
         encoder=MessageEncoder(guard, clock, chance, store_host, process_id=os.getpid()),
         queues=queues,
         lookup=MessageLookup(guard, store, reads, index_enabled=config.store.index_enabled),
-        cleaning=_cleaning(config, folder, group_state),
-        group_state=group_state,
-        coordinator=coordinator,
-        offsets=ConsumerOffsets(
-            folder.offsets, coordinator, guard, clock, queue_max=queues.max_offset
-        ),
+        cleaning=_cleaning(config, folder, groups, files),
+        group_state=groups.state,
+        coordinator=groups.coordinator,
+        journal=groups.journal,
+        offsets=groups.offsets,
         files=files,
         started_s=clock.monotonic_s(),
     )
 
 
-def _flush_waiters(flushed_end: int, clock: Clock) -> FlushWaiters:
-    """Waiters whose deadlines are timers of this loop."""
+def _end_waiters(clock: Clock) -> Callable[[int], EndWaiters]:
+    """Makes waiters whose deadlines are timers of this loop."""
     loop = asyncio.get_running_loop()
 
-    def wake_at(deadline_s: float) -> None:
-        delay_s = max(0.0, deadline_s - clock.monotonic_s())
-        loop.call_later(delay_s, lambda: waiters.on_time(clock.monotonic_s()))
+    def make(end: int) -> EndWaiters:
+        def wake_at(deadline_s: float) -> None:
+            delay_s = max(0.0, deadline_s - clock.monotonic_s())
+            loop.call_later(delay_s, lambda: waiters.on_time(clock.monotonic_s()))
 
-    waiters = FlushWaiters(flushed_end, on_deadline_set=wake_at)
-    return waiters
+        waiters = EndWaiters(end, on_deadline_set=wake_at)
+        return waiters
 
-
-def _coordinator(group_state: GroupState, egress: Egress) -> GroupCoordinator:
-    """Changes of membership are told once per turn of this loop."""
-    loop = asyncio.get_running_loop()
-
-    def push_views_soon() -> None:
-        loop.call_soon(coordinator.push_views)
-
-    coordinator = GroupCoordinator(
-        group_state.groups,
-        group_state.leases,
-        on_lease_ended=egress.on_lease_ended,
-        on_views_changed=push_views_soon,
-    )
-    return coordinator
+    return make
 
 
-def _cleaning(config: BrokerConfig, folder: OpenedFolder, group_state: GroupState) -> Cleaning:
+def _cleaning(
+    config: BrokerConfig, folder: OpenedFolder, groups: Groups, files: TableFiles
+) -> Cleaning:
     store = folder.store
-    readers = UnreadReaders(folder.topics, folder.offsets, group_state.groups, store)
-    return Cleaning(store.retention, readers, config.store.retention)
+    readers = UnreadReaders(folder.topics, folder.offsets, groups.state.groups, store)
+    cleaning = Cleaning(store.retention, readers, config.store.retention)
+
+    async def save() -> None:
+        await files.save_if_room(CONSUMER_OFFSETS_PATH)
+
+    cleaning.attach_journal(lambda end: groups.journal.prepare_removal(end, save))
+    return cleaning
 
 
 def _table_files(folder: OpenedFolder, disk: Disk, clock: Clock, pool: Executor) -> TableFiles:
     files = TableFiles(disk, clock, pool)
     files.add(TOPICS_PATH, folder.topics)
     files.add(SUBSCRIPTION_GROUPS_PATH, folder.groups)
-    files.add(CONSUMER_OFFSETS_PATH, folder.offsets)
     return files

@@ -19,7 +19,7 @@ from functools import partial
 from aerobee.broker.egress import ColdRead, Egress, Fetched, ReadCode, lease_expired
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.runtime.errors import Busy, InvalidArgument, MqError
+from aerobee.runtime.errors import Busy, InvalidArgument, MqError, NotMaster
 
 HANDLES_MAX = 4_096
 COLD_READS_MAX = 4
@@ -58,6 +58,10 @@ class _Handle:
     parameters: PullParameters
     credit: int
     position: int
+    at_slave: bool
+    """The role under which its lease was looked at, or not."""
+    told_place: int | None = None
+    """Where its reader was last told to go on reading."""
     latest: Fetched | None = None
     ended: bool = False
     wake: Callable[[], None] = field(default=lambda: None)
@@ -112,7 +116,7 @@ class PullSession:
         if key is not None and not self._is_current(key, epoch):
             self.refuse(number, lease_expired(key, epoch))
             return
-        handle = _Handle(number, parameters, credit, parameters.offset)
+        handle = _Handle(number, parameters, credit, parameters.offset, self._egress.is_slave)
         handle.wake = partial(self._make_ready, handle)
         self._handles[number] = handle
         if key is not None:
@@ -168,6 +172,7 @@ class PullSession:
             return self._frames.popleft()
         while (handle := self._take_next()) is not None:
             try:
+                check_role(self._egress, at_slave=handle.at_slave)
                 found = self._egress.read(_read_of(handle))
             except MqError as error:
                 self._end(handle, error)
@@ -234,7 +239,12 @@ class PullSession:
         handle.latest = None if fetched.count else fetched
         if fetched.code is ReadCode.NO_NEW_MESSAGE:
             self._egress.wait(handle.parameters.topic, handle.parameters.queue_id, handle.wake)
-            return None
+            place = fetched.suggested_broker_id
+            if place is None or place == handle.told_place:
+                return None
+            # It has everything that is here: it goes on elsewhere.
+            handle.told_place = place
+            return PulledFrame(handle.number, fetched=replace(fetched, code=ReadCode.OK))
         handle.credit -= len(fetched.records)
         self._make_ready(handle)
         if fetched.code is ReadCode.OK and fetched.count == 0:
@@ -242,6 +252,7 @@ class PullSession:
                 self._note_behind(handle)
             return None
         self._behind.pop(handle, None)
+        handle.told_place = fetched.suggested_broker_id
         return PulledFrame(handle.number, fetched=fetched)
 
     def _note_behind(self, handle: _Handle) -> None:
@@ -296,3 +307,12 @@ def _read_of(handle: _Handle) -> QueueRead:
         parameters.tags_codes,
         parameters.reader,
     )
+
+
+def check_role(egress: Egress, *, at_slave: bool) -> None:
+    """Raises NotMaster when this replica has another role than when the pull began: a slave asks
+    for no lease, a master for the current one."""
+    if egress.is_slave != at_slave:
+        raise NotMaster(
+            "this replica has another role in its group now; pull again where the route says"
+        )

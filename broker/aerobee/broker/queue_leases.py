@@ -4,7 +4,8 @@ Owns: the leases of this broker's queues and the members that wait for one. Pure
 in, sessions are somebody else's (their end arrives as `drop_member`).
 Invariants: a queue of a group has at most one holder; the epoch of every new lease is higher than
 all that this broker ever granted, because its upper half counts the broker's starts and its lower
-half the grants since; whoever waits is served in the order of asking.
+half the grants since; whoever waits is served in the order of asking. Before the first run, on a
+slave, nobody asks.
 
 After an unclean stop nobody knows who holds what. Until `grace_end_s` a queue is therefore given
 only to a member that shows the lease it held under an earlier run; everyone else waits, so that a
@@ -72,6 +73,31 @@ class QueueLeases:
         self._wishes: dict[QueueKey, dict[str, None]] = {}
         # Every queue that a client holds or wishes, so that its end costs no search.
         self._by_client: dict[tuple[str, str], set[QueueKey]] = {}
+
+    def begin_run(
+        self, run_number: int, *, grace_end_s: float | None, believes_earlier_runs: bool
+    ) -> None:
+        """As if made anew: a run of this broker's begins, before anybody has asked for a queue."""
+        has_any = self._held or self._wishes or self._blocks
+        assert not has_any, "no run takes over another's leases"
+        assert run_number > self._run_number, "runs rise"
+        self._run_number = run_number
+        self._grace_end_s = grace_end_s
+        self._believes_earlier_runs = believes_earlier_runs
+        self._counter = 0
+
+    def clear(self) -> None:
+        """The run is over: nobody holds or awaits anything here."""
+        self._held.clear()
+        self._blocks.clear()
+        self._wishes.clear()
+        self._by_client.clear()
+        self._grace_end_s = None
+
+    @property
+    def latest_epoch(self) -> int:
+        """No lease that was ever granted on any queue of this broker group has a higher one."""
+        return (self._run_number << COUNTER_BITS) + self._counter
 
     def __repr__(self) -> str:
         return f"QueueLeases(run={self._run_number}, held={len(self._held)})"
@@ -142,6 +168,13 @@ class QueueLeases:
         self._blocks[key] = held.client_id, believes_until_s
         return held
 
+    def prolong(self, end_s: float) -> None:
+        """Former holders may believe until `end_s`: neither blocks nor the grace end before."""
+        for key, (client_id, until_s) in self._blocks.items():
+            self._blocks[key] = client_id, max(until_s, end_s)
+        if self._grace_end_s is not None:
+            self._grace_end_s = max(self._grace_end_s, end_s)
+
     def end_blocks(self, now_s: float) -> list[Lease]:
         """Former holders whose time is up believe no more; returns the leases granted."""
         free = [key for key, (_, until_s) in self._blocks.items() if until_s <= now_s]
@@ -161,12 +194,18 @@ class QueueLeases:
         return True
 
     def resume(
-        self, group: str, client_id: str, presented: Iterable[tuple[QueueKey, int]]
+        self,
+        group: str,
+        client_id: str,
+        presented: Iterable[tuple[QueueKey, int]],
+        believes_until_s: float | None = None,
     ) -> tuple[list[Lease], list[Lease], list[Lease]]:
         """A member starts a new stream and shows the leases that it still holds.
 
-        What it held here and does not show is free again: it does not know of it. Its wishes are
-        forgotten, it asks again.
+        What it held here and does not show has ended: it does not know of it. Nobody else gets such
+        a queue before `believes_until_s`, if given, unless the member asks or gives back: this may
+        be an old stream of a member that has opened another one since. Its wishes are forgotten, it
+        asks again.
 
         Returns (confirmed, ended, granted to others).
         """
@@ -179,6 +218,8 @@ class QueueLeases:
             if held is not None and held.client_id == client_id and shown.get(key) != held.epoch:
                 self._end(held)
                 ended.append(held)
+                if believes_until_s is not None:
+                    self._blocks[key] = client_id, believes_until_s
         for key, epoch in shown.items():
             if key.group != group:
                 continue

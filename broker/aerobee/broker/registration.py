@@ -83,8 +83,12 @@ class Registration:
         chance: random.Random,
         heartbeat: HeartbeatSource,
         on_directive: DirectiveHandler,
+        on_sending: Callable[[int], None] = lambda _: None,
     ) -> None:
+        """`on_sending` is told of each heartbeat's sequence right before it is sent."""
         self._config = config
+        self._on_sending = on_sending
+        self._sequence = 0
         self._clock = clock
         self._chance = chance
         self._heartbeat = heartbeat
@@ -220,6 +224,9 @@ class Registration:
             heartbeat = self._heartbeat()
             heartbeat.lease_duration_ms = self._config.lease_duration_ms
             heartbeat.leaving = self._leaving
+            self._sequence += 1
+            heartbeat.sequence = self._sequence
+            self._on_sending(self._sequence)
             self._revision_sent = heartbeat.metadata_revision
             try:
                 await call.write(heartbeat)

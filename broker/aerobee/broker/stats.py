@@ -11,6 +11,7 @@ import resource
 from collections import deque
 from dataclasses import dataclass
 
+from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.store.statistics import StoreStatistics
 from aerobee.runtime.clock import Clock
 
@@ -25,6 +26,8 @@ class Counters:
     bytes_in: int = 0
     batches_in: int = 0
     refused: int = 0
+    duplicates_dropped: int = 0
+    """Batches that were stored already when they came again."""
     messages_out: int = 0
     bytes_out: int = 0
     cold_reads: int = 0
@@ -96,4 +99,5 @@ class BrokerStatistics:
     loop_delay_p99_ms: float
     counters: Counters
     store: StoreStatistics
+    replication: ReplicationStatistics
     process: ProcessStatistics

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -63,6 +64,7 @@ class TableFile:
     table: SavedTable
     saved_changes: int
     lock: asyncio.Lock
+    on_saved: Callable[[], None] | None = None
 
 
 class TableFiles:
@@ -74,9 +76,10 @@ class TableFiles:
         self._pool = pool
         self._files: dict[str, TableFile] = {}
 
-    def add(self, path: str, table: SavedTable) -> None:
-        """A table as it was just loaded."""
-        self._files[path] = TableFile(path, table, table.changes, asyncio.Lock())
+    def add(self, path: str, table: SavedTable, on_saved: Callable[[], None] | None = None) -> None:
+        """A table as it was just loaded. `on_saved` is told when the file holds what was rendered
+        last."""
+        self._files[path] = TableFile(path, table, table.changes, asyncio.Lock(), on_saved)
 
     async def save(self, path: str) -> None:
         """Return once the file holds the table as it is now.
@@ -92,6 +95,8 @@ class TableFiles:
                 return
             await self.write(path, file.table.snapshot_bytes(self._clock.now_ms()))
             file.saved_changes = changes
+            if file.on_saved is not None:
+                file.on_saved()
 
     async def save_if_room(self, path: str) -> None:
         """`save`; on a full disk the table stays in memory for the next time.

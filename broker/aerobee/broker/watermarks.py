@@ -1,9 +1,9 @@
-"""Who waits for the log to be safe on disk up to a position.
+"""Who waits for the log to be safe up to a position.
 
-Owns: the waiters of SYNC_FLUSH, in log order, with their deadlines, and those of back-pressure.
-On the loop: the flush thread's progress arrives as `on_flushed`, time as `on_time`.
-Invariants: waiters are told in the order of their positions, each exactly once; `flushed_end`
-never falls. Nobody learns that bytes are on disk before `on_flushed` said so.
+Owns: the waiters of one rising watermark (flushed, confirmed, acknowledged), in log order, with
+their deadlines. On the loop: progress arrives as `reached`, time as `on_time`.
+Invariants: waiters are told in the order of their positions, each exactly once; the watermark never
+falls. Nobody learns that bytes are safe before `reached` said so.
 """
 
 from __future__ import annotations
@@ -13,57 +13,76 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-FlushOutcome = Callable[[bool], None]
-"""Told True when flushed, False when the deadline came first."""
+Outcome = Callable[[bool], None]
+"""Told True when the position was reached, False when the deadline or the term's end came first."""
 
 
 @dataclass(slots=True)
 class _Waiter:
     end: int
     deadline_s: float
-    told: FlushOutcome | None
+    told: Outcome | None
 
 
-class FlushWaiters:
-    """Callbacks waiting for `flushed_end` to reach their end."""
+class EndWaiters:
+    """Callbacks waiting for a watermark to reach their end."""
 
-    def __init__(self, flushed_end: int, *, on_deadline_set: Callable[[float], None]) -> None:
+    def __init__(self, end: int, *, on_deadline_set: Callable[[float], None]) -> None:
         """`on_deadline_set` is told the monotonic second at which `on_time` must be called; the
         earliest of those told counts."""
-        self._flushed_end = flushed_end
+        self._end = end
         self._on_deadline_set = on_deadline_set
         self._waiters: deque[_Waiter] = deque()
         self._timer_s = float("inf")
         self._progress: asyncio.Event = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"FlushWaiters(flushed_end={self._flushed_end}, waiting={len(self._waiters)})"
+        return f"EndWaiters(end={self._end}, waiting={len(self._waiters)})"
 
     def __len__(self) -> int:
         return len(self._waiters)
 
     @property
-    def flushed_end(self) -> int:
-        return self._flushed_end
+    def end(self) -> int:
+        """The watermark: everything below is safe."""
+        return self._end
 
-    def add(self, end: int, deadline_s: float, told: FlushOutcome) -> None:
-        """Wait for `end`, an exclusive log position that was just appended."""
-        if end <= self._flushed_end:
+    def add(self, end: int, deadline_s: float, told: Outcome) -> None:
+        """Wait for `end`, an exclusive log position that was appended."""
+        if end <= self._end:
             told(True)
             return
-        assert not self._waiters or self._waiters[-1].end <= end, "appends have rising ends"
-        self._waiters.append(_Waiter(end, deadline_s, told))
+        waiter = _Waiter(end, deadline_s, told)
+        if self._waiters and self._waiters[-1].end > end:
+            self._insert(waiter)  # who asks for something older: rare
+        else:
+            self._waiters.append(waiter)
         self._arm(deadline_s)
 
-    def on_flushed(self, flushed_end: int) -> None:
-        """The disk holds everything below `flushed_end`."""
-        assert flushed_end >= self._flushed_end, "flushed bytes do not become unflushed"
-        self._flushed_end = flushed_end
+    def _insert(self, waiter: _Waiter) -> None:
+        place = len(self._waiters)
+        while place and self._waiters[place - 1].end > waiter.end:
+            place -= 1
+        self._waiters.insert(place, waiter)
+
+    def reached(self, end: int) -> None:
+        """Everything below `end` is safe."""
+        assert end >= self._end, "what was safe stays safe"
+        self._end = end
         waiters = self._waiters
-        while waiters and waiters[0].end <= flushed_end:
+        while waiters and waiters[0].end <= end:
             told = waiters.popleft().told
             if told is not None:
                 told(True)
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    def give_up(self) -> None:
+        """Tell everybody who waits that it was not reached."""
+        waiting, self._waiters = self._waiters, deque()
+        for waiter in waiting:
+            if waiter.told is not None:
+                waiter.told(False)
         self._progress.set()
         self._progress = asyncio.Event()
 
@@ -85,8 +104,19 @@ class FlushWaiters:
             self._arm(earliest_s)
 
     async def wait_progress(self) -> None:
-        """Until the next flush, whatever it covered."""
+        """Until the next `reached` or `give_up`, whatever it covered."""
         await self._progress.wait()
+
+    async def wait(self, end: int, deadline_s: float) -> bool:
+        """Whether `end` was reached before the deadline."""
+        reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def told(in_time: bool) -> None:
+            if not reached.done():
+                reached.set_result(in_time)
+
+        self.add(end, deadline_s, told)
+        return await reached
 
     def _arm(self, deadline_s: float) -> None:
         if deadline_s < self._timer_s:

@@ -1,4 +1,4 @@
-"""AdminService: the broker's state and counters, single messages, and cleaning by command."""
+"""AdminService: state and counters, single messages, cleaning and hand-over by command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import grpc
 
 from aerobee.broker.cleaning import Cleaning
 from aerobee.broker.message_lookup import KeyQuery, MessageLookup
-from aerobee.broker.rpc.convert import unread_removals
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.rpc.convert import replica_progress, slave_progress, unread_removals
 from aerobee.broker.stats import BrokerStatistics
 from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.runtime import rpc
@@ -28,11 +29,13 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         statistics: Callable[[], BrokerStatistics],
         lookup: MessageLookup,
         cleaning: Cleaning,
+        handover: Handover,
     ) -> None:
         self._identity = identity
         self._statistics = statistics
         self._lookup = lookup
         self._cleaning = cleaning
+        self._handover = handover
 
     @rpc.unary
     async def GetMessage(
@@ -111,6 +114,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             bytes_out=counters.bytes_out,
             batches_in=counters.batches_in,
             refused=counters.refused,
+            duplicates_dropped=counters.duplicates_dropped,
             fsyncs=store.flushes,
             topics=now.topics,
             queues=store.queue_count,
@@ -132,4 +136,19 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             removed_bytes=retention.removed_bytes,
             removed_unread_messages=retention.removed_unread_messages,
             removed_unread=unread_removals(retention.removed_unread),
+            replication_mode=now.replication.mode,
+            replicas=replica_progress(now.replication),
+            slave=slave_progress(now.replication),
+        )
+
+    @rpc.unary
+    async def HandOver(
+        self, request: broker_pb2.HandOverRequest, context: Context
+    ) -> broker_pb2.HandOverResponse:
+        successor_id = request.successor_id if request.HasField("successor_id") else None
+        done = await self._handover.hand_over(successor_id, request.timeout_ms / 1_000)
+        return broker_pb2.HandOverResponse(
+            master_id=done.master_id,
+            epoch=done.epoch,
+            paused_ms=round(done.paused_s * 1_000),
         )

@@ -7,6 +7,7 @@ import logging
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.guard import Role
 from aerobee.broker.parts import Parts
+from aerobee.broker.replication.mastership import NO_MASTER
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH
 from aerobee.broker.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.runtime.errors import NotWritable
@@ -46,6 +47,8 @@ class ClusterLink:
         """The broker as it is now."""
         parts = self._parts
         store = parts.folder.store
+        replication = parts.replication
+        roles = replication.roles
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,
             address=self._address,
@@ -55,11 +58,23 @@ class ClusterLink:
             log_end=store.appended_end,
             metadata_revision=parts.folder.topics.metadata_revision,
             store_host_ipv6=self._store_host_ipv6,
-            writable=not parts.not_writable_reason(),
+            writable=not parts.no_room_reason(),
+            incarnation=roles.own.incarnation,
+            predecessor=replication.replica.predecessor,
+            log_epoch=roles.log_epoch(),
+            confirmed_end=roles.confirmed_end,
+            resigned_epoch=roles.mastership.resigned_epoch or 0,
+            successor_id=replication.handover.successor_id,
+            replication_trouble=replication.trouble,
         )
 
+    def sending(self, sequence: int) -> None:
+        """A heartbeat goes out now: if etcd confirms it, the lease counts from here."""
+        parts = self._parts
+        parts.replication.roles.heartbeat_sent(sequence)
+
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
-        """Take on role, epoch and topics; returns once the topics are on disk.
+        """Hear of the group and take on topics; returns once the topics are on disk.
 
         On a full disk they are served from memory until the next snapshot finds room; a restart
         before that asks the nameserver again.
@@ -68,10 +83,14 @@ class ClusterLink:
             StoreFailed: the topics cannot be written; they are served from memory meanwhile.
         """
         parts = self._parts
-        role = Role.SLAVE if directive.role == common_pb2.SLAVE else Role.MASTER
-        if (role, directive.epoch) != (parts.guard.role, parts.guard.epoch):
-            log_event(log, "role", role=role, epoch=directive.epoch)
-            parts.guard.role, parts.guard.epoch = role, directive.epoch
+        # First who is master, then the lease, or it could outlive the news of another one.
+        roles = parts.replication.roles
+        roles.hear_endpoints(directive.replicas)
+        group = self._group_of(directive)
+        if group is not None:
+            roles.hear_group(group)
+        lease_ms = directive.lease_duration_ms or parts.config.registration_lease_ms
+        roles.renewed(directive.renewed_sequence, lease_ms)
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
             return
         gone = apply_topics(
@@ -87,6 +106,28 @@ class ClusterLink:
             await parts.files.save(TOPICS_PATH)
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
+
+    def _group_of(
+        self, directive: nameserver_pb2.BrokerDirective
+    ) -> nameserver_pb2.GroupRecord | None:
+        """The record; from a nameserver that knows of no replicas, what it says of this one. None
+        from one that has not reached etcd: this replica may be anything but alone."""
+        if directive.HasField("group"):
+            return directive.group
+        if directive.role == common_pb2.BROKER_ROLE_UNSPECIFIED:
+            return None
+        identity, own = self._identity, self._parts.replication.roles.own
+        is_master = directive.role != common_pb2.SLAVE
+        name = nameserver_pb2.ReplicaName(broker_id=own.broker_id, incarnation=own.incarnation)
+        return nameserver_pb2.GroupRecord(
+            broker_name=identity.broker_name,
+            epoch=directive.epoch,
+            master_id=identity.broker_id if is_master else NO_MASTER,
+            master_instance=identity.instance if is_master else "",
+            in_sync=[name],
+            replicas=[identity.broker_id],
+            revision=directive.epoch,
+        )
 
     def _announced(self, topic: common_pb2.TopicConfig) -> AnnouncedTopic:
         return AnnouncedTopic(

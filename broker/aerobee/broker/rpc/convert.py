@@ -10,6 +10,7 @@ from aerobee.broker.consumer_groups import Member, Subscription
 from aerobee.broker.group_coordinator import GroupView
 from aerobee.broker.ingest import OK, Receipt
 from aerobee.broker.pull_session import PulledFrame
+from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.broker.tag_filter import tags_codes
 from aerobee.runtime.errors import FilterIllegal, MqError
@@ -123,6 +124,7 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
             min_offset=fetched.min_offset,
             max_offset=fetched.max_offset,
             record_count=fetched.count,
+            suggested_broker_id=fetched.suggested_broker_id,
         )
     else:
         assert frame.error is not None, "a frame has a result or an error"
@@ -195,3 +197,32 @@ def unread_removals(removals: Sequence[UnreadRemoval]) -> list[broker_pb2.Unread
         )
         for each in removals[:REMOVALS_MAX]
     ]
+
+
+def replica_progress(replication: ReplicationStatistics) -> list[broker_pb2.ReplicaProgress]:
+    """A master's replicas."""
+    return [
+        broker_pb2.ReplicaProgress(
+            broker_id=one.broker_id,
+            connected=one.is_connected,
+            in_sync=one.is_in_sync,
+            acknowledged_end=one.acknowledged_end,
+            lag_bytes=one.lag_bytes,
+            lag_ms=one.lag_ms,
+        )
+        for one in replication.replicas
+    ]
+
+
+def slave_progress(replication: ReplicationStatistics) -> broker_pb2.SlaveProgress | None:
+    """A slave's view of its master; None on a master."""
+    slave = replication.slave
+    if slave is None:
+        return None
+    return broker_pb2.SlaveProgress(
+        master_id=slave.master_id,
+        connected=slave.is_connected,
+        master_end=slave.master_end,
+        confirmed_end=slave.confirmed_end,
+        trouble=slave.trouble,
+    )

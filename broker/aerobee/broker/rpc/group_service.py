@@ -147,6 +147,13 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self._on_session_timeout = on_session_timeout
         self._on_group = on_group
         self._sessions: dict[MemberSession, None] = {}
+        self._session_ended = asyncio.Event()
+
+    async def wait_no_sessions(self) -> None:
+        """Until every member's stream has ended."""
+        while self._sessions:
+            self._session_ended.clear()
+            await self._session_ended.wait()
 
     def close_sessions(self) -> None:
         """End every stream: the broker is stopping. Members keep their leases over it."""
@@ -167,6 +174,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 reader.cancel()
         finally:
             del self._sessions[session]
+            self._session_ended.set()
 
     async def _serve(self, context: Context, session: MemberSession) -> None:
         """Follow one member until its stream ends."""
@@ -194,7 +202,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         if event.WhichOneof("event") != "join":
             raise InvalidArgument("the first event of a membership stream must be Join")
         join = event.join
-        self._guard.check_available()
+        await self._offsets.begun()
+        self._offsets.check_master()
         names.check_group_name(join.group)
         names.check_client_id(join.client_id)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
@@ -210,6 +219,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             last_heartbeat_s=self._clock.monotonic_s(),
         )
         held = [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in join.held]
+        held = [shown for shown in held if not self._offsets.is_ended(*shown)]
         confirmed = self._coordinator.join(member, held, session)
         self._on_group(join.group)
         joined = broker_pb2.Joined(
@@ -230,6 +240,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         kind = event.WhichOneof("event")
         now_s = self._clock.monotonic_s()
         if kind == "heartbeat":
+            if not self._coordinator.is_acting():
+                return  # another master may have granted its queues already
             beat = event.heartbeat
             changed = subscriptions_of(beat.subscriptions) if beat.subscriptions_changed else None
             generation = self._coordinator.heartbeat(member, now_s, changed)
@@ -239,6 +251,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 )
             )
         elif kind == "acquire":
+            self._guard.check_acting()
             self._coordinator.acquire(member, event.acquire.topic, event.acquire.queue_id, now_s)
         elif kind == "release":
             release = event.release
@@ -261,6 +274,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     ) -> broker_pb2.GroupDescription:
         group = request.group
         names.check_group_name(group)
+        self._offsets.check_known()
         now_s = self._clock.monotonic_s()
         self._coordinator.expire(now_s)
         members = self._coordinator.groups.members(group)

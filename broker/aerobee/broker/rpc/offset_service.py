@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
 from typing import Any, Protocol
 
 import grpc
@@ -13,6 +13,7 @@ from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.rpc.convert import status_of
 from aerobee.runtime import names, rpc
 from aerobee.runtime.errors import (
+    DeadlineExceeded,
     InvalidArgument,
     MqError,
     QueueNotFound,
@@ -24,6 +25,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN_OFFSET = -1
 QUEUES_PER_REQUEST_MAX = 65_536
+CONFIRM_TIMEOUT_S = 5.0
+"""So long a commit waits for disk and replicas, unless its caller waits less."""
+CALLER_MARGIN_S = 0.1
+
+Outcome = MqError | asyncio.Future[None] | None
+"""Of one entry: refused, to be confirmed, or true already."""
 
 
 class QueueReader(Protocol):
@@ -47,16 +54,7 @@ class QueueReader(Protocol):
 class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     """Each entry of a request has its own result."""
 
-    def __init__(
-        self,
-        offsets: ConsumerOffsets,
-        guard: Guard,
-        queues: QueueReader,
-        *,
-        save: Callable[[], Awaitable[None]],
-    ) -> None:
-        """`save` returns once the committed offsets are on disk, if it has room for them."""
-        self._save = save
+    def __init__(self, offsets: ConsumerOffsets, guard: Guard, queues: QueueReader) -> None:
         self._offsets = offsets
         self._guard = guard
         self._queues = queues
@@ -67,19 +65,17 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     ) -> broker_pb2.CommitOffsetsResponse:
         names.check_group_name(request.group)
         _check_count(len(request.offsets))
-        response = broker_pb2.CommitOffsetsResponse()
-        has_first = False
+        await self._offsets.begun()
+        outcomes: list[Outcome] = []
         for entry in request.offsets:
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
-                has_first |= self._offsets.commit(key, entry.offset, entry.lease_epoch)
+                done = self._offsets.commit(key, entry.offset, entry.lease_epoch, request.client_id)
             except MqError as error:
-                response.results.append(status_of(error))
+                outcomes.append(error)
             else:
-                response.results.append(status_of(None))
-        if has_first:
-            await self._save()
-        return response
+                outcomes.append(done)
+        return broker_pb2.CommitOffsetsResponse(results=await _settled(outcomes, context))
 
     @rpc.unary
     async def QueryOffsets(
@@ -87,6 +83,9 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     ) -> broker_pb2.QueryOffsetsResponse:
         names.check_group_name(request.group)
         _check_count(len(request.queues))
+        await self._offsets.begun()
+        # A slave, the next master included, may know older offsets than were told before.
+        self._offsets.check_master()
         found: list[tuple[QueueKey, int | None]] = []
         if request.queues:
             for queue in request.queues:
@@ -150,17 +149,46 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     ) -> broker_pb2.ResetOffsetsResponse:
         names.check_group_name(request.group)
         _check_count(len(request.offsets))
-        response = broker_pb2.ResetOffsetsResponse()
+        await self._offsets.begun()
+        outcomes: list[Outcome] = []
         for entry in request.offsets:
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
-                self._offsets.reset(key, entry.offset)
+                outcomes.append(self._offsets.reset(key, entry.offset))
             except MqError as error:
-                response.results.append(status_of(error))
-            else:
-                response.results.append(status_of(None))
-        await self._save()
-        return response
+                outcomes.append(error)
+        return broker_pb2.ResetOffsetsResponse(results=await _settled(outcomes, context))
+
+
+async def _settled(outcomes: list[Outcome], context: Context) -> list[common_pb2.Status]:
+    """The results, once everything is confirmed or the time is over."""
+    waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
+    if waiting:
+        await asyncio.wait(waiting, timeout=_timeout_s(context))
+    return [_status(outcome) for outcome in outcomes]
+
+
+def _timeout_s(context: Context) -> float:
+    remaining_s = context.time_remaining()
+    if remaining_s is None:
+        return CONFIRM_TIMEOUT_S
+    return max(0.0, min(CONFIRM_TIMEOUT_S, remaining_s - CALLER_MARGIN_S))
+
+
+def _status(outcome: Outcome) -> common_pb2.Status:
+    if not isinstance(outcome, asyncio.Future):
+        return status_of(outcome)
+    if not outcome.done():
+        return status_of(
+            DeadlineExceeded(
+                "the offset is stored, but disk and replicas have not confirmed it in time; commit "
+                "it again"
+            )
+        )
+    error = outcome.exception()
+    if error is not None and not isinstance(error, MqError):
+        raise error
+    return status_of(error)
 
 
 def _check_count(count: int) -> None:

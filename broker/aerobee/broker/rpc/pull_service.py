@@ -23,7 +23,7 @@ from aerobee.broker.egress import (
     lease_expired,
 )
 from aerobee.broker.guard import Guard
-from aerobee.broker.pull_session import ColdPull, PullParameters, PullSession
+from aerobee.broker.pull_session import ColdPull, PullParameters, PullSession, check_role
 from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.rpc.convert import pull_frame_bytes, tags_codes_of, wire_code
 from aerobee.broker.stats import Counters
@@ -139,6 +139,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
         parameters = self._parameters(request, context.peer())
+        at_slave = self._egress.is_slave
         deadline_s = self._clock.monotonic_s() + min(request.wait_ms, WAIT_MS_MAX) / 1_000
         wanted = QueueRead(
             parameters.topic,
@@ -150,6 +151,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             parameters.reader,
         )
         while True:
+            check_role(self._egress, at_slave=at_slave)
             self._check_lease(parameters)
             found = self._egress.read(wanted)
             if isinstance(found, ColdRead):
@@ -186,7 +188,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             raise lease_expired(key, parameters.lease_epoch)
 
     def _parameters(self, request: broker_pb2.PullRequest, peer: str) -> PullParameters:
-        """The request, checked. Readers without a group are told apart by their connection.
+        """The request, checked. Readers without a group are told apart by their connection. A
+        slave knows no leases, so it does not ask for one.
 
         Raises:
             MqError: unknown topic or queue, no permission, an illegal name or filter.
@@ -199,7 +202,8 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         if request.lease_epoch != 0:
             if not request.group:
                 raise InvalidArgument("a lease epoch needs the group that it was granted to")
-            key = QueueKey(request.group, request.topic, request.queue_id)
+            if not self._egress.is_slave:
+                key = QueueKey(request.group, request.topic, request.queue_id)
         return PullParameters(
             topic=request.topic,
             queue_id=request.queue_id,
@@ -238,6 +242,7 @@ def _result(found: Fetched) -> broker_pb2.PullResult:
         max_offset=found.max_offset,
         records=found.records,
         record_count=found.count,
+        suggested_broker_id=found.suggested_broker_id,
     )
 
 

@@ -1,8 +1,8 @@
 """SendService: frames of batches in, receipts out.
 
 With page-cache acknowledgement a frame is read, stored and answered without leaving its task. With
-SYNC_FLUSH receipts wait for the disk while further frames are read; a second task writes what has
-come true, many receipts to a frame.
+SYNC_FLUSH or SYNC_MASTER receipts wait for the disk or the replicas while further frames are read;
+a second task writes what has come true, many receipts to a frame.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
+from aerobee.broker.durability import Durability, Late
 from aerobee.broker.ingest import OK, Ingest, Receipt
 from aerobee.broker.message_encoder import MessageEncoder, OutgoingMessage
 from aerobee.broker.rpc.convert import ack_frame, host_of_peer
 from aerobee.broker.stats import Counters
-from aerobee.broker.watermarks import FlushWaiters
 from aerobee.runtime import rpc
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import error_from_code
@@ -29,21 +29,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 STREAM_BYTES_MAX = 32 * 1024 * 1024
 """Unacknowledged bytes of one stream; beyond it the stream is not read until some are safe."""
 ACKS_PER_FRAME_MAX = 16_384
-FLUSH_TIMEOUT_DEFAULT_MS = 5_000
+ACKNOWLEDGE_TIMEOUT_DEFAULT_MS = 5_000
 STORED_BELOW = 100
 """Codes below it: the batch is stored."""
-
-
-class Pacing(Protocol):
-    """How far the disk is behind what was appended."""
-
-    def is_behind(self) -> bool:
-        """So far that senders should be read no faster than the disk writes."""
-        ...
-
-    async def wait_progress(self) -> None:
-        """Until the next flush."""
-        ...
 
 
 class SendService(broker_pb2_grpc.SendServiceServicer):
@@ -53,27 +41,26 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         self,
         ingest: Ingest,
         encoder: MessageEncoder,
-        waiters: FlushWaiters,
-        pacing: Pacing,
+        durability: Durability,
         counters: Counters,
         clock: Clock,
         *,
-        waits_for_flush: bool,
+        promise: broker_pb2.Durability,
     ) -> None:
+        """`promise` is what an acknowledgement without reservation means."""
         self._ingest = ingest
         self._encoder = encoder
-        self._waiters = waiters
-        self._pacing = pacing
+        self._durability = durability
         self._counters = counters
         self._clock = clock
-        self._waits_for_flush = waits_for_flush
+        self._promise = promise
 
     @rpc.unary
     async def SendStream(self, request_iterator: object, context: Context) -> None:
         self._counters.send_streams += 1
         try:
-            if self._waits_for_flush:
-                await self._stream_with_flush(context)
+            if self._durability.waits:
+                await self._stream_with_waits(context)
             else:
                 await self._stream_from_page_cache(context)
         finally:
@@ -85,12 +72,12 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
             receipts = accept(frame.batches)
             # Its records are stored: the frame need not stay in memory while the answer leaves.
             del frame
-            await context.write(ack_frame(receipts, broker_pb2.PAGE_CACHE))
-            while self._pacing.is_behind():
-                await self._pacing.wait_progress()
+            await context.write(ack_frame(receipts, self._promise))
+            while self._durability.is_behind():
+                await self._durability.wait_progress()
 
-    async def _stream_with_flush(self, context: Context) -> None:
-        pending = PendingReceipts(self._waiters)
+    async def _stream_with_waits(self, context: Context) -> None:
+        pending = PendingReceipts(self._durability)
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
@@ -104,7 +91,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
 
     async def _write_receipts(self, context: Context, pending: PendingReceipts) -> None:
         while receipts := await pending.take():
-            await context.write(ack_frame(receipts, broker_pb2.FSYNCED))
+            await context.write(ack_frame(receipts, self._promise))
 
     @rpc.unary
     async def Send(
@@ -125,10 +112,10 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         )
         (receipt,) = self._ingest.accept([outgoing.batch])
         if receipt.wait_end:
-            receipt = await self._flushed(receipt)
+            receipt = await self._settled(receipt)
         if receipt.code >= STORED_BELOW:
             raise error_from_code(receipt.code, receipt.message)
-        (ack,) = ack_frame([receipt], broker_pb2.FSYNCED).acks
+        (ack,) = ack_frame([receipt], self._promise).acks
         return broker_pb2.SendResponse(
             message_id=outgoing.message_id,
             offset_message_id=self._encoder.offset_message_id(receipt.base_physical_offset),
@@ -136,28 +123,22 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
             ack=ack,
         )
 
-    async def _flushed(self, receipt: Receipt) -> Receipt:
+    async def _settled(self, receipt: Receipt) -> Receipt:
         """The receipt once it is true, or once its time is over."""
-        flushed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-
-        def told(in_time: bool) -> None:
-            if not flushed.done():
-                flushed.set_result(in_time)
-
-        self._waiters.add(receipt.wait_end, _deadline_s(receipt, self._clock.monotonic_s()), told)
-        if not await flushed:
-            _expire(receipt)
+        deadline_s = _deadline_s(receipt, self._clock.monotonic_s())
+        if not await self._durability.acknowledged.wait(receipt.wait_end, deadline_s):
+            _expire(receipt, self._durability.why_late(receipt.wait_end))
         return receipt
 
 
 class PendingReceipts:
-    """Receipts of one stream that wait for the disk, and those that have come true.
+    """Receipts of one stream that wait for disk or replicas, and those that have come true.
 
     Always holds: `take` gives each receipt once, and only when it is true, refused or expired.
     """
 
-    def __init__(self, waiters: FlushWaiters) -> None:
-        self._waiters = waiters
+    def __init__(self, durability: Durability) -> None:
+        self._durability = durability
         self._ready: deque[Receipt] = deque()
         self._waiting = 0
         self._bytes = 0
@@ -188,7 +169,7 @@ class PendingReceipts:
         def told(in_time: bool) -> None:
             if not in_time:
                 for receipt in receipts:
-                    _expire(receipt)
+                    _expire(receipt, self._durability.why_late(receipt.wait_end))
             self._ready.extend(receipts)
             self._waiting -= 1
             self._bytes -= size
@@ -196,7 +177,7 @@ class PendingReceipts:
             if self._bytes <= STREAM_BYTES_MAX:
                 self._room.set()
 
-        self._waiters.add(_end_of(receipts), deadline_s, told)
+        self._durability.acknowledged.add(_end_of(receipts), deadline_s, told)
 
     async def wait_room(self) -> None:
         """Until the stream may be read on."""
@@ -225,14 +206,24 @@ def _end_of(receipts: Sequence[Receipt]) -> int:
 
 
 def _deadline_s(receipt: Receipt, now_s: float) -> float:
-    return now_s + (receipt.timeout_ms or FLUSH_TIMEOUT_DEFAULT_MS) / 1_000
+    return now_s + (receipt.timeout_ms or ACKNOWLEDGE_TIMEOUT_DEFAULT_MS) / 1_000
 
 
-def _expire(receipt: Receipt) -> None:
-    """Stored, but the disk has not said so in time."""
-    assert receipt.code == OK, "only stored batches wait for the disk"
-    receipt.code = common_pb2.FLUSH_DISK_TIMEOUT
-    receipt.message = (
-        "stored, but the disk did not confirm it in time; send it again only if a duplicate does "
-        "no harm"
-    )
+_LATE: dict[Late, tuple[common_pb2.Code, str]] = {
+    Late.DISK: (common_pb2.FLUSH_DISK_TIMEOUT, "the disk did not confirm it in time"),
+    Late.REPLICAS: (
+        common_pb2.FLUSH_SLAVE_TIMEOUT,
+        "the in-sync replicas did not all confirm it in time, or another one became master",
+    ),
+    Late.NO_REPLICA: (
+        common_pb2.SLAVE_NOT_AVAILABLE,
+        "too few replicas are there to confirm it",
+    ),
+}
+
+
+def _expire(receipt: Receipt, late: Late) -> None:
+    """Stored, but disk or replicas have not said so in time."""
+    assert receipt.code == OK, "only stored batches wait"
+    receipt.code, why = _LATE[late]
+    receipt.message = f"stored, but {why}; send it again only if a duplicate does no harm"

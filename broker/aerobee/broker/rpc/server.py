@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from aerobee.broker.config import BrokerConfig
 from aerobee.broker.parts import Parts
+from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.rpc.admin_service import AdminService
 from aerobee.broker.rpc.group_service import GroupService
 from aerobee.broker.rpc.offset_service import OffsetService
 from aerobee.broker.rpc.pull_service import PullService, add_pull_service
+from aerobee.broker.rpc.replication_service import (
+    ReplicationService,
+    add_replication_service,
+)
 from aerobee.broker.rpc.send_service import SendService
 from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.open_files import connections_max
@@ -28,11 +36,10 @@ class BrokerServer:
         send = SendService(
             parts.ingest,
             parts.encoder,
-            parts.waiters,
             parts.durability,
             parts.counters,
             parts.clock,
-            waits_for_flush=parts.config.store.flush_mode is FlushMode.SYNC,
+            promise=_promise(parts.config),
         )
         self._pull = PullService(
             parts.egress,
@@ -51,14 +58,17 @@ class BrokerServer:
             on_session_timeout=parts.group_state.promise_session,
             on_group=parts.note_group,
         )
-        offsets = OffsetService(parts.offsets, parts.guard, parts.queues, save=parts.save_offsets)
-        admin = AdminService(identity, parts.statistics, parts.lookup, parts.cleaning)
+        offsets = OffsetService(parts.offsets, parts.guard, parts.queues)
+        admin = AdminService(
+            identity, parts.statistics, parts.lookup, parts.cleaning, parts.replication.handover
+        )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
         add_pull_service(self._pull, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(self._groups, server)
         broker_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+        add_replication_service(ReplicationService(parts.replication.sender), server)
 
     async def start(self, listen: str) -> int:
         """Bind and answer, not yet SERVING; returns the port.
@@ -75,10 +85,24 @@ class BrokerServer:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
 
-    def end_memberships(self) -> None:
-        """Tell every member to come back later; it keeps what it holds."""
+    async def end_memberships(self, timeout_s: float) -> None:
+        """Tell every member to come back later; it keeps what it holds. Returns once all have heard
+        it, or in time."""
         self._groups.close_sessions()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._groups.wait_no_sessions()
+        except TimeoutError:
+            pass
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
         await self._rpc.stop(grace_s)
+
+
+def _promise(config: BrokerConfig) -> broker_pb2.Durability:
+    """What an acknowledgement without reservation means."""
+    is_flushed = config.store.flush_mode is FlushMode.SYNC
+    if config.replication.mode is ReplicationMode.SYNC:
+        return broker_pb2.REPLICATED_FSYNCED if is_flushed else broker_pb2.REPLICATED
+    return broker_pb2.FSYNCED if is_flushed else broker_pb2.PAGE_CACHE

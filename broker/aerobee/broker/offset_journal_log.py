@@ -1,0 +1,160 @@
+"""The offset journal in the broker's own log: one queue of one topic, written by the broker itself.
+
+Owns: nothing but the turn of bodies into records and back. Reads of old records go through the pool
+of cold reads like everybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aerobee.broker.durability import Durability
+from aerobee.broker.offset_journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC, JournalRecords
+from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.reading import GetStatus
+from aerobee.broker.store.read_work import ReadOutcome, ReadWork
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import StoreFailed
+from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store_format.record import encode_record, iterate_records
+from aerobee.store_format.record_layout import HostAddress
+from aerobee.store_format.tags import TagsCodes
+
+READ_BYTES = 128 * 1024
+"""What is read and applied in one turn of the loop."""
+READ_RECORDS = 1_024
+_READER = "the offset journal"
+_FOREVER = float("inf")
+
+
+class OffsetJournalLog:
+    """See the module; on the loop."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        durability: Durability,
+        roles: Roles,
+        reads: ReadPool,
+        clock: Clock,
+        *,
+        store_host: HostAddress,
+        limits: BatchLimits,
+        on_store_failed: Callable[[StoreFailed], None],
+    ) -> None:
+        self._store = store
+        self._durability = durability
+        self._roles = roles
+        self._reads = reads
+        self._clock = clock
+        self._store_host = store_host
+        self._limits = limits
+        self._tags = TagsCodes(delays_ms=())
+        self._on_store_failed = on_store_failed
+
+    # ------------------------------------------------------------------------------ writing
+
+    def append(self, body: bytes) -> Appended:
+        """One record.
+
+        Raises:
+            NotMaster: nothing was stored; this replica may not act as master now.
+            NotWritable, Busy, ShuttingDown, MessageTooLarge: nothing was stored.
+            StoreFailed: the broker ends.
+        """
+        self._roles.check_may_act()
+        record = encode_record(
+            topic=JOURNAL_TOPIC.encode(),
+            body=body,
+            properties=b"",
+            born_timestamp_ms=self._clock.now_ms(),
+            born_host=self._store_host,
+            store_host_ipv6=self._store_host.is_ipv6,
+        )
+        checked = check_batch(
+            record,
+            [len(record)],
+            topic=JOURNAL_TOPIC,
+            limits=self._limits,
+            store_host_ipv6=self._store_host.is_ipv6,
+            tags=self._tags,
+        )
+        try:
+            appended = self._store.append(checked, queue_id=JOURNAL_QUEUE, is_own=True)
+            self._durability.on_appended()
+        except StoreFailed as error:
+            self._on_store_failed(error)
+            raise
+        return appended
+
+    def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
+        """Tell True once everything below `end` is confirmed; False if the term ends before."""
+        self._durability.confirmed.add(end, _FOREVER, told)
+
+    def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
+        """Flush now; tell True once the disk has everything below `end`."""
+        self._durability.flushed.add(end, _FOREVER, told)
+        self._durability.request_flush()
+
+    # ------------------------------------------------------------------------------ reading
+
+    @property
+    def begin(self) -> int:
+        """The log's."""
+        return self._store.min_offset
+
+    @property
+    def end(self) -> int:
+        """The log's."""
+        return self._store.appended_end
+
+    @property
+    def confirmed_end(self) -> int:
+        """The log's."""
+        return self._roles.confirmed_end
+
+    @property
+    def records_end(self) -> int:
+        """How many records the journal has as far as the log is dispatched."""
+        return self._store.queue_bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+
+    def position_of(self, queue_offset: int) -> int | None:
+        """Where a record lies in the log; None if there is none with this number (yet). May wait
+        for the disk."""
+        entry = self._store.queue_entries(JOURNAL_TOPIC, JOURNAL_QUEUE, queue_offset, 1)
+        return int(unpack_entries(entry)[0][0]) if entry else None
+
+    async def read(self, queue_offset: int) -> JournalRecords:
+        """Some of the confirmed records from this one on; none if there are none.
+
+        Raises:
+            MqError: they cannot be read now, or are damaged.
+        """
+        wanted = QueueRead(JOURNAL_TOPIC, JOURNAL_QUEUE, queue_offset, READ_BYTES, READ_RECORDS)
+        found = self._store.reads.read(wanted)
+        if isinstance(found, ReadWork):
+            await self._reads.run_in_turn(_READER, READ_BYTES, found.run)
+            found = self._store.reads.finish(wanted, found)
+        return self._confirmed(queue_offset, found)
+
+    def _confirmed(self, queue_offset: int, found: ReadOutcome) -> JournalRecords:
+        located = found.located
+        if located.status is not GetStatus.FOUND:
+            is_gap = located.status in (
+                GetStatus.OFFSET_TOO_SMALL,
+                GetStatus.OFFSET_FOUND_NULL,
+                GetStatus.MESSAGE_WAS_REMOVING,
+            )
+            return JournalRecords([], max(queue_offset, located.next_offset if is_gap else 0))
+        confirmed_end = self.confirmed_end
+        bodies: list[tuple[int, bytes]] = []
+        for record in iterate_records(found.records):
+            if record.physical_offset + record.size > confirmed_end:
+                return JournalRecords(bodies, queue_offset + len(bodies))
+            bodies.append((record.queue_offset, bytes(record.body)))
+        return JournalRecords(bodies, located.next_offset)

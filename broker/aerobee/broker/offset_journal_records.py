@@ -1,0 +1,176 @@
+"""What a record of the offset journal says: its body's JSON, entry by entry.
+
+A body is an array of objects, one per entry, in the order in which they count; docs/
+offset-journal.md has their members. Whoever reads skips entries of a kind that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from aerobee.broker.lease_journal import LeaseRecord
+from aerobee.broker.offset_merge import Change, ChangeKind
+from aerobee.broker.queue_leases import QueueKey
+
+JOURNAL_TOPIC = "AEROBEE_OFFSET_JOURNAL"
+JOURNAL_QUEUE = 0
+
+BODY_BYTES_MAX = 64 * 1024
+"""A body that has reached so much takes no further entry; one entry alone may be longer."""
+LEASE_PART_OBJECTS = 1_000
+"""Members and leases in one entry; a longer record takes several."""
+
+_LEASE_KIND = "lease"
+_IMAGE_END_KIND = "imageEnd"
+_CHANGE_KINDS = frozenset(ChangeKind)
+
+
+class OffsetEntry(NamedTuple):
+    """A group's offset on one queue has changed, or is said again."""
+
+    key: QueueKey
+    change: Change
+    timestamp_ms: int
+    client_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEntry:
+    """The queue leases of a broker's term. A long record comes in `parts`, all with the same
+    head."""
+
+    record: LeaseRecord
+    timestamp_ms: int
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEnd:
+    """All that stands has been said again: in records from `first_offset` on, at or behind the log
+    position `position`."""
+
+    position: int
+    first_offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecords:
+    """Confirmed records, each with its number; `next_offset` is where to read on: behind them, or
+    behind a gap if there are none."""
+
+    bodies: list[tuple[int, bytes]]
+    next_offset: int
+
+
+Entry = OffsetEntry | LeaseEntry | ImageEnd
+
+
+def offset_text(entry: OffsetEntry) -> str:
+    """One entry as JSON; many a second, so by hand."""
+    key, change, timestamp_ms, client_id = entry
+    group, topic, queue_id = key
+    kind, offset, lease_epoch = change
+    return (
+        f'{{"group":{json.dumps(group)},"topic":{json.dumps(topic)},"queueId":{queue_id},'
+        f'"offset":{offset},"leaseEpoch":{lease_epoch},"timestamp":{timestamp_ms},'
+        f'"clientId":{json.dumps(client_id)},"kind":"{kind}"}}'
+    )
+
+
+def entry_text(entry: Entry) -> str:
+    """One entry as JSON."""
+    if isinstance(entry, OffsetEntry):
+        return offset_text(entry)
+    document: dict[str, object]
+    if isinstance(entry, LeaseEntry):
+        document = {
+            "kind": _LEASE_KIND,
+            "timestamp": entry.timestamp_ms,
+            "part": entry.part,
+            "parts": entry.parts,
+            "lease": entry.record.as_object(),
+        }
+    else:
+        document = {
+            "kind": _IMAGE_END_KIND,
+            "timestamp": entry.timestamp_ms,
+            "position": entry.position,
+            "firstOffset": entry.first_offset,
+        }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def body_of(texts: Iterable[str]) -> bytes:
+    """The body with these entries."""
+    return f"[{','.join(texts)}]".encode()
+
+
+def decode_body(body: bytes) -> list[Entry]:
+    """The entries of a body, without those of unknown kinds.
+
+    Raises:
+        ValueError: it is no body of the journal.
+    """
+    try:
+        objects = json.loads(body)
+        if not isinstance(objects, list):
+            raise ValueError("it is no array")
+        return [entry for value in objects if (entry := _entry(value)) is not None]
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ValueError(f"not a record of the offset journal: {error}") from error
+
+
+def lease_entries(record: LeaseRecord, timestamp_ms: int) -> list[LeaseEntry]:
+    """The record in as many parts as it needs."""
+    size = LEASE_PART_OBJECTS
+    objects = max(len(record.members), len(record.leases))
+    starts = range(0, max(1, objects), size)
+    return [
+        LeaseEntry(record.part(start, start + size), timestamp_ms, number, len(starts))
+        for number, start in enumerate(starts)
+    ]
+
+
+def joined_lease(parts: Sequence[LeaseEntry]) -> LeaseRecord:
+    """The record that was divided into these parts."""
+    return LeaseRecord.join([entry.record for entry in parts])
+
+
+def _entry(value: dict[str, Any]) -> Entry | None:
+    kind = value["kind"]
+    if kind in _CHANGE_KINDS:
+        return OffsetEntry(
+            QueueKey(_text(value["group"]), _text(value["topic"]), _whole(value["queueId"])),
+            Change(ChangeKind(kind), _whole(value["offset"]), _whole(value["leaseEpoch"])),
+            _whole(value["timestamp"]),
+            _text(value["clientId"]),
+        )
+    if kind == _LEASE_KIND:
+        return LeaseEntry(
+            LeaseRecord.from_object(value["lease"]),
+            _whole(value["timestamp"]),
+            _whole(value["part"]),
+            _whole(value["parts"]),
+        )
+    if kind == _IMAGE_END_KIND:
+        return ImageEnd(
+            _whole(value["position"]), _whole(value["firstOffset"]), _whole(value["timestamp"])
+        )
+    return None
+
+
+def _text(value: object) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r:.40} is not a text")
+    return value
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is not a whole number")
+    return value

@@ -1,0 +1,146 @@
+"""What the offset journal says up to one of its records: the table of offsets, and the newest
+record of queue leases.
+
+Owns: how entries become offsets. Pure but for the log's words on what it cannot read. Every replica
+applies the same confirmed records in the same order, so all have the same offsets; the table is
+written to consumerOffset.json together with the number of the next record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aerobee.broker.lease_journal import LeaseRecord
+from aerobee.broker.offset_journal_records import (
+    Entry,
+    ImageEnd,
+    LeaseEntry,
+    OffsetEntry,
+    joined_lease,
+)
+from aerobee.broker.offset_merge import Standing, merge
+from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_IMAGE = -1
+
+
+class OffsetJournalState:
+    """See the module; on the loop."""
+
+    def __init__(self, table: ConsumerOffsetTable, *, journal_end: int) -> None:
+        """`journal_end`: the number of records that the journal has now.
+
+        A table that nobody knows the place of is taken as newer than all of them. One that is ahead
+        of the journal was written before a power failure took the journal's end: what comes in that
+        place is applied again, or instead.
+        """
+        self._table = table
+        mark = table.mark
+        if mark is None:
+            is_complete = journal_end == 0 and not table.groups()
+            mark = JournalMark(journal_end, 0 if is_complete else UNKNOWN_IMAGE)
+        elif mark.next_offset > journal_end:
+            mark = replace(mark, next_offset=journal_end, image_position=UNKNOWN_IMAGE)
+        self._mark = mark
+        self._whole_from = 0 if mark.is_whole else mark.next_offset
+        self._lease_parts: list[LeaseEntry] = []
+        self.lease = _lease_of(mark.lease)
+        """The newest record of queue leases; None: the journal has none."""
+
+    @property
+    def next_offset(self) -> int:
+        """The number of the first record that is not applied."""
+        return self._mark.next_offset
+
+    @property
+    def image_position(self) -> int:
+        """Whoever reads the journal from this log position on knows all that stands; UNKNOWN_IMAGE:
+        perhaps nobody does."""
+        return self._mark.image_position
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that stands is known here: a replica that began in the middle of the
+        journal has to read an image first."""
+        return self._mark.is_whole
+
+    def standing(self, key: QueueKey) -> Standing | None:
+        """None: the group never committed on this queue."""
+        offset = self._table.query(*key)
+        return None if offset is None else Standing(offset, self._table.epoch_min(*key))
+
+    def keys(self) -> list[QueueKey]:
+        """Every queue of every group that ever committed."""
+        return [
+            QueueKey(group, topic, queue_id)
+            for group in self._table.groups()
+            for topic, queues in self._table.of_group(group).items()
+            for queue_id in queues
+        ]
+
+    def apply(self, entries: Sequence[Entry], queue_offset: int) -> None:
+        """The next record of the journal."""
+        assert queue_offset == self._mark.next_offset, "records count in the order of the journal"
+        mark = self._mark
+        image_position, is_whole, lease = mark.image_position, mark.is_whole, mark.lease
+        for entry in entries:
+            if isinstance(entry, OffsetEntry):
+                self._change(entry)
+            elif isinstance(entry, ImageEnd):
+                if entry.first_offset >= self._whole_from:
+                    image_position, is_whole = entry.position, True
+            elif (record := self._take_lease(entry)) is not None:
+                self.lease = record
+                lease = json.dumps(record.as_object(), separators=(",", ":"))
+        self._put(JournalMark(queue_offset + 1, image_position, is_whole, lease))
+
+    def skip_to(self, queue_offset: int) -> None:
+        """The records before this one are not there any more, or cannot be read."""
+        assert queue_offset > self._mark.next_offset
+        self._whole_from = queue_offset
+        self._lease_parts = []
+        self._put(JournalMark(queue_offset, UNKNOWN_IMAGE, False, self._mark.lease))
+
+    def _put(self, mark: JournalMark) -> None:
+        self._mark = mark
+        self._table.mark = mark
+
+    def _change(self, entry: OffsetEntry) -> None:
+        before = self.standing(entry.key)
+        after = merge(before, entry.change)
+        if after is not before:
+            self._table.put(*entry.key, *after)
+
+    def _take_lease(self, entry: LeaseEntry) -> LeaseRecord | None:
+        """The whole record with its last part. Without its other parts it is not known who held
+        what, as after an unclean stop."""
+        if entry.part == 0:
+            self._lease_parts = []
+        self._lease_parts.append(entry)
+        if len(self._lease_parts) != entry.part + 1:
+            log_event(log, "parts of a record of leases are missing", level=logging.WARNING)
+            self._lease_parts = []
+            return None
+        if entry.part + 1 < entry.parts:
+            return None
+        parts, self._lease_parts = self._lease_parts, []
+        return joined_lease(parts)
+
+
+def _lease_of(text: str) -> LeaseRecord | None:
+    if not text:
+        return None
+    try:
+        return LeaseRecord.from_object(json.loads(text))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        log_event(
+            log, "the snapshot's record of leases is illegal", level=logging.WARNING, why=error
+        )
+        return None

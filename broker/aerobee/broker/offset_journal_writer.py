@@ -1,0 +1,276 @@
+"""The master's hand on the offset journal: entries become records, records count once confirmed.
+
+Owns: the batch that is being filled, the records that wait to be confirmed, and what the offsets
+will be with them. Entries of one turn of the loop share a record; under load a record waits for
+more of them, but never longer than LINGER_S. On the loop; nothing here waits.
+
+Always holds: what is checked against `standing` is appended in the order of the checks, so that no
+commit in the log moves an offset back; a record that could not be appended leaves no trace; offsets
+change when a record is confirmed, before anybody who waits for it hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aerobee.broker.offset_journal_records import (
+    BODY_BYTES_MAX,
+    Entry,
+    OffsetEntry,
+    body_of,
+    entry_text,
+    offset_text,
+)
+from aerobee.broker.offset_journal_state import OffsetJournalState
+from aerobee.broker.offset_merge import Change, ChangeKind, Standing, merge
+from aerobee.broker.queue_leases import QueueKey
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, MqError, NotMaster
+
+LINGER_S = 0.002
+LINGER_ALONE_S = 0.0005
+"""After a record with one entry: who commits one thing after the other gains nothing by waiting."""
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""Of entries that are not confirmed yet; beyond, commits are told to wait."""
+ENTRY_BYTES = 400
+"""About what an entry takes in memory beside its text."""
+
+TERM_OVER = (
+    "this replica's term as master has ended before the offsets were confirmed, they may count or "
+    "not; ask the route again for the master"
+)
+
+
+class Placed(Protocol):
+    """Where a record lies."""
+
+    @property
+    def base_queue_offset(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class JournalLog(Protocol):
+    """What the writer needs of the log."""
+
+    def append(self, body: bytes) -> Placed:
+        """Raises MqError: nothing was stored, or the store has failed."""
+        ...
+
+    def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
+        """Tell True once everything below `end` is confirmed; False if the term ends before."""
+        ...
+
+    def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
+        """Flush now; tell True once the disk has everything below `end`."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """The entries of one record."""
+
+    done: asyncio.Future[None]
+    """Done when the record is confirmed, and flushed if it must be; or why it never was."""
+    entries: list[Entry] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    body_bytes: int = 0
+    waiting_bytes: int = 0
+    is_durable: bool = False
+    queue_offset: int = 0
+
+
+class OffsetJournalWriter:
+    """One term's; see the module."""
+
+    def __init__(
+        self,
+        state: OffsetJournalState,
+        journal_log: JournalLog,
+        clock: Clock,
+        *,
+        on_reset: Callable[[QueueKey], None],
+    ) -> None:
+        """`on_reset` is told when a reset has set an offset, before whoever asked for it."""
+        self._state = state
+        self._log = journal_log
+        self._clock = clock
+        self._on_reset = on_reset
+        self._loop = asyncio.get_running_loop()
+        self._open: Batch | None = None
+        self._confirming: deque[Batch] = deque()
+        # What will stand once all that waits is confirmed, and the newest entry that says so.
+        self._ahead: dict[QueueKey, tuple[Standing, OffsetEntry]] = {}
+        self._waiting_bytes = 0
+        self._written_s = float("-inf")
+        self._written_entries = 0
+        self._is_over = False
+        self.next_offset = state.next_offset
+        """The number of the record that is written next."""
+
+    def __repr__(self) -> str:
+        return f"OffsetJournalWriter(waiting={len(self._confirming)} records)"
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._waiting_bytes
+
+    def standing(self, key: QueueKey) -> Standing | None:
+        """What will stand once all that waits is confirmed."""
+        ahead = self._ahead.get(key)
+        return self._state.standing(key) if ahead is None else ahead[0]
+
+    def keys(self) -> list[QueueKey]:
+        """Every queue of every group for which something stands, or will."""
+        return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
+
+    def flush(self) -> None:
+        """Write the record that is being filled, if there is one."""
+        if self._open is not None:
+            self._write()
+
+    def waiting_for(self, key: QueueKey) -> asyncio.Future[None] | None:
+        """The newest record, if one that concerns this queue still waits."""
+        if key not in self._ahead:
+            return None
+        return self._open.done if self._open is not None else self._confirming[-1].done
+
+    # ------------------------------------------------------------------------------ adding
+
+    def change(
+        self, key: QueueKey, change: Change, client_id: str = "", *, is_durable: bool = False
+    ) -> asyncio.Future[None]:
+        """Add an entry; done when it counts. `is_durable`: only when it is on the disk, too.
+
+        The future raises NotWritable, Busy, ShuttingDown, NotMaster, StoreFailed: nothing was
+        written; or NotMaster: the term is over and the outcome unknown.
+
+        Raises:
+            Busy: too much waits already.
+        """
+        entry = OffsetEntry(key, change, self._clock.now_ms(), client_id)
+        batch = self._room_for(entry, offset_text(entry), is_durable=is_durable)
+        after = merge(self.standing(key), change)
+        self._ahead[key] = after, entry
+        return batch.done
+
+    def add(self, entry: Entry, *, is_durable: bool = True) -> asyncio.Future[None]:
+        """Add an entry that changes no offset; done and raising as `change`."""
+        return self._room_for(entry, entry_text(entry), is_durable=is_durable).done
+
+    def _room_for(self, entry: Entry, text: str, *, is_durable: bool) -> Batch:
+        if self._is_over:
+            raise NotMaster(TERM_OVER)
+        size = len(text) + ENTRY_BYTES
+        if self._waiting_bytes and self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise Busy(
+                f"{self._waiting_bytes} bytes of committed offsets wait for the log; commit again "
+                "in a moment"
+            )
+        batch = self._open
+        if batch is not None and batch.body_bytes + len(text) > BODY_BYTES_MAX:
+            self._write()
+            batch = None
+        if batch is None:
+            batch = self._open = self._begin()
+        batch.entries.append(entry)
+        batch.texts.append(text)
+        batch.body_bytes += len(text) + 1
+        batch.waiting_bytes += size
+        batch.is_durable |= is_durable
+        self._waiting_bytes += size
+        return batch
+
+    def _begin(self) -> Batch:
+        done: asyncio.Future[None] = self._loop.create_future()
+        # Whoever asked may be gone when it fails.
+        done.add_done_callback(_look_at)
+        linger_s = LINGER_S if self._written_entries > 1 else LINGER_ALONE_S
+        wait_s = self._written_s + linger_s - self._loop.time()
+        batch = Batch(done)
+        if wait_s > 0:
+            self._loop.call_later(min(wait_s, LINGER_S), self._write_if_open, batch)
+        else:
+            self._loop.call_soon(self._write_if_open, batch)
+        return batch
+
+    # ------------------------------------------------------------------------------ writing
+
+    def _write_if_open(self, batch: Batch) -> None:
+        if self._open is batch:
+            self._write()
+
+    def _write(self) -> None:
+        batch, self._open = self._open, None
+        assert batch is not None
+        self._written_s = self._loop.time()
+        self._written_entries = len(batch.entries)
+        try:
+            placed = self._log.append(body_of(batch.texts))
+        except MqError as error:
+            self._drop(batch, error)
+            return
+        batch.texts = []
+        assert placed.base_queue_offset == self.next_offset, "nobody else writes the journal"
+        batch.queue_offset = placed.base_queue_offset
+        self.next_offset += 1
+        self._confirming.append(batch)
+        end = placed.end
+        self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached))
+
+    def _drop(self, batch: Batch, error: MqError) -> None:
+        """The record is not in the log: all is as if its entries had never been added."""
+        self._waiting_bytes -= batch.waiting_bytes
+        self._ahead.clear()
+        for waiting in self._confirming:
+            for entry in waiting.entries:
+                if isinstance(entry, OffsetEntry):
+                    after = merge(self.standing(entry.key), entry.change)
+                    self._ahead[entry.key] = after, entry
+        if not batch.done.done():
+            batch.done.set_exception(error)
+
+    def _on_confirmed(self, batch: Batch, end: int, reached: bool) -> None:
+        if self._is_over or not reached:
+            return  # end_term tells
+        assert self._confirming[0] is batch, "the log is confirmed in its order"
+        self._confirming.popleft()
+        self._state.apply(batch.entries, batch.queue_offset)
+        self._waiting_bytes -= batch.waiting_bytes
+        for entry in batch.entries:
+            if isinstance(entry, OffsetEntry):
+                ahead = self._ahead.get(entry.key)
+                if ahead is not None and ahead[1] is entry:
+                    del self._ahead[entry.key]
+                if entry.change.kind is ChangeKind.RESET:
+                    self._on_reset(entry.key)
+        if batch.is_durable:
+            self._log.when_flushed(end, lambda reached: _finish(batch.done))
+        else:
+            _finish(batch.done)
+
+    def end(self) -> None:
+        """The term is over: nothing more is written, and nobody is told that it counts."""
+        self._is_over = True
+        batches = [*self._confirming, *([self._open] if self._open is not None else ())]
+        self._confirming.clear()
+        self._open = None
+        self._ahead.clear()
+        for batch in batches:
+            if not batch.done.done():
+                batch.done.set_exception(NotMaster(TERM_OVER))
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _look_at(done: asyncio.Future[None]) -> None:
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,71 @@
+"""PURE: what a group's offset on a queue becomes when another record of the offset journal follows.
+
+Records count in the order of the log. A reset sets the offset, whatever it was, and ends every
+lease that was granted before it: a commit under one of those changes nothing any more. A commit
+under an older lease than the newest that has committed changes nothing either. Otherwise the larger
+offset stays, so that without a reset no offset ever moves back.
+
+Always holds: a record that is applied again, with all that followed it, changes nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+NO_LEASE = 0
+"""The lease epoch of a commit that was taken while nobody held the queue."""
+
+
+class ChangeKind(StrEnum):
+    """What a record of the journal says about one queue of one group."""
+
+    COMMIT = "commit"
+    RESET = "reset"
+    IMAGE = "image"
+    """What stands at this place of the journal; for whoever reads on from here without having read
+    what came before."""
+
+
+class Standing(NamedTuple):
+    """A group's offset on one queue."""
+
+    offset: int
+    lease_epoch_min: int = NO_LEASE
+    """Commits under older leases than this one count no more."""
+
+
+class Change(NamedTuple):
+    """One record of the journal, as far as it concerns the offset.
+
+    `lease_epoch` is the committing member's lease; of a reset the newest lease that was granted
+    before it; of an image the standing's `lease_epoch_min`.
+    """
+
+    kind: ChangeKind
+    offset: int
+    lease_epoch: int = NO_LEASE
+
+
+def merge(standing: Standing | None, change: Change) -> Standing:
+    """What stands after `change`; the same object if it changes nothing."""
+    kind, offset, lease_epoch = change
+    if kind is ChangeKind.IMAGE:
+        after = Standing(offset, lease_epoch)
+        return standing if standing is not None and standing == after else after
+    if kind is ChangeKind.RESET:
+        fence = lease_epoch + 1 if lease_epoch != NO_LEASE else NO_LEASE
+        epoch_min = fence if standing is None else max(fence, standing.lease_epoch_min)
+        return Standing(offset, epoch_min)
+    if standing is None:
+        return Standing(offset, lease_epoch)
+    if is_fenced(standing, lease_epoch):
+        return standing
+    if offset <= standing.offset and lease_epoch <= standing.lease_epoch_min:
+        return standing
+    return Standing(max(offset, standing.offset), max(lease_epoch, standing.lease_epoch_min))
+
+
+def is_fenced(standing: Standing | None, lease_epoch: int) -> bool:
+    """Whether a commit under this lease counts no more."""
+    return standing is not None and NO_LEASE < lease_epoch < standing.lease_epoch_min

@@ -1,0 +1,167 @@
+"""The parts that know the groups' offsets, put together: journal, members, leases, rules.
+
+Owns: nothing at run time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.consumer_offsets import ConsumerOffsets
+from aerobee.broker.durability import Durability
+from aerobee.broker.egress import Egress
+from aerobee.broker.group_coordinator import GroupCoordinator
+from aerobee.broker.group_state import GroupState
+from aerobee.broker.guard import PERM_READ, Guard
+from aerobee.broker.lease_journal import LEASES_PATH, LeaseRecord
+from aerobee.broker.offset_journal import OffsetJournal, RunIdentity
+from aerobee.broker.offset_journal_log import OffsetJournalLog
+from aerobee.broker.offset_journal_records import JOURNAL_TOPIC
+from aerobee.broker.offset_journal_state import OffsetJournalState
+from aerobee.broker.opening import OpenedFolder
+from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.queue_reader import QueueReader
+from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, TopicConfig
+from aerobee.broker.table_files import TableFiles
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import StoreFailed
+from aerobee.store_format.batch import BatchLimits
+from aerobee.store_format.record_layout import HostAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the broker knows of consumer groups."""
+
+    state: GroupState
+    coordinator: GroupCoordinator
+    journal: OffsetJournal
+    offsets: ConsumerOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """The parts that these need."""
+
+    folder: OpenedFolder
+    guard: Guard
+    roles: Roles
+    durability: Durability
+    egress: Egress
+    reads: ReadPool
+    queues: QueueReader
+    files: TableFiles
+    clock: Clock
+
+
+def assemble_groups(
+    config: BrokerConfig,
+    around: Around,
+    *,
+    store_host: HostAddress,
+    on_store_failed: Callable[[StoreFailed], None],
+) -> Groups:
+    """Make every part and hand each the others that it needs."""
+    folder, files = around.folder, around.files
+
+    async def save(record: LeaseRecord) -> None:
+        await files.write(LEASES_PATH, record.encode())
+
+    state = GroupState(save)
+    coordinator = _coordinator(state, around)
+    journal_log = OffsetJournalLog(
+        folder.store,
+        around.durability,
+        around.roles,
+        around.reads,
+        around.clock,
+        store_host=store_host,
+        limits=BatchLimits(batch_bytes_max=config.store.batch_bytes_max),
+        on_store_failed=on_store_failed,
+    )
+
+    def on_reset(key: QueueKey) -> None:
+        coordinator.revoke(key, "the group's offset on this queue was reset")
+
+    def on_term() -> None:
+        _begin_granting(state, coordinator)
+
+    journal = OffsetJournal(
+        OffsetJournalState(folder.offsets, journal_end=journal_log.records_end),
+        journal_log,
+        state,
+        around.clock,
+        roles=_Role(around.roles),
+        run=RunIdentity(
+            folder.this_run.boot_id,
+            config.broker_id,
+            folder.previous_run,
+            folder.this_run.run_number,
+        ),
+        image_interval_bytes=config.store.segment_bytes,
+        on_reset=on_reset,
+        on_term=on_term,
+    )
+    state.attach(journal.write_lease)
+    files.add(
+        CONSUMER_OFFSETS_PATH,
+        folder.offsets,
+        on_saved=lambda: journal.saved(folder.offsets.rendered_mark),
+    )
+    if JOURNAL_TOPIC not in folder.topics:
+        folder.topics.put(
+            TopicConfig(name=JOURNAL_TOPIC, read_queue_count=1, write_queue_count=1, perm=PERM_READ)
+        )
+    offsets = ConsumerOffsets(
+        folder.offsets,
+        journal,
+        coordinator,
+        around.guard,
+        around.clock,
+        queue_max=around.queues.max_offset,
+    )
+    return Groups(state, coordinator, journal, offsets)
+
+
+class _Role:
+    """This replica's role as the journal asks for it."""
+
+    def __init__(self, roles: Roles) -> None:
+        self._roles = roles
+
+    @property
+    def master_epoch(self) -> int | None:
+        term = self._roles.term
+        return None if term is None else term.epoch
+
+    def is_unclean(self, epoch: int) -> bool:
+        group = self._roles.group
+        return group is not None and epoch in group.unclean_epochs
+
+
+def _coordinator(state: GroupState, around: Around) -> GroupCoordinator:
+    """Changes of membership are told once per turn of this loop."""
+    loop = asyncio.get_running_loop()
+
+    def push_views_soon() -> None:
+        loop.call_soon(coordinator.push_views)
+
+    coordinator = GroupCoordinator(
+        state.groups,
+        state.leases,
+        on_lease_ended=around.egress.on_lease_ended,
+        on_views_changed=push_views_soon,
+        is_acting=around.roles.may_act,
+    )
+    return coordinator
+
+
+def _begin_granting(state: GroupState, coordinator: GroupCoordinator) -> None:
+    if state.views_held_back_s > 0:
+        coordinator.hold_views_back()
+        asyncio.get_running_loop().call_later(state.views_held_back_s, coordinator.release_views)

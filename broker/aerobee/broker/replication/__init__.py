@@ -1,0 +1,1 @@
+"""A broker group's replicas: the pure decisions here, the streams in aerobee.broker.rpc."""

@@ -1,0 +1,205 @@
+"""A slave's part: joins its master, and copies its log for as long as the stream lasts.
+
+Owns: what is known of the master. What always holds: nothing is stored before both sides agree that
+this log is the beginning of the master's, and the master's history of epochs is durable here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import Never
+
+from aerobee.broker.replication.frames import (
+    FrameWriter,
+    hello_of,
+    master_event,
+    master_state,
+    position_of,
+    sender_of,
+)
+from aerobee.broker.replication.joining import (
+    BeginAnew,
+    Cut,
+    GoOn,
+    LogState,
+    Sender,
+    Start,
+    check_sender,
+    where_to_start,
+)
+from aerobee.broker.replication.log_copy import CopiedStore, LogCopy, SlaveSide
+from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.stream_tasks import FrameStream, Wake, within
+from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, MqError, ReplicationGap, StaleEpoch
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+FLUSH_POLL_S = 0.1
+
+Connect = Callable[[str], AbstractAsyncContextManager[FrameStream]]
+"""A stream to a master's address; entering it does not wait for the connection."""
+
+
+class Follower:
+    """See the module. One for as long as the store is open; follows one master at a time."""
+
+    def __init__(
+        self,
+        cluster: str,
+        broker_name: str,
+        own: ReplicaName,
+        instance: str,
+        connect: Connect,
+        store: CopiedStore,
+        side: SlaveSide,
+        tables: TableCopies,
+        limits: StreamLimits,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._broker_name = broker_name
+        self._own = own
+        self._instance = instance
+        self._connect = connect
+        self._store = store
+        self._side = replace(side, on_trouble=self._on_trouble)
+        self._tables = tables
+        self._limits = limits
+        self._clock = clock
+        self._copy: LogCopy | None = None
+        self._flushed = Wake()
+        self.trouble = ""
+        """Why the master's log is not copied; empty while it is."""
+
+    def __repr__(self) -> str:
+        return f"Follower(connected={self.is_connected}, trouble={self.trouble!r})"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the master's log is being copied."""
+        return self._copy is not None
+
+    @property
+    def master_end(self) -> int:
+        """Where the master's log ended when it was last heard of; 0 without a stream."""
+        return 0 if self._copy is None else self._copy.master_end
+
+    @property
+    def confirmed_end(self) -> int:
+        """What the master said to be confirmed; 0 without a stream."""
+        return 0 if self._copy is None else self._copy.confirmed_end
+
+    def on_flushed(self) -> None:
+        """More of the log is on the disk: under SYNC_FLUSH it is acknowledged now."""
+        self._flushed.set()
+        if self._copy is not None:
+            self._copy.on_flushed()
+
+    async def follow(self, master_address: str, epoch: int) -> Cut | BeginAnew:
+        """Copy the log of the master of `epoch`; returns if this log must be changed first.
+
+        Raises:
+            ReplicaDiverged, ForeignCluster: until an operator has acted.
+            StoreFailed: this broker's disk failed.
+            MqError: the stream ended, or there is none now; it may be tried again.
+        """
+        try:
+            return await self._follow(
+                master_address, Sender(self._cluster, self._broker_name, epoch)
+            )
+        except MqError as error:
+            self.trouble = str(error)
+            raise
+        finally:
+            self._copy = None
+
+    async def _follow(self, master_address: str, sender: Sender) -> Cut | BeginAnew:
+        if self._limits.flush_is_sync:
+            await self._flush_all()
+        peer = f"the master at {master_address}"
+        async with self._connect(master_address) as stream:
+            own = self._side.log_state()
+            hello = hello_of(
+                own,
+                self._own,
+                self._instance,
+                window_bytes=self._limits.window_bytes,
+                tables=self._tables.taken,
+            )
+            await stream.write(FrameWriter(sender).hello(hello))
+            answer = await within(self._limits.silence_s, peer, stream.read)
+            masters, start = _agree(own, sender, answer)
+            if not isinstance(start, GoOn):
+                log_event(log, "the log must be changed", master=master_address, change=start)
+                return start
+            if masters.epochs != own.epochs:
+                await self._side.adopt_history(masters.epochs)
+            log_event(
+                log,
+                "copying the master's log",
+                master=master_address,
+                epoch=sender.epoch,
+                position=start.position,
+                master_end=masters.end,
+            )
+            await self._copy_log(stream, sender, peer, masters)
+
+    async def _copy_log(
+        self, stream: FrameStream, sender: Sender, peer: str, masters: LogState
+    ) -> Never:
+        self.trouble = ""
+        self._copy = LogCopy(
+            stream,
+            sender,
+            peer,
+            self._store,
+            self._side,
+            self._tables,
+            self._limits,
+            self._clock,
+        )
+        self._copy.hear(masters.confirmed_end, masters.end)
+        await self._copy.run()
+
+    async def _flush_all(self) -> None:
+        """What the hello says of the log's end is taken for stored."""
+        while self._store.flushed_end < self._store.appended_end:
+            self._side.on_appended()
+            await self._flushed.wait(FLUSH_POLL_S)
+
+    def _on_trouble(self, trouble: str) -> None:
+        if bool(trouble) != bool(self.trouble):
+            log_event(log, "copying", level=logging.WARNING, stopped=bool(trouble), reason=trouble)
+        self.trouble = trouble
+
+
+def _agree(own: LogState, sender: Sender, answer: bytes) -> tuple[LogState, Start]:
+    """The master's log, and what this slave has to do.
+
+    Raises ReplicaDiverged, and other MqErrors if the answer cannot be this master's.
+    """
+    event = master_event(answer)
+    check_sender(sender, sender_of(event.header))
+    if event.WhichOneof("event") != "agreement":
+        raise InvalidArgument("a master answers a hello with an agreement")
+    agreement = event.agreement
+    masters = master_state(agreement, own.segment_bytes)
+    if masters.epochs.latest_epoch != sender.epoch:
+        raise StaleEpoch(
+            f"the master acts under epoch {sender.epoch}, its log's newest is "
+            f"{masters.epochs.latest_epoch}"
+        )
+    start = where_to_start(own, masters, unclean_epochs=agreement.unclean_epochs)
+    if position_of(start) != agreement.start:
+        raise ReplicationGap(
+            f"the master would go on at {agreement.start}, this slave at {position_of(start)}: "
+            "their logs have changed meanwhile, or one of them is in error"
+        )
+    return masters, start

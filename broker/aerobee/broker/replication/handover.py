@@ -1,0 +1,172 @@
+"""A planned change of master: nothing is lost, and writes pause as briefly as can be.
+
+    no more messages are taken -> the successor has everything -> resign the epoch, durably for all:
+    this instance never acts under it again -> the registry elects the successor -> step down
+
+Owns: one hand-over at a time. Until the epoch is resigned it can be called off, and the master goes
+on under its epoch; after that only an election decides who leads, be it this replica again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, DeadlineExceeded, InvalidArgument, NotMaster
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_DEFAULT_S = 5.0
+LOOK_INTERVAL_S = 0.002
+LATE_OTHERS_S = 0.1
+"""So long the rest of the in-sync set may take longer than the successor."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    master_id: int
+    epoch: int
+    paused_s: float
+    """From the first message not taken here until another replica was known to be master."""
+
+
+class Handover:
+    """See the module."""
+
+    def __init__(
+        self, roles: Roles, store: ReplicatedLog, clock: Clock, *, on_resigned: Callable[[], None]
+    ) -> None:
+        """`on_resigned` has a heartbeat sent at once."""
+        self._roles = roles
+        self._store = store
+        self._clock = clock
+        self._on_resigned = on_resigned
+        self._prepare: Callable[[], Awaitable[None]] | None = None
+        self._resume: Callable[[], None] | None = None
+        self.successor_id: int | None = None
+        """Whom the registry should elect after a resignation."""
+
+    def attach(self, prepare: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
+        """`prepare` writes what the successor must know to the log; `resume` takes it back when the
+        hand-over is called off."""
+        self._prepare = prepare
+        self._resume = resume
+
+    async def hand_over(self, successor_id: int | None, timeout_s: float) -> HandedOver:
+        """Returns once another replica is master.
+
+        Raises:
+            NotMaster: this replica is not master.
+            InvalidArgument: no such replica is in sync.
+            Busy: another hand-over is under way.
+            DeadlineExceeded: not in time; the message says whether this replica leads on.
+        """
+        roles = self._roles
+        roles.check_may_act()
+        term = roles.term
+        assert term is not None, "who acts has a term"
+        if roles.is_pausing:
+            raise Busy("a hand-over is under way already", retry_after_ms=500)
+        deadline_s = self._clock.monotonic_s() + (timeout_s or TIMEOUT_DEFAULT_S)
+        successor = await self._connected(term, successor_id, deadline_s)
+        began_s = self._clock.monotonic_s()
+        roles.is_pausing = True
+        try:
+            await self._resign(term, successor, deadline_s)
+            await self._until_elected(term, deadline_s)
+        finally:
+            roles.is_pausing = False
+        group = roles.mastership.group
+        assert group is not None, "a newer epoch was heard"
+        return HandedOver(group.master_id, group.epoch, self._clock.monotonic_s() - began_s)
+
+    async def _connected(
+        self, term: MasterTerm, successor_id: int | None, deadline_s: float
+    ) -> ReplicaName:
+        """The successor, once it copies our log; nothing pauses meanwhile."""
+        while True:
+            self._check_term(term)
+            successor = _choose(term, successor_id)
+            if successor is not None:
+                return successor
+            if self._clock.monotonic_s() >= deadline_s:
+                raise DeadlineExceeded(
+                    "the replica that is to take over has not connected in time; this one goes on "
+                    "as master"
+                )
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    async def _resign(self, term: MasterTerm, successor: ReplicaName, deadline_s: float) -> None:
+        roles = self._roles
+        try:
+            try:
+                async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
+                    if self._prepare is not None:
+                        await self._prepare()
+                    await self._until_caught_up(term, successor)
+            except TimeoutError:
+                raise DeadlineExceeded(
+                    f"replica {successor.broker_id} has not copied everything in time; this one "
+                    "goes on as master: look at the replica's lag and try again"
+                ) from None
+        except BaseException:
+            if self._resume is not None:
+                self._resume()
+            raise
+        # From the last look to the resignation nothing waits: the lease is valid.
+        self.successor_id = successor.broker_id
+        roles.mastership.resign()
+        log_event(log, "resigned", epoch=term.epoch, successor=successor.broker_id)
+        self._on_resigned()
+
+    async def _until_caught_up(self, term: MasterTerm, successor: ReplicaName) -> None:
+        began_s = self._clock.monotonic_s()
+        while True:
+            self._check_term(term)
+            now_s = self._clock.monotonic_s()
+            end = self._store.appended_end
+            has_all = any(
+                progress.name == successor and progress.acknowledged_end >= end
+                for progress in term.progress()
+            )
+            if has_all and (term.confirmed_end >= end or now_s - began_s >= LATE_OTHERS_S):
+                return
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+    def _check_term(self, term: MasterTerm) -> None:
+        """Raises NotMaster unless this replica may still act, and under this term."""
+        self._roles.check_may_act()
+        if self._roles.term is not term:
+            raise NotMaster(f"epoch {term.epoch} ended before it could be handed over")
+
+    async def _until_elected(self, term: MasterTerm, deadline_s: float) -> None:
+        while True:
+            group = self._roles.mastership.group
+            if group is not None and group.epoch > term.epoch:
+                return
+            if self._clock.monotonic_s() >= deadline_s:
+                raise DeadlineExceeded(
+                    f"epoch {term.epoch} is resigned, but no nameserver has told of a new master "
+                    "in time; whoever is elected goes on, this replica too"
+                )
+            await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def _choose(term: MasterTerm, successor_id: int | None) -> ReplicaName | None:
+    """The connected one that has the most; None: not connected yet. Raises InvalidArgument."""
+    others = sorted(term.in_sync - {term.own})
+    wished = [name for name in others if successor_id in (None, name.broker_id)]
+    if not wished:
+        whom = "any other replica" if successor_id is None else f"replica {successor_id}"
+        raise InvalidArgument(
+            f"{whom} cannot take over: besides the master only "
+            f"{[name.broker_id for name in others]} are in sync; wait until it has caught up"
+        )
+    ends = {one.name: one.acknowledged_end for one in term.progress()}
+    return max((name for name in wished if name in ends), key=ends.__getitem__, default=None)

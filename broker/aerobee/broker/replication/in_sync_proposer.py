@@ -1,0 +1,104 @@
+"""Changes the in-sync set: asks the registry for what the term proposes, until it has an answer.
+
+Owns: at most one proposal under way. While it is unknown what came of one the same is asked again,
+and the term counts both sets; asking twice does no harm, for it is a compare-and-swap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from aerobee.broker.replication.master_term import MasterTerm, Proposal
+from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch
+from aerobee.runtime.log import log_event
+from aerobee.v1 import nameserver_pb2
+
+log = logging.getLogger(__name__)
+
+AlterInSyncSet = Callable[[int, Proposal], Awaitable[nameserver_pb2.GroupRecord]]
+"""(epoch, proposal) -> the record after it. Raises MqError: StaleEpoch or InvalidArgument if the
+change was refused, anything else if its outcome is unknown."""
+
+LOOK_INTERVAL_S = 0.1
+"""A replica that says nothing changes nothing either: time alone takes it out of the set."""
+UNKNOWN_PAUSE_S = 0.2
+
+
+class InSyncProposer:
+    """`run` it as a task; it sleeps while this replica does not lead others."""
+
+    def __init__(
+        self, roles: Roles, store: ReplicatedLog, clock: Clock, alter: AlterInSyncSet
+    ) -> None:
+        self._roles = roles
+        self._store = store
+        self._clock = clock
+        self._alter = alter
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """A replica came, went, or caught up."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            term = self._roles.term
+            if term is None or self._roles.is_alone:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            proposal = self._due(term)
+            if proposal is not None:
+                await self._ask(term, proposal)
+            else:
+                await self._pause(LOOK_INTERVAL_S)
+
+    def _due(self, term: MasterTerm) -> Proposal | None:
+        if not self._roles.may_act():
+            return None
+        again = term.proposal_again()
+        if again is not None:
+            return again
+        return term.propose(self._store.appended_end, self._clock.monotonic_s())
+
+    async def _ask(self, term: MasterTerm, proposal: Proposal) -> None:
+        wanted = sorted(name.broker_id for name in proposal.in_sync)
+        try:
+            record = await self._alter(term.epoch, proposal)
+        except InvalidArgument as error:
+            log_event(log, "in-sync set refused", level=logging.ERROR, set=wanted, reason=error)
+            term.proposal_refused(self._clock.monotonic_s())
+        except StaleEpoch as error:
+            # The set that counts stays the larger one until it is known who is master.
+            log_event(log, "in-sync set refused", level=logging.WARNING, set=wanted, reason=error)
+            self._roles.heard_epoch(term.epoch + 1)
+            await asyncio.sleep(UNKNOWN_PAUSE_S)
+        except MqError as error:
+            log_event(
+                log,
+                "in-sync set not known to be changed",
+                level=logging.WARNING,
+                set=wanted,
+                reason=error,
+            )
+            await asyncio.sleep(UNKNOWN_PAUSE_S)
+        else:
+            log_event(log, "in-sync set", epoch=record.epoch, set=_ids(record))
+            self._roles.hear_group(record)
+
+    async def _pause(self, seconds: float) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+
+def _ids(record: nameserver_pb2.GroupRecord) -> list[int]:
+    return sorted(name.broker_id for name in record.in_sync)

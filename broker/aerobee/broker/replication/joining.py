@@ -1,0 +1,152 @@
+"""PURE: where a slave goes on in its master's log, and which frames it takes.
+
+Both sides work out the start from both histories and must agree. The slave never cuts what it knows
+to be confirmed unless an unclean election, which the operator allowed, lies in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from aerobee.broker.replication.epoch_history import EpochHistory, common_end
+from aerobee.runtime.errors import ForeignCluster, ReplicaDiverged, ReplicationGap, StaleEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """One replica's log."""
+
+    begin: int
+    end: int
+    epochs: EpochHistory
+    segment_bytes: int
+    confirmed_end: int = 0
+    """What it knows to be confirmed; on every later master."""
+
+    @property
+    def is_empty(self) -> bool:
+        return self.begin == self.end
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The slave's log is the beginning of the master's: send from `position`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The slave must cut everything from `end` on, and come back."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginAnew:
+    """The slave must empty its log and let it begin at `position`, and come back."""
+
+    position: int
+
+
+Start = GoOn | Cut | BeginAnew
+
+
+def where_to_start(
+    slave: LogState, master: LogState, *, unclean_epochs: Collection[int] = ()
+) -> Start:
+    """What the slave has to do.
+
+    Raises:
+        ReplicaDiverged: the slave's log is not a part of the master's; only an operator may wipe
+            it.
+        StaleEpoch: the slave knows a newer epoch than the master.
+    """
+    if slave.segment_bytes != master.segment_bytes:
+        raise ReplicaDiverged(
+            f"the slave's log has segments of {slave.segment_bytes} bytes, the master's of "
+            f"{master.segment_bytes}: set segment_bytes alike on all replicas of the group"
+        )
+    if slave.is_empty:
+        at_begin = slave.begin == master.begin
+        return GoOn(master.begin) if at_begin else BeginAnew(master.begin)
+    mine = slave.epochs.up_to(slave.end)
+    if not mine.entries:
+        raise ReplicaDiverged(
+            "the slave's folder holds messages that no master of this group wrote; move the folder "
+            "away and let the slave begin with an empty one"
+        )
+    if mine.latest_epoch > master.epochs.latest_epoch:
+        raise StaleEpoch(
+            f"the slave's log has epoch {mine.latest_epoch}, the master's only "
+            f"{master.epochs.latest_epoch}: the group's record was lost or this is another group"
+        )
+    common = common_end(mine, slave.end, master.epochs, master.end)
+    if common is None:
+        raise ReplicaDiverged(
+            "the slave's log and the master's have no epoch in common: it is another cluster's, or "
+            "the folder was used elsewhere; move it away and let the slave begin with an empty one"
+        )
+    if common < slave.end:
+        _check_cut(mine, slave, master, common, unclean_epochs)
+    if common < master.begin or common < slave.begin:
+        return BeginAnew(master.begin)
+    return GoOn(common) if common == slave.end else Cut(common)
+
+
+def _check_cut(
+    mine: EpochHistory,
+    slave: LogState,
+    master: LogState,
+    common: int,
+    unclean_epochs: Collection[int],
+) -> None:
+    """Confirmed bytes are cut only where an unclean election came after them."""
+    if common >= slave.confirmed_end:
+        return
+    since = mine.epoch_at(max(common, slave.begin))
+    if any(since < epoch <= master.epochs.latest_epoch for epoch in unclean_epochs):
+        return
+    raise ReplicaDiverged(
+        f"the master lacks what is confirmed between {common} and {slave.confirmed_end}: it must "
+        "not be master; stop it and look at the group's record before anything is written"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who a frame says it is from."""
+
+    cluster: str
+    broker_name: str
+    epoch: int
+
+
+def check_sender(expected: Sender, sender: Sender) -> None:
+    """Raises ForeignCluster or StaleEpoch unless the frame is of this stream."""
+    if (sender.cluster, sender.broker_name) != (expected.cluster, expected.broker_name):
+        raise ForeignCluster(
+            f"this is {expected.broker_name} of cluster {expected.cluster}, the frame is of "
+            f"{sender.broker_name} of cluster {sender.cluster}: check the replicas' addresses"
+        )
+    if sender.epoch != expected.epoch:
+        raise StaleEpoch(
+            f"the frame is of epoch {sender.epoch}, the stream of epoch {expected.epoch}"
+        )
+
+
+def check_bytes(received_end: int, position: int) -> None:
+    """Raises ReplicationGap unless bytes at `position` follow what the slave has."""
+    if position != received_end:
+        raise ReplicationGap(
+            f"bytes at {position} do not follow the log's end at {received_end}; joining again"
+        )
+
+
+def check_ack(stored_end: int, acknowledged_end: int, sent_end: int) -> None:
+    """Raises ReplicationGap for an acknowledgement that goes back, or beyond what was sent."""
+    if not acknowledged_end <= stored_end <= sent_end:
+        raise ReplicationGap(
+            f"an acknowledgement of {stored_end} must lie between {acknowledged_end} and {sent_end}"
+        )

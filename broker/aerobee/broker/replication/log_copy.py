@@ -1,0 +1,261 @@
+"""The slave's side of one stream: the master's log bytes in, receipts out.
+
+Owns: what has come and is not stored yet, bounded by the window. What always holds: bytes are
+stored in order and without a gap, as they lie in the master's log; what is acknowledged is stored,
+and flushed where that is what stored means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Never, Protocol
+
+from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, decode_emptied
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.frames import (
+    FrameWriter,
+    LogPart,
+    LogPartReader,
+    log_part,
+    master_event,
+    sender_of,
+)
+from aerobee.broker.replication.joining import LogState, Sender, check_bytes, check_sender
+from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake, run_together
+from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import (
+    Busy,
+    InvalidArgument,
+    NotWritable,
+    ReplicationGap,
+    Unreachable,
+)
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+STEP_BYTES = 512 * 1024
+"""So much is stored at a time, so that nobody else waits long for the loop."""
+FULL_DISK_RETRY_S = 0.5
+OVERRUN_BYTES_MAX = 32 * 1024 * 1024
+"""Beyond the window, for a record that is larger than it."""
+
+
+class ReplicatedLog(Protocol):
+    """`MessageStore.replicated`."""
+
+    @property
+    def received_end(self) -> int: ...
+
+    def begin(self) -> int: ...
+
+    def append(self, position: int, data: bytes) -> int: ...
+
+    def begin_queues(self, next_offsets: dict[tuple[str, int], int]) -> None: ...
+
+
+class CopiedStore(Protocol):
+    """The slave's store."""
+
+    @property
+    def appended_end(self) -> int: ...
+
+    @property
+    def flushed_end(self) -> int: ...
+
+    @property
+    def replicated(self) -> ReplicatedLog: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlaveSide:
+    """What the rest of the broker does for a slave's stream."""
+
+    log_state: Callable[[], LogState]
+    adopt_history: Callable[[EpochHistory], Awaitable[None]]
+    """Returns once the master's history is this log's, durably."""
+    on_appended: Callable[[], None]
+    """More is in the page cache: flush it as the policy wants."""
+    on_confirmed: Callable[[int, int], None]
+    """The master's confirmed end and log end; either may lie beyond this log's end."""
+    on_trouble: Callable[[str], None] = lambda _: None
+    """Why nothing is stored; empty when it is again."""
+
+
+class LogCopy:
+    """See the module. `run` it once."""
+
+    def __init__(
+        self,
+        stream: FrameStream,
+        sender: Sender,
+        peer: str,
+        store: CopiedStore,
+        side: SlaveSide,
+        tables: TableCopies,
+        limits: StreamLimits,
+        clock: Clock,
+    ) -> None:
+        self._stream = stream
+        self._sender = sender
+        self._peer = peer
+        self._store = store
+        self._side = side
+        self._tables = tables
+        self._limits = limits
+        self._clock = clock
+        self._frames = FrameWriter(sender)
+        self._parts = LogPartReader(sender)
+        self._silence = Silence(clock, limits.silence_s, peer)
+        self._received_end = store.replicated.begin()
+        self._waiting: deque[LogPart] = deque()
+        self._arrived = Wake()
+        self._stored = Wake()
+        self._table_arrived = Wake()
+        self._tables_waiting: dict[str, bytes] = {}
+        self.confirmed_end = 0
+        self.master_end = 0
+
+    async def run(self) -> Never:
+        """Until the stream ends. Raises MqError."""
+        await run_together(
+            self._receive(),
+            store=self._store_all(),
+            acknowledge=self._acknowledge(),
+            tables=self._take_tables(),
+            silence=self._silence.watch(),
+        )
+        raise Unreachable(f"{self._peer} ended the stream")
+
+    def on_flushed(self) -> None:
+        """More of the log is on the disk."""
+        self._stored.set()
+
+    def hear(self, confirmed_end: int, master_end: int) -> None:
+        """What the master says of its log. Raises ReplicationGap."""
+        if confirmed_end > master_end:
+            raise ReplicationGap(
+                f"{self._peer} says that its log ends at {master_end} and is confirmed up to "
+                f"{confirmed_end}"
+            )
+        self.confirmed_end = max(self.confirmed_end, confirmed_end)
+        self.master_end = max(self.master_end, master_end)
+        self._side.on_confirmed(self.confirmed_end, self.master_end)
+
+    # ------------------------------------------------------------------------------ in
+
+    async def _receive(self) -> None:
+        while (data := await self._stream.read()) is not None:
+            part = self._parts.read(data)
+            if part is not None:
+                self._silence.heard()
+                self._take_bytes(part)
+                continue
+            event = master_event(data)
+            check_sender(self._sender, sender_of(event.header))
+            self._silence.heard()
+            kind = event.WhichOneof("event")
+            if kind == "bytes":
+                self._take_bytes(log_part(event))
+            elif kind == "heartbeat":
+                self.hear(event.heartbeat.confirmed_end, event.heartbeat.log_end)
+            elif kind == "table":
+                self._tables_waiting[event.table.path] = event.table.content
+                self._table_arrived.set()
+            else:
+                raise InvalidArgument("a master agrees once, at the beginning of a stream")
+
+    def _take_bytes(self, part: LogPart) -> None:
+        check_bytes(self._received_end, part.position)
+        self._received_end += len(part.data)
+        waiting_bytes = self._received_end - self._store.replicated.received_end
+        if waiting_bytes > self._limits.window_bytes + OVERRUN_BYTES_MAX:
+            raise InvalidArgument(
+                f"{self._peer} has sent {waiting_bytes} bytes that are not acknowledged, the "
+                f"window is {self._limits.window_bytes}"
+            )
+        self._waiting.append(part)
+        self._arrived.set()
+
+    # ------------------------------------------------------------------------------ storing
+
+    async def _store_all(self) -> Never:
+        while True:
+            while self._waiting:
+                await self._store_part(self._waiting.popleft())
+            await self._arrived.wait()
+
+    async def _store_part(self, part: LogPart) -> None:
+        data = part.data
+        for at in range(0, len(data), STEP_BYTES):
+            piece = data if len(data) <= STEP_BYTES else data[at : at + STEP_BYTES]
+            await self._append(part.position + at, piece)
+            self._side.on_appended()
+            self.hear(part.confirmed_end, part.log_end)
+            self._stored.set()
+            if self._waiting or at + len(piece) < len(data):
+                await asyncio.sleep(0)
+
+    async def _append(self, position: int, data: bytes) -> None:
+        """Wait for the disk if need be, and for room on it.
+
+        Raises NotWritable if the disk became full halfway: the stream must begin again.
+        """
+        replicated = self._store.replicated
+        is_waiting = False
+        while True:
+            try:
+                replicated.append(position, data)
+                break
+            except Busy as error:
+                await asyncio.sleep(error.retry_after_ms / 1_000)
+            except NotWritable as error:
+                if replicated.received_end != position:
+                    raise
+                is_waiting = True
+                self._side.on_trouble(str(error))
+                await asyncio.sleep(FULL_DISK_RETRY_S)
+        if is_waiting:
+            self._side.on_trouble("")
+
+    async def _acknowledge(self) -> Never:
+        store, interval_s = self._store, self._limits.heartbeat_interval_s
+        told: tuple[int, int] | None = None
+        due_s = 0.0
+        while True:
+            flushed_end = store.flushed_end
+            stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end
+            now_s = self._clock.monotonic_s()
+            if told is None or told[0] != stored_end or now_s >= due_s:
+                told = stored_end, flushed_end
+                due_s = now_s + interval_s
+                await self._stream.write(self._frames.ack(*told))
+            else:
+                await self._stored.wait(due_s - now_s)
+
+    # ------------------------------------------------------------------------------ tables
+
+    async def _take_tables(self) -> Never:
+        while True:
+            while self._tables_waiting:
+                path = next(iter(self._tables_waiting))
+                content = self._tables_waiting.pop(path)
+                if path == EMPTIED_QUEUES_PATH:
+                    self._begin_queues(content)
+                else:
+                    await self._tables.take(path, content)
+            await self._table_arrived.wait()
+
+    def _begin_queues(self, content: bytes) -> None:
+        try:
+            queues = decode_emptied(content)
+        except ValueError as error:
+            log_event(log, "the master's list of emptied queues is damaged", reason=error)
+            return
+        self._store.replicated.begin_queues(queues)

@@ -1,0 +1,47 @@
+"""What the streams to slaves need of the master's role."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from aerobee.broker.replication.joining import LogState
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.v1 import nameserver_pb2
+
+
+class Ended(Protocol):
+    """Something that ends once."""
+
+    async def wait(self) -> Literal[True]: ...
+
+
+class MasterSide(Protocol):
+    """`Roles`, as the streams see it."""
+
+    @property
+    def term(self) -> MasterTerm | None: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def group(self) -> nameserver_pb2.GroupRecord | None: ...
+
+    @property
+    def term_ended(self) -> Ended:
+        """Of the present term."""
+        ...
+
+    def log_state(self) -> LogState: ...
+
+    def check_joining(self, name: ReplicaName, epoch: int) -> None:
+        """May this replica copy our log under `epoch`? Raises NotMaster, StaleEpoch."""
+        ...
+
+    def replica_joined(self, name: ReplicaName, end: int) -> None: ...
+
+    def replica_acknowledged(self, name: ReplicaName, end: int) -> None: ...
+
+    def replica_left(self, name: ReplicaName) -> None: ...
+
+    def heard_epoch(self, epoch: int) -> None: ...

@@ -1,0 +1,220 @@
+"""PURE: one master's view of its replicas under one epoch.
+
+Owns: the in-sync set, what each replica has acknowledged under this epoch, and the confirmed end
+that follows: everything below it is in the log of every replica that could be elected.
+
+What always holds: the confirmed end never falls; it counts every replica of the set that etcd may
+hold at this moment, so of the last known set and of a change under way; a replica's bytes count
+only from its present stream, under the name (incarnation) that the set has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee.runtime.errors import NotEnoughReplicas
+
+
+class ReplicaName(NamedTuple):
+    """A replica as long as its log lost nothing."""
+
+    broker_id: int
+    incarnation: str
+
+
+InSyncSet = frozenset[ReplicaName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermPolicy:
+    min_insync_replicas: int = 1
+    """Sends are refused while the set is smaller."""
+    in_sync_lag_s: float = 2.0
+    """A replica leaves the set when it has not had everything for so long."""
+    proposal_pause_s: float = 0.5
+    """After a change that was refused or lost, so long passes before the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change of the in-sync set to be made by compare-and-swap."""
+
+    in_sync: InSyncSet
+    expected_revision: int
+
+
+@dataclass(slots=True)
+class Progress:
+    """One connected replica."""
+
+    name: ReplicaName
+    acknowledged_end: int
+    caught_up_s: float
+    """When it last was known to have everything."""
+    sample_end: int
+    sample_s: float
+    """The log ended at `sample_end` then; an acknowledgement of that moves `caught_up_s` there."""
+    has_history: bool = False
+    """It has acknowledged something under this epoch, so it has stored the master's history: should
+    it be elected, every other log has an epoch in common with its own."""
+
+
+class MasterTerm:
+    """See the module. Positions are log offsets, times monotonic seconds."""
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        own: ReplicaName,
+        in_sync: Iterable[ReplicaName],
+        revision: int,
+        log_end: int,
+        confirmed_end: int,
+        policy: TermPolicy,
+        now_s: float,
+    ) -> None:
+        """`log_end` is where the epoch begins; `confirmed_end` what was known to be confirmed."""
+        self.epoch = epoch
+        self.own = own
+        self.start = log_end
+        self.revision = revision
+        self.policy = policy
+        self.confirmed_end = confirmed_end
+        self._in_sync: InSyncSet = frozenset(in_sync)
+        self._proposed: InSyncSet | None = None
+        self._progress: dict[int, Progress] = {}
+        self._heard_s: dict[ReplicaName, float] = dict.fromkeys(self._in_sync, now_s)
+        self._next_proposal_s = now_s
+        assert own in self._in_sync, "a master is in sync with itself"
+
+    def __repr__(self) -> str:
+        return (
+            f"MasterTerm(epoch={self.epoch}, confirmed_end={self.confirmed_end}, "
+            f"in_sync={sorted(self._in_sync)})"
+        )
+
+    @property
+    def in_sync(self) -> InSyncSet:
+        """As etcd was last known to have it."""
+        return self._in_sync
+
+    @property
+    def counted(self) -> InSyncSet:
+        """Everyone who may be in etcd's set now."""
+        return self._in_sync if self._proposed is None else self._in_sync | self._proposed
+
+    @property
+    def is_proposing(self) -> bool:
+        return self._proposed is not None
+
+    def progress(self) -> list[Progress]:
+        """Connected replicas, by broker id."""
+        return [self._progress[broker_id] for broker_id in sorted(self._progress)]
+
+    # ------------------------------------------------------------------------------ replicas
+
+    def joined(self, name: ReplicaName, end: int, log_end: int, now_s: float) -> None:
+        """A replica's log is the beginning of ours, up to `end`."""
+        assert name.broker_id != self.own.broker_id
+        caught_up_s = now_s if end >= log_end else self._heard_s.get(name, float("-inf"))
+        self._progress[name.broker_id] = Progress(name, end, caught_up_s, log_end, now_s)
+
+    def acknowledged(self, name: ReplicaName, end: int, log_end: int, now_s: float) -> None:
+        """A replica has stored everything below `end`; passed over for one that is not joined."""
+        progress = self._progress.get(name.broker_id)
+        if progress is None or progress.name != name or end < progress.acknowledged_end:
+            return
+        progress.acknowledged_end = end
+        progress.has_history = True
+        if end >= progress.sample_end:
+            progress.caught_up_s = max(progress.caught_up_s, progress.sample_s)
+            progress.sample_end, progress.sample_s = log_end, now_s
+        if end >= log_end:
+            progress.caught_up_s = now_s
+
+    def left(self, name: ReplicaName) -> None:
+        """Its stream ended."""
+        progress = self._progress.get(name.broker_id)
+        if progress is not None and progress.name == name:
+            self._heard_s[name] = progress.caught_up_s
+            del self._progress[name.broker_id]
+
+    # ------------------------------------------------------------------------------ confirmed
+
+    def confirm(self, own_end: int) -> int:
+        """The confirmed end, now that our own log is safe up to `own_end`."""
+        end = own_end
+        for name in self.counted:
+            if name != self.own:
+                progress = self._progress.get(name.broker_id)
+                known = progress is not None and progress.name == name
+                end = min(end, progress.acknowledged_end if progress and known else 0)
+        self.confirmed_end = max(self.confirmed_end, end)
+        return self.confirmed_end
+
+    def check_enough(self) -> None:
+        """Raises NotEnoughReplicas while a send could not be replicated as often as it must be."""
+        if len(self._in_sync) < self.policy.min_insync_replicas:
+            raise NotEnoughReplicas(
+                f"{len(self._in_sync)} replicas are in sync, min_insync_replicas is "
+                f"{self.policy.min_insync_replicas}: start the missing replicas, or send elsewhere"
+            )
+
+    # ------------------------------------------------------------------------------ the set
+
+    def propose(self, log_end: int, now_s: float) -> Proposal | None:
+        """The change to ask for now, if one is due. It counts from this moment on until
+        `in_sync_changed` or `proposal_refused` says what came of it."""
+        if self._proposed is not None or now_s < self._next_proposal_s:
+            return None
+        wanted = self._wanted(now_s)
+        if wanted == self._in_sync:
+            return None
+        self._proposed = wanted
+        return Proposal(wanted, self.revision)
+
+    def in_sync_changed(self, in_sync: Iterable[ReplicaName], revision: int) -> None:
+        """etcd's set as of `revision`, be it the answer to a proposal or news; older news change
+        nothing."""
+        if revision <= self.revision:
+            return
+        self.revision = revision
+        self._in_sync = frozenset(in_sync)
+        self._proposed = None
+
+    def proposal_refused(self, now_s: float) -> None:
+        """The proposal was not made, for certain."""
+        self._proposed = None
+        self._next_proposal_s = now_s + self.policy.proposal_pause_s
+
+    def proposal_again(self) -> Proposal | None:
+        """What to ask again while it is unknown whether a proposal was made: the same."""
+        return None if self._proposed is None else Proposal(self._proposed, self.revision)
+
+    def caught_up_s(self, name: ReplicaName) -> float:
+        """When the replica last had everything; minus infinity if never under this epoch."""
+        progress = self._progress.get(name.broker_id)
+        if progress is not None and progress.name == name:
+            return progress.caught_up_s
+        return self._heard_s.get(name, float("-inf"))
+
+    def _wanted(self, now_s: float) -> InSyncSet:
+        wanted = {self.own}
+        for name in self._in_sync:
+            if now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s:
+                wanted.add(name)
+        for progress in self._progress.values():
+            has_confirmed = progress.acknowledged_end >= max(self.confirmed_end, self.start)
+            is_recent = now_s - progress.caught_up_s <= self.policy.in_sync_lag_s
+            if has_confirmed and is_recent and progress.has_history:
+                wanted.add(progress.name)
+        names: dict[int, ReplicaName] = {}
+        for name in wanted:
+            # A replica that came back under a new name replaces the old one.
+            progress_now = self._progress.get(name.broker_id)
+            if name == self.own or progress_now is None or progress_now.name == name:
+                names[name.broker_id] = name
+        return frozenset(names.values())

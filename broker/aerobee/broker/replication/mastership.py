@@ -1,0 +1,181 @@
+"""PURE: what a replica makes of the group's record: lead, follow, step down, wait; and whether it
+may act as master at this moment.
+
+Owns: the newest record that it was told, its lease, and its term. It does nothing itself: `decide`
+says what is due, the caller does it and reports back with `lead` and `end_term`.
+
+What always holds: a master acts only under the epoch that the record gave to this very instance,
+and only while its lease is valid; or while the record has no other replica, for then nobody else
+can be elected. Once it has resigned an epoch it never acts under it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
+from aerobee.broker.replication.master_term import InSyncSet, MasterTerm, ReplicaName
+
+NO_MASTER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A broker group's record as a replica sees it."""
+
+    epoch: int
+    master_id: int
+    """NO_MASTER: there is none."""
+    master_instance: str
+    in_sync: InSyncSet
+    replicas: frozenset[int]
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Become master under `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Copy the log of this master under its epoch."""
+
+    master_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """Another replica is master under `epoch`: end the term and begin again as a slave."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Nothing to change: go on as master, or wait for an election."""
+
+
+Decision = Lead | Follow | StepDown | Stay
+
+
+class Mastership:
+    """See the module. Times are seconds of a clock that goes on while the machine sleeps."""
+
+    def __init__(
+        self,
+        own: ReplicaName,
+        instance: str,
+        *,
+        is_alone: bool,
+        margin: LeaseMargin | None = None,
+    ) -> None:
+        """`is_alone`: the last record that this folder was told has no other replica."""
+        self.own = own
+        self.instance = instance
+        self.is_alone = is_alone
+        self.group: GroupView | None = None
+        self.term: MasterTerm | None = None
+        self.lease = MasterLease(margin)
+        self.resigned_epoch: int | None = None
+        self._sent_sequence = 0
+        self._doubted_sequence = 0
+
+    def __repr__(self) -> str:
+        return f"Mastership({self.own}, {self.term}, alone={self.is_alone})"
+
+    # ------------------------------------------------------------------------------ facts
+
+    def hear(self, group: GroupView) -> bool:
+        """The group's record; False if it is older than what is known.
+
+        Of one directive this is to be called before `renewed`, so that a lease never outlives the
+        news of another master.
+        """
+        if self.group is not None and group.revision < self.group.revision:
+            return False
+        self.group = group
+        if group.replicas - {self.own.broker_id}:
+            self.is_alone = False
+        elif self._is_named(group):
+            self.is_alone = True
+        if self.term is not None and self._is_named(group) and group.epoch == self.term.epoch:
+            self.term.in_sync_changed(group.in_sync, group.revision)
+        return True
+
+    def heartbeat_sent(self, sequence: int, now_s: float) -> None:
+        """About to be sent."""
+        self._sent_sequence = sequence
+        self.lease.sent(sequence, now_s)
+
+    def renewed(self, sequence: int, lease_ms: int) -> None:
+        """etcd has confirmed the registration that this heartbeat renewed."""
+        if sequence > self._doubted_sequence:
+            self.lease.renewed(sequence, lease_ms)
+
+    def doubt(self) -> None:
+        """Somebody knows a newer epoch: the lease counts again once a heartbeat sent from now on is
+        confirmed, and the record that comes with it still names this instance."""
+        self._doubted_sequence = self._sent_sequence
+        self.lease.end_s = float("-inf")
+
+    # ------------------------------------------------------------------------------ acting
+
+    def may_act(self, now_s: float) -> bool:
+        """Whether messages may be taken, confirmed and acknowledged at this moment."""
+        term = self.term
+        if term is None or self._has_resigned(term.epoch):
+            return False
+        if self.is_alone:
+            return True
+        group = self.group
+        return (
+            group is not None
+            and group.epoch == term.epoch
+            and self._is_named(group)
+            and self.lease.is_valid(now_s)
+        )
+
+    def decide(self) -> Decision:
+        """What is due; the same until something is heard or done."""
+        group, term = self.group, self.term
+        if group is None:
+            return Stay()
+        if group.master_id == self.own.broker_id:
+            # Our predecessor, or a duplicate that the registry must refuse: wait for an election.
+            is_new = term is None or group.epoch > term.epoch
+            if self._is_named(group) and is_new and not self._has_resigned(group.epoch):
+                return Lead(group.epoch)
+            return Stay()
+        if group.master_id == NO_MASTER:
+            return Stay()
+        if term is None:
+            return Follow(group.master_id, group.epoch)
+        return StepDown(group.epoch) if group.epoch >= term.epoch else Stay()
+
+    def lead(self, term: MasterTerm) -> None:
+        """The term has begun; its epoch is in the log's history."""
+        assert self.term is None or self.term.epoch < term.epoch, "epochs rise"
+        assert not self._has_resigned(term.epoch), "what was resigned is not taken up again"
+        self.term = term
+        group = self.group
+        if group is not None and self._is_named(group) and group.epoch == term.epoch:
+            term.in_sync_changed(group.in_sync, group.revision)
+
+    def resign(self) -> None:
+        """Never act again under the present epoch."""
+        assert self.term is not None, "only a master resigns"
+        self.resigned_epoch = self.term.epoch
+
+    def end_term(self) -> None:
+        """The term is over; no other begins before `lead`."""
+        self.term = None
+
+    def _is_named(self, group: GroupView) -> bool:
+        return (group.master_id, group.master_instance) == (self.own.broker_id, self.instance)
+
+    def _has_resigned(self, epoch: int) -> bool:
+        return self.resigned_epoch is not None and epoch <= self.resigned_epoch

@@ -1,0 +1,86 @@
+"""Where in its group a reader should go on reading, and what a replica may tell it of a queue's
+bounds.
+
+The rule is Apache RocketMQ's: a reader further behind the log's end than the master keeps in memory
+is sent to a slave, so that it does not push from memory what all others read. Only to one that is
+alive and in sync, for others may not have what it wants. The slave sends it back once it is near
+enough; nearer than where the master sent it away, or a reader at the border would go to and fro.
+
+Owns: nothing; it looks at the role of this replica at the moment of the question.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from aerobee.broker.replication.roles import Roles
+
+MEMORY_SHARE = 0.4
+NEAR_SHARE = 0.5
+
+
+class LogEnds(Protocol):
+    """What is asked of the store."""
+
+    @property
+    def appended_end(self) -> int: ...
+
+    @property
+    def confirmed_end(self) -> int: ...
+
+
+class ReadPlaces:
+    """See the module. Positions are log offsets."""
+
+    def __init__(self, roles: Roles, store: LogEnds, *, slave_read_bytes: int = 0) -> None:
+        """`slave_read_bytes` 0: a share of the machine's memory."""
+        self._roles = roles
+        self._store = store
+        self._far_bytes = slave_read_bytes or int(memory_bytes() * MEMORY_SHARE)
+        self._near_bytes = int(self._far_bytes * NEAR_SHARE)
+
+    @property
+    def is_slave(self) -> bool:
+        return self._roles.term is None
+
+    @property
+    def knows_bounds(self) -> bool:
+        """Whether an offset beyond a queue's end is wrong rather than not yet to be seen here: on a
+        master that has confirmed everything that was in its log when its term began."""
+        term = self._roles.term
+        return term is not None and self._store.confirmed_end >= term.start
+
+    def suggested(self, queue_id: int, read_end: int | None) -> int | None:
+        """The broker id of the replica to go on at; None: here.
+
+        Args:
+            read_end: where the last record that was read ends; None: the reader has everything.
+        """
+        behind_bytes = 0 if read_end is None else self._store.appended_end - read_end
+        if self.is_slave:
+            return self._master() if behind_bytes <= self._near_bytes else None
+        return self._slave(queue_id) if behind_bytes > self._far_bytes else None
+
+    def _master(self) -> int | None:
+        group = self._roles.group
+        if group is None or self._roles.master_address() is None:
+            return None
+        return group.master_id
+
+    def _slave(self, queue_id: int) -> int | None:
+        """One of those that are alive and in sync; the queues spread over them."""
+        roles = self._roles
+        if roles.group is None:
+            return None
+        usable = [
+            name.broker_id
+            for name in roles.group.in_sync
+            if name.broker_id != roles.own.broker_id and name.broker_id in roles.endpoints
+        ]
+        return sorted(usable)[queue_id % len(usable)] if usable else None
+
+
+def memory_bytes() -> int:
+    """Of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,262 @@
+"""A replica's own files: who it is (replicaState.json) and which epochs its log has.
+
+Owns: both files while the folder is open, and what a start makes of them. `open_replica` blocks and
+runs before anything is served; after that every change is written on the pool, one at a time.
+Whoever changes something acts on it only when the call has returned: it is on the disk then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.state_file import (
+    STATE_PATH,
+    FoundLog,
+    ReplicaState,
+    ended_predecessor,
+    may_have_lost,
+)
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.tables.atomic_file import Source, read_with_backup, replace_atomically
+from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.log import log_event
+from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaIdentity:
+    """What the configuration says of this replica."""
+
+    broker_id: int
+    has_nameservers: bool
+    is_sync_flush: bool
+    cluster: str = ""
+    broker_name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedReplica:
+    """This run of the replica."""
+
+    state: ReplicaState
+    predecessor: str
+    """The instance that used the folder before and has certainly ended; empty: none known."""
+    history: EpochHistory
+    is_alone: bool
+    """It may act as master at once: nobody else could be elected."""
+
+    @property
+    def own(self) -> ReplicaName:
+        return ReplicaName(self.state.broker_id, self.state.incarnation)
+
+
+def open_replica(
+    disk: Disk, identity: ReplicaIdentity, found: FoundLog, chance: random.Random
+) -> OpenedReplica:
+    """Take the folder over for a new instance. Blocks; the folder is locked by us.
+
+    Raises:
+        InvalidArgument: the files cannot be read or written, or they say that the group has other
+            replicas, which a broker without a nameserver cannot deal with.
+    """
+    try:
+        previous = _load_state(disk)
+        if previous.state is not None:
+            _check_owner(identity, previous.state)
+        history = load_history(disk)
+        opened = _next_run(identity, previous, history, found, chance)
+        # The epoch that the state names is in the file at every moment: a new one is written there
+        # first, those of lost bytes are taken out of it last.
+        has_new = not set(opened.history.entries) <= set(history.entries)
+        if has_new:
+            save_history(disk, opened.history)
+        replace_atomically(disk, STATE_PATH, opened.state.encode())
+        if not has_new and opened.history != history:
+            save_history(disk, opened.history)
+    except StoreUnusable as error:
+        raise InvalidArgument(str(error)) from error
+    except OSError as error:
+        raise InvalidArgument(
+            f"the replica's files in {disk} cannot be used: {error.strerror or error}; check "
+            "permissions and the space on the disk"
+        ) from error
+    return opened
+
+
+def _next_run(
+    identity: ReplicaIdentity,
+    previous: _Previous,
+    history: EpochHistory,
+    found: FoundLog,
+    chance: random.Random,
+) -> OpenedReplica:
+    kept = history.up_to(found.end)
+    state = ReplicaState(
+        broker_id=identity.broker_id,
+        instance=random_name(chance),
+        incarnation=random_name(chance),
+        epoch=kept.latest_epoch,
+        boot_id=found.boot_id,
+        is_sync_flush=identity.is_sync_flush,
+        cluster=identity.cluster,
+        broker_name=identity.broker_name,
+    )
+    before = previous.state
+    if before is None:
+        # A log without this file was written before there were replicas, by a broker of its own.
+        # With neither, only a nameserver can say whether there are others.
+        is_alone = not identity.has_nameservers or (found.end > 0 and previous.is_certain)
+        if is_alone:
+            state = replace(state, replicas=frozenset({identity.broker_id}))
+        return OpenedReplica(state=state, predecessor="", history=kept, is_alone=is_alone)
+    is_alone = before.replicas <= {identity.broker_id}
+    is_unused = found.end == 0 and not kept.entries
+    if identity.has_nameservers and (not before.replicas or is_unused):
+        # It stopped before it heard of its group, or before anybody was master there: another
+        # replica may be by now.
+        is_alone = False
+    _check_usable(identity, before, history, is_alone=is_alone)
+    has_lost = not previous.is_certain or may_have_lost(before, found)
+    if has_lost and is_alone and kept.entries:
+        # What is written from here on is not what once followed under the old epoch.
+        kept = kept.begin(max(kept.latest_epoch, before.epoch) + 1, found.end)
+    if not has_lost and before.broker_id == identity.broker_id:
+        state = replace(state, incarnation=before.incarnation)
+    return OpenedReplica(
+        state=replace(state, epoch=kept.latest_epoch, replicas=before.replicas),
+        predecessor=ended_predecessor(before, found.boot_id, identity.broker_id),
+        history=kept,
+        is_alone=is_alone and (previous.is_certain or not identity.has_nameservers),
+    )
+
+
+def _check_owner(identity: ReplicaIdentity, before: ReplicaState) -> None:
+    """Raises InvalidArgument. Every cluster counts its epochs from 1: they cannot tell its logs
+    from those of another one."""
+    owner = (before.cluster, before.broker_name)
+    if all(owner) and owner != (identity.cluster, identity.broker_name):
+        raise InvalidArgument(
+            f"the folder holds the messages of {before.broker_name} of cluster {before.cluster}, "
+            f"this is {identity.broker_name} of cluster {identity.cluster}: correct cluster and "
+            "broker_name, or choose another folder"
+        )
+
+
+def _check_usable(
+    identity: ReplicaIdentity, before: ReplicaState, history: EpochHistory, *, is_alone: bool
+) -> None:
+    """Raises InvalidArgument."""
+    if is_alone:
+        return
+    if not identity.has_nameservers:
+        raise InvalidArgument(
+            f"the folder belongs to a group of the replicas {sorted(before.replicas)}: without a "
+            "nameserver nobody can say which of them is master; set nameservers"
+        )
+    if history.latest_epoch < before.epoch:
+        raise InvalidArgument(
+            f"{EPOCH_FILE} ends with epoch {history.latest_epoch}, the replica has seen "
+            f"{before.epoch}: restore the file, or move the folder away and let the replica begin "
+            "with an empty one"
+        )
+
+
+def note_log_emptied(disk: Disk, chance: random.Random) -> None:
+    """Before the log of a closed folder is emptied: from now on it is another log. Blocks.
+
+    Its epochs go with the log: without them a log that is still there could not be joined.
+
+    Raises StoreUnusable, OSError.
+    """
+    previous = _load_state(disk).state
+    if previous is not None:
+        state = replace(previous, incarnation=random_name(chance), epoch=0, closed_end=None)
+        replace_atomically(disk, STATE_PATH, state.encode())
+
+
+def random_name(chance: random.Random) -> str:
+    """Of an instance or an incarnation."""
+    return f"{chance.getrandbits(64):016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Previous:
+    """What the folder says of its previous run."""
+
+    state: ReplicaState | None
+    is_certain: bool
+    """It is the newest that was written, or nothing ever was."""
+
+
+def _load_state(disk: Disk) -> _Previous:
+    """Raises StoreUnusable."""
+    loaded = read_with_backup(disk, STATE_PATH, ReplicaState.decode)
+    # Without the file itself a replacement was cut short: nobody has acted on its content.
+    is_certain = loaded.source is Source.FILE or not disk.exists(STATE_PATH)
+    if not is_certain:
+        log_event(
+            log,
+            "the replica's state is damaged: its log counts as another one",
+            level=logging.WARNING,
+            source=loaded.source,
+            why=loaded.problem,
+        )
+    return _Previous(loaded.value, is_certain)
+
+
+def load_history(disk: Disk) -> EpochHistory:
+    """Raises StoreUnusable."""
+    return EpochHistory.of(load_epochs(disk).value or ())
+
+
+def save_history(disk: Disk, history: EpochHistory) -> None:
+    """Durable when it returns. Raises OSError."""
+    save_epochs(disk, history.entries)
+
+
+Write = Callable[[str, bytes], Awaitable[None]]
+"""Replaces a file durably, on the pool. Raises NotWritable, StoreFailed."""
+
+
+class ReplicaFolder:
+    """The files of an opened replica; changes come one after another."""
+
+    def __init__(self, opened: OpenedReplica, write: Write) -> None:
+        self.state = opened.state
+        self._write = write
+        self._lock = asyncio.Lock()
+
+    async def save_history(self, history: EpochHistory) -> None:
+        """The history first: its newest epoch is noted once it is there.
+
+        Raises:
+            NotWritable, StoreFailed: nothing may be done under a new epoch.
+        """
+        async with self._lock:
+            await self._write(EPOCH_FILE, encode_epochs(history.entries))
+            await self._save(replace(self.state, epoch=history.latest_epoch))
+
+    async def save_replicas(self, replicas: frozenset[int]) -> None:
+        """Raises NotWritable, StoreFailed."""
+        async with self._lock:
+            if replicas != self.state.replicas:
+                await self._save(replace(self.state, replicas=replicas))
+
+    async def note_closed(self, log_end: int) -> None:
+        """Nothing more is appended. Raises NotWritable, StoreFailed."""
+        async with self._lock:
+            await self._save(replace(self.state, closed_end=log_end))
+
+    async def _save(self, state: ReplicaState) -> None:
+        await self._write(STATE_PATH, state.encode())
+        self.state = state

@@ -1,0 +1,293 @@
+"""Carries out what the group's record asks of this replica: lead, follow, or begin again.
+
+Owns: the task that looks at the mastership's decision after every piece of news, and the task that
+follows a master. Everything that takes time happens here, one step after another: so a promotion is
+never overtaken by another one, and no byte comes from a master any more once it has begun.
+
+A master that steps down, and a slave whose log must be cut, cannot go on with an open store: they
+ask for a `Reopening`, and the broker closes the store, does what it says, and opens it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
+from aerobee.broker.replication.joining import BeginAnew, Cut
+from aerobee.broker.replication.master_term import MasterTerm
+from aerobee.broker.replication.mastership import Follow, GroupView, Lead, Stay, StepDown
+from aerobee.broker.replication.replica_folder import ReplicaFolder
+from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import (
+    ForeignCluster,
+    InvalidArgument,
+    MqError,
+    NotWritable,
+    ReplicaDiverged,
+    StoreFailed,
+)
+from aerobee.runtime.log import log_event
+from aerobee.runtime.retry import Backoff
+
+log = logging.getLogger(__name__)
+
+FINAL = (ReplicaDiverged, ForeignCluster, InvalidArgument)
+"""Errors that only an operator can mend; the slave asks again now and then all the same."""
+FINAL_PAUSE_S = 5.0
+RETRY_S = 0.5
+"""After a full disk has refused a small file."""
+STEADY_S = 5.0
+"""A stream that lasted so long was not a failed attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reopening:
+    """Why the store must be closed and opened again, and what is to be done in between."""
+
+    reason: str
+    change: Cut | BeginAnew | None = None
+
+
+class FollowsMaster(Protocol):
+    """A slave's side of the stream."""
+
+    async def follow(self, master_address: str, epoch: int) -> Cut | BeginAnew:
+        """Copy the master's log until the stream ends. Returns only if the folder must be changed.
+
+        Raises MqError.
+        """
+        ...
+
+
+class RoleManager:
+    """See the module; `run` it as a task."""
+
+    def __init__(
+        self,
+        roles: Roles,
+        folder: ReplicaFolder,
+        store: ReplicatedLog,
+        clock: Clock,
+        chance: random.Random,
+        *,
+        on_role: Callable[[], None],
+        on_store_failed: Callable[[StoreFailed], None],
+    ) -> None:
+        """`on_role` is told of each begin and end of a term."""
+        self._roles = roles
+        self._folder = folder
+        self._store = store
+        self._clock = clock
+        self._chance = chance
+        self._on_role = on_role
+        self._on_store_failed = on_store_failed
+        self._follower: FollowsMaster | None = None
+        self._tasks: asyncio.TaskGroup | None = None
+        self._following: asyncio.Task[None] | None = None
+        self._followed: tuple[Follow, str] | None = None
+        self._news = asyncio.Event()
+        self._backoff = Backoff(base_ms=50, max_ms=1_000)
+        self.trouble = ""
+        """Why this replica cannot even try to follow a master; empty if it does, or leads."""
+        self._noted = ""
+        self.reopening: asyncio.Future[Reopening] = asyncio.get_running_loop().create_future()
+
+    def attach(self, follower: FollowsMaster) -> None:
+        """The follower needs this object's callbacks; this is the other half."""
+        self._follower = follower
+
+    def wake(self) -> None:
+        """Something was heard: look again what is due."""
+        self._news.set()
+
+    def begin_alone(self) -> None:
+        """Lead at once if nobody else could be elected: with or without a nameserver."""
+        if self._roles.is_alone:
+            end = self._store.appended_end
+            self._begin_term(self._roles.history.latest_epoch, None, end, end)
+        else:
+            self._on_role()
+
+    async def run(self) -> None:
+        """Until cancelled, or until the store must be opened again. Raises StoreFailed."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            try:
+                while not self.reopening.done():
+                    self._news.clear()
+                    await self._look()
+            finally:
+                await self._stop_following()
+
+    async def _look(self) -> None:
+        try:
+            await self._note_replicas()
+            await self._do_what_is_due()
+        except NotWritable as error:
+            log_event(log, "role not taken", level=logging.WARNING, reason=error)
+            await asyncio.sleep(RETRY_S)
+        else:
+            await self._news.wait()
+
+    # ------------------------------------------------------------------------------ decisions
+
+    async def _note_replicas(self) -> None:
+        """Durably, before a stream of another replica is accepted: from then on this broker does
+        not lead again without being told to."""
+        group = self._roles.mastership.group
+        if group is not None:
+            replicas = group.replicas
+            if replicas != self._folder.state.replicas:
+                await self._folder.save_replicas(replicas)
+            self._roles.known_replicas = replicas
+
+    async def _do_what_is_due(self) -> None:
+        match self._roles.mastership.decide():
+            case Lead(epoch):
+                await self._lead(epoch)
+            case Follow() as wanted:
+                await self._follow(wanted)
+            case StepDown(epoch):
+                self._step_down(epoch)
+            case Stay():
+                if self._roles.term is None and self._following is not None:
+                    await self._stop_following()
+
+    async def _lead(self, epoch: int) -> None:
+        await self._stop_following()
+        roles = self._roles
+        log_end = self._store.appended_end
+        kept = roles.history.up_to(log_end)
+        if epoch <= kept.latest_epoch:
+            # Never taken up: its bytes would pass for those of another run.
+            log_event(
+                log,
+                "elected under an old epoch; waiting for a newer one",
+                level=logging.ERROR,
+                epoch=epoch,
+                log_epoch=kept.latest_epoch,
+            )
+            return
+        # A log from before there were epochs is wholly of the first one: it is what that epoch's
+        # master had.
+        start = log_end if kept.entries else self._store.min_offset
+        history = EpochHistory((*kept.entries, EpochStart(epoch, start)))
+        await self._folder.save_history(history)
+        roles.history = history
+        group = roles.mastership.group
+        if group is None or roles.mastership.decide() != Lead(epoch):
+            self.wake()  # the news has changed meanwhile
+            return
+        # While leading alone, messages came in while the file was written: they are of this epoch.
+        self._begin_term(epoch, group, self._store.appended_end, roles.confirmed_end)
+
+    def _begin_term(
+        self, epoch: int, group: GroupView | None, log_end: int, confirmed_end: int
+    ) -> None:
+        roles = self._roles
+        term = MasterTerm(
+            epoch=epoch,
+            own=roles.own,
+            in_sync=(roles.own,) if group is None else group.in_sync,
+            revision=0 if group is None else group.revision,
+            log_end=log_end,
+            confirmed_end=confirmed_end,
+            policy=roles.config.term_policy,
+            now_s=self._clock.monotonic_s(),
+        )
+        roles.begin_term(term)
+        self.trouble = ""
+        log_event(
+            log,
+            "leads",
+            epoch=epoch,
+            log_end=log_end,
+            confirmed_end=roles.confirmed_end,
+            in_sync=sorted(name.broker_id for name in term.in_sync),
+        )
+        self._on_role()
+
+    def _step_down(self, epoch: int) -> None:
+        self._roles.end_term()
+        self._on_role()
+        self._reopen(Reopening(f"another replica is master under epoch {epoch}"))
+
+    def _reopen(self, reopening: Reopening) -> None:
+        if not self.reopening.done():
+            log_event(log, "the store is opened again", reason=reopening.reason)
+            self.reopening.set_result(reopening)
+        self.wake()
+
+    # ------------------------------------------------------------------------------ following
+
+    async def adopt_history(self, history: EpochHistory) -> None:
+        """The master's epochs are ours, before the first byte of them is. Raises NotWritable,
+        StoreFailed."""
+        await self._folder.save_history(history)
+        self._roles.history = history
+
+    async def _follow(self, wanted: Follow) -> None:
+        address = self._roles.master_address()
+        if address is None and self._followed is not None and self._followed[0] == wanted:
+            return  # the nameserver has lost sight of the master; the stream shows whether it lives
+        if address is None or self._follower is None:
+            self.trouble = f"nobody has said yet where replica {wanted.master_id} is reached"
+            await self._stop_following()
+            return
+        if self._followed == (wanted, address):
+            return
+        await self._stop_following()
+        self._followed = (wanted, address)
+        self.trouble = ""
+        log_event(log, "follows", master=wanted.master_id, address=address, epoch=wanted.epoch)
+        assert self._tasks is not None, "only `run` follows"
+        self._following = self._tasks.create_task(
+            self._keep_following(self._follower, address, wanted.epoch), name="follow-master"
+        )
+
+    async def _stop_following(self) -> None:
+        """Returns once nothing comes from a master any more."""
+        following, self._following, self._followed = self._following, None, None
+        if following is not None:
+            following.cancel()
+            await asyncio.wait((following,))
+
+    async def _keep_following(self, follower: FollowsMaster, address: str, epoch: int) -> None:
+        failures = 0
+        while True:
+            began_s = self._clock.monotonic_s()
+            try:
+                change = await follower.follow(address, epoch)
+            except StoreFailed as error:
+                self._on_store_failed(error)
+                return
+            except MqError as error:
+                lasted_s = self._clock.monotonic_s() - began_s
+                failures = 1 if lasted_s > STEADY_S else failures + 1
+                self._note_trouble(error)
+                if isinstance(error, FINAL):
+                    await asyncio.sleep(FINAL_PAUSE_S)
+                else:
+                    await asyncio.sleep(self._backoff.delay_s(failures, self._chance))
+            else:
+                self._reopen(Reopening(_why(change), change))
+                return
+
+    def _note_trouble(self, error: MqError) -> None:
+        """One line for each new trouble."""
+        if str(error) != self._noted:
+            self._noted = str(error)
+            level = logging.ERROR if isinstance(error, FINAL) else logging.WARNING
+            log_event(log, "does not follow its master", level=level, reason=error)
+
+
+def _why(change: Cut | BeginAnew) -> str:
+    if isinstance(change, Cut):
+        return f"the log is cut at {change.end}: the master does not have what follows"
+    return f"the log begins anew at {change.position}, where the master's begins"

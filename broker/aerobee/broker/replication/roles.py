@@ -1,0 +1,290 @@
+"""This replica's role, as the rest of the broker sees it: master under an epoch, or slave.
+
+Owns: the mastership, the log's history of epochs, how far the log is known to be confirmed, and
+where the group's replicas are. On the loop; nothing here waits. `RoleManager` does what takes time:
+it promotes, follows and steps down.
+
+What always holds: whoever acts as master asks `may_act` or `check_may_act` at the moment of acting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.joining import LogState
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.broker.replication.mastership import NO_MASTER, GroupView, Mastership
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import NotMaster, ReplicaBehind, StaleEpoch
+from aerobee.runtime.log import log_event
+from aerobee.v1 import nameserver_pb2
+
+log = logging.getLogger(__name__)
+
+
+class ReplicatedLog(Protocol):
+    """What roles need to know of the store."""
+
+    @property
+    def min_offset(self) -> int: ...
+
+    @property
+    def appended_end(self) -> int: ...
+
+
+class Roles:
+    """See the module."""
+
+    def __init__(
+        self,
+        mastership: Mastership,
+        history: EpochHistory,
+        store: ReplicatedLog,
+        clock: Clock,
+        config: ReplicationConfig,
+        *,
+        segment_bytes: int,
+    ) -> None:
+        self.mastership = mastership
+        self.history = history
+        self.config = config
+        self.group: nameserver_pb2.GroupRecord | None = None
+        self.endpoints: dict[int, nameserver_pb2.BrokerEndpoint] = {}
+        self.term_ended = asyncio.Event()
+        """Set while there is no term; a stream keeps the one of its own term, for each has one."""
+        self.term_ended.set()
+        self.on_advanced: Callable[[], None] = lambda: None
+        """Called when more may have become confirmed, or nothing more will."""
+        self.on_changed: Callable[[], None] = lambda: None
+        """Called when something may be due: a change of role or of the in-sync set."""
+        self.on_doubt: Callable[[], None] = lambda: None
+        """Called when a heartbeat should go out at once."""
+        self.is_pausing = False
+        """A hand-over is under way: no messages are taken."""
+        self.known_replicas: frozenset[int] = frozenset()
+        """The group's replicas as the folder has noted them durably."""
+        self._store = store
+        self._clock = clock
+        self._segment_bytes = segment_bytes
+        self._known_confirmed_end = 0
+        self._doubted_epoch = 0
+        self._opened_end = 0 if mastership.is_alone else store.appended_end
+
+    # ------------------------------------------------------------------------------ what is
+
+    @property
+    def own(self) -> ReplicaName:
+        return self.mastership.own
+
+    @property
+    def term(self) -> MasterTerm | None:
+        """None on a slave. Having one does not mean that it may be acted under: see `may_act`."""
+        return self.mastership.term
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch that this replica knows of."""
+        known = self.history.latest_epoch
+        if self.term is not None:
+            known = max(known, self.term.epoch)
+        return known if self.group is None else max(known, self.group.epoch)
+
+    @property
+    def is_alone(self) -> bool:
+        return self.mastership.is_alone
+
+    @property
+    def is_sync(self) -> bool:
+        """Whether an acknowledgement waits for the in-sync set."""
+        return self.config.mode is ReplicationMode.SYNC
+
+    @property
+    def confirmed_end(self) -> int:
+        """Everything below is in the log of each replica that could be elected, as far as known."""
+        term = self.term
+        return self._known_confirmed_end if term is None else term.confirmed_end
+
+    def log_epoch(self) -> int:
+        """The newest epoch that has bytes in this log, or could have."""
+        return self.history.up_to(self._store.appended_end).latest_epoch
+
+    def log_state(self) -> LogState:
+        return LogState(
+            begin=self._store.min_offset,
+            end=self._store.appended_end,
+            epochs=self.history,
+            segment_bytes=self._segment_bytes,
+            confirmed_end=self.confirmed_end,
+        )
+
+    def master_address(self) -> str | None:
+        """Where the group's master is reached, if it is another replica and known."""
+        group = self.group
+        if group is None or group.master_id in (NO_MASTER, self.own.broker_id):
+            return None
+        endpoint = self.endpoints.get(group.master_id)
+        return None if endpoint is None else endpoint.address
+
+    # ------------------------------------------------------------------------------ may we
+
+    def may_act(self) -> bool:
+        """Whether this replica may take, confirm and acknowledge messages at this moment."""
+        return self.mastership.may_act(self._clock.monotonic_s())
+
+    def check_may_act(self) -> None:
+        """Raises NotMaster."""
+        if not self.may_act():
+            raise NotMaster(self._why_not())
+
+    def check_enough(self) -> None:
+        """Raises NotMaster during a hand-over, NotEnoughReplicas while too few are in sync."""
+        if self.is_pausing:
+            raise NotMaster(
+                f"this replica of the group is handing over to another one; {_ASK_ROUTE}"
+            )
+        if self.term is not None:
+            self.term.check_enough()
+
+    def check_reads(self) -> None:
+        """Raises ReplicaBehind while it is unknown whether what the log had at the start is
+        confirmed: consumers must not see what may be cut."""
+        if not self.is_alone and self.confirmed_end < self._opened_end:
+            raise ReplicaBehind(
+                f"this replica knows its log to be confirmed up to {self.confirmed_end} of "
+                f"{self._opened_end} so far; read from another replica, or again soon"
+            )
+
+    def check_joining(self, name: ReplicaName, epoch: int) -> None:
+        """May this replica copy our log under `epoch`? Raises NotMaster, StaleEpoch."""
+        self.check_may_act()
+        term = self.term
+        assert term is not None, "who acts has a term"
+        if epoch > term.epoch:
+            self.heard_epoch(epoch)
+            raise StaleEpoch(f"this master acts under epoch {term.epoch}, not yet {epoch}")
+        if epoch < term.epoch:
+            raise StaleEpoch(f"epoch {epoch} is over, this master acts under {term.epoch}")
+        if name.broker_id not in self.known_replicas or name.broker_id == self.own.broker_id:
+            raise NotMaster(
+                f"replica {name.broker_id} is not (yet) one of the group's other replicas "
+                f"{sorted(self.known_replicas - {self.own.broker_id})}; it must register first"
+            )
+
+    def _why_not(self) -> str:
+        if self.term is None:
+            return f"this replica of the group is a slave and takes no messages; {_ASK_ROUTE}"
+        if self.mastership.resigned_epoch is not None:
+            return f"this replica has handed its group over; {_ASK_ROUTE}"
+        return (
+            "this replica was master, but its lease is not renewed: another one may be master by "
+            f"now; {_ASK_ROUTE}"
+        )
+
+    # ------------------------------------------------------------------------------ replicas
+
+    def replica_joined(self, name: ReplicaName, end: int) -> None:
+        """A replica's stream has begun; its log equals ours up to `end`."""
+        if self.term is not None:
+            now_s = self._clock.monotonic_s()
+            self.term.joined(name, end, self._store.appended_end, now_s)
+            self.on_advanced()
+            self.on_changed()
+
+    def replica_acknowledged(self, name: ReplicaName, end: int) -> None:
+        """It has stored everything below `end`."""
+        if self.term is not None:
+            now_s = self._clock.monotonic_s()
+            self.term.acknowledged(name, end, self._store.appended_end, now_s)
+            self.on_advanced()
+            if name not in self.term.in_sync:
+                self.on_changed()
+
+    def replica_left(self, name: ReplicaName) -> None:
+        """Its stream has ended."""
+        if self.term is not None:
+            self.term.left(name)
+            self.on_changed()
+
+    def heard_epoch(self, epoch: int) -> None:
+        """Somebody of the group knows `epoch`. If it is newer than ours, act no more before the
+        registry has said again that we are master. Once it has, that epoch is none of this group's
+        and is not asked about again."""
+        term = self.term
+        if term is None or self.is_alone:
+            return
+        if epoch > max(term.epoch, self._doubted_epoch):
+            self._doubted_epoch = epoch
+            log_event(
+                log,
+                "heard of a newer epoch; asking the nameserver",
+                level=logging.WARNING,
+                epoch=epoch,
+                own_epoch=term.epoch,
+            )
+            self.mastership.doubt()
+            self.on_doubt()
+
+    # ------------------------------------------------------------------------------ news
+
+    def hear_group(self, group: nameserver_pb2.GroupRecord) -> None:
+        """The group's record, from a directive or as the answer to a change of it."""
+        if self.mastership.hear(view_of(group)):
+            self.group = group
+            self.on_advanced()
+            self.on_changed()
+
+    def heartbeat_sent(self, sequence: int) -> None:
+        """About to be sent to the nameserver."""
+        self.mastership.heartbeat_sent(sequence, self._clock.monotonic_s())
+
+    def renewed(self, sequence: int, lease_ms: int) -> None:
+        """etcd has confirmed the registration that this heartbeat renewed; 0: none."""
+        self.mastership.renewed(sequence, lease_ms)
+        self.on_advanced()
+
+    def hear_endpoints(self, endpoints: Iterable[nameserver_pb2.BrokerEndpoint]) -> None:
+        """Where the group's live replicas are."""
+        self.endpoints = {endpoint.identity.broker_id: endpoint for endpoint in endpoints}
+        self.on_changed()
+
+    def note_confirmed(self, end: int) -> None:
+        """The master says that everything below `end` is confirmed."""
+        self._known_confirmed_end = max(
+            self._known_confirmed_end, min(end, self._store.appended_end)
+        )
+
+    # ------------------------------------------------------------------------------ terms
+
+    def begin_term(self, term: MasterTerm) -> None:
+        """The epoch is in the log's history, durably: act under it from now on."""
+        self.term_ended.set()
+        self.term_ended = asyncio.Event()
+        self.mastership.lead(term)
+        self.on_advanced()
+
+    def end_term(self) -> None:
+        """Act no more. Whoever waits for an acknowledgement is told that none will come."""
+        if self.term is not None:
+            self.note_confirmed(self.term.confirmed_end)
+        self.mastership.end_term()
+        self.term_ended.set()
+        self.on_advanced()
+
+
+_ASK_ROUTE = "ask the route again for the master"
+
+
+def view_of(group: nameserver_pb2.GroupRecord) -> GroupView:
+    return GroupView(
+        epoch=group.epoch,
+        master_id=group.master_id,
+        master_instance=group.master_instance,
+        in_sync=frozenset(ReplicaName(name.broker_id, name.incarnation) for name in group.in_sync),
+        replicas=frozenset(group.replicas),
+        revision=group.revision,
+    )

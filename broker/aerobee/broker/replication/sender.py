@@ -1,0 +1,186 @@
+"""The master's streams to its slaves: who may join, from where on, and who is connected.
+
+Owns: the streams by broker id. What always holds: a replica has one stream; a second one ends the
+first, and the roles hear that it left before they hear that it joined. Both sides work out from
+both logs where the slave goes on; bytes flow only if its log is the beginning of the master's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.replication.frames import (
+    FrameWriter,
+    agreement_of,
+    replica_event,
+    replica_of,
+    sender_of,
+    slave_state,
+)
+from aerobee.broker.replication.joining import GoOn, Sender, check_sender, where_to_start
+from aerobee.broker.replication.log_chunks import LogChunks
+from aerobee.broker.replication.master_side import MasterSide
+from aerobee.broker.replication.slave_stream import JoinedSlave, SentLog, SlaveStream
+from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.stream_tasks import FrameStream, within
+from aerobee.broker.replication.table_source import TableSource
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, MqError, NotMaster
+from aerobee.runtime.log import log_event
+from aerobee.v1 import replication_pb2
+
+log = logging.getLogger(__name__)
+
+
+class ReplicationSender:
+    """See the module. `serve` is called for each stream, by tasks of their own."""
+
+    def __init__(
+        self,
+        cluster: str,
+        broker_name: str,
+        roles: MasterSide,
+        log: SentLog,
+        pool: ReadPool,
+        tables: TableSource,
+        limits: StreamLimits,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._broker_name = broker_name
+        self._roles = roles
+        self._log = log
+        self._pool = pool
+        self._tables = tables
+        self._limits = limits
+        self._clock = clock
+        self._streams: dict[int, SlaveStream] = {}
+
+    def __repr__(self) -> str:
+        return f"ReplicationSender({list(self._streams.values())})"
+
+    @property
+    def connected(self) -> list[int]:
+        """Broker ids of the slaves with a stream, rising."""
+        return sorted(self._streams)
+
+    def on_appended(self) -> None:
+        """The log has grown: send it. Appends of one turn of the loop go together."""
+        for stream in self._streams.values():
+            stream.wake()
+
+    def on_confirmed(self) -> None:
+        """More is confirmed: the slaves hear of it within milliseconds."""
+        for stream in self._streams.values():
+            stream.wake()
+
+    def end_streams(self, error: MqError) -> None:
+        """End every stream with `error`; the slaves come again, here or elsewhere."""
+        for stream in self._streams.values():
+            stream.end(error)
+
+    async def serve(self, stream: FrameStream) -> None:
+        """One slave's stream, until the slave ends it.
+
+        Raises:
+            ForeignCluster, StaleEpoch, NotMaster, ReplicaDiverged: the slave cannot join (now).
+            CorruptFrame, ReplicationGap, InvalidArgument: it breaks the protocol.
+            DuplicateBroker: another stream of this replica took over.
+            Unreachable: it is silent.
+        """
+        limit_s = self._limits.silence_s
+        event = replica_event(await within(limit_s, "the slave", stream.read))
+        sender = sender_of(event.header)
+        # Its epoch is looked at when it is known to be of this group.
+        check_sender(Sender(self._cluster, self._broker_name, sender.epoch), sender)
+        if event.WhichOneof("event") != "hello":
+            raise InvalidArgument("a replication stream begins with a hello")
+        hello = event.hello
+        name = replica_of(hello)
+        if not name.incarnation or hello.window_bytes == 0:
+            raise InvalidArgument("a hello names the replica's incarnation and a window")
+        self._roles.check_joining(name, sender.epoch)
+        while (earlier := self._streams.get(name.broker_id)) is not None:
+            earlier.end(DuplicateBroker(f"replica {name.broker_id} has opened another stream"))
+            await earlier.over.wait()
+            self._roles.check_joining(name, sender.epoch)
+        agreement, slave = self._agree(hello, sender)
+        frame = FrameWriter(sender).agreement(agreement)
+        if slave is None:
+            await stream.write(frame)
+            await self._until_ended(stream)
+        else:
+            await self._stream_to(slave, stream, frame)
+
+    def _agree(
+        self, hello: replication_pb2.ReplicaHello, sender: Sender
+    ) -> tuple[replication_pb2.Agreement, JoinedSlave | None]:
+        """What both logs share; None if the slave must change its log first."""
+        roles = self._roles
+        term, group, name = roles.term, roles.group, replica_of(hello)
+        if term is None:
+            raise NotMaster("this replica of the group is not its master: ask who is")
+        own, theirs = roles.log_state(), slave_state(hello)
+        newest = theirs.epochs.up_to(theirs.end).latest_epoch
+        if newest > own.epochs.latest_epoch:
+            roles.heard_epoch(newest)
+        unclean_epochs = () if group is None else tuple(group.unclean_epochs)
+        start = where_to_start(theirs, own, unclean_epochs=unclean_epochs)
+        log_event(
+            log,
+            "replica joins" if isinstance(start, GoOn) else "replica must change its log",
+            replica=name.broker_id,
+            incarnation=name.incarnation,
+            log_end=theirs.end,
+            start=start,
+            own_end=own.end,
+        )
+        agreement = agreement_of(own, start, unclean_epochs)
+        if not isinstance(start, GoOn):
+            return agreement, None
+        return agreement, JoinedSlave(
+            name=name,
+            sender=sender,
+            term=term,
+            term_ended=roles.term_ended,
+            position=start.position,
+            window_bytes=hello.window_bytes,
+            tables=dict(hello.tables),
+        )
+
+    async def _until_ended(self, stream: FrameStream) -> None:
+        """The slave ends the stream, soon; what else it says does not count."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._limits.silence_s):
+                while await stream.read() is not None:
+                    pass
+
+    async def _stream_to(self, slave: JoinedSlave, stream: FrameStream, first: bytes) -> None:
+        broker_id = slave.name.broker_id
+        chunks = LogChunks(
+            self._log,
+            self._pool,
+            self._clock,
+            reader=f"replica {broker_id}",
+            chunk_bytes=self._limits.chunk_bytes,
+            bytes_per_s=self._limits.catch_up_bytes_per_s,
+        )
+        running = SlaveStream(
+            stream, slave, self._roles, self._log, chunks, self._tables, self._limits, self._clock
+        )
+        self._streams[broker_id] = running
+        why = "it ended the stream"
+        try:
+            self._roles.replica_joined(slave.name, slave.position)
+            await running.run(first)
+        except MqError as error:
+            why = str(error)
+            raise
+        finally:
+            del self._streams[broker_id]
+            self._roles.replica_left(slave.name)
+            running.over.set()
+            log_event(log, "replica left", replica=broker_id, reason=why)

@@ -1,0 +1,230 @@
+"""The master's side of one slave's stream: log bytes, tables and heartbeats out, their receipts in.
+
+Owns: how far the slave was sent the log and how far it has it. What always holds: no more than the
+window is on its way, a single larger record excepted; nothing is sent or counted under another term
+than the one that the stream began under.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Never, Protocol
+
+from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, encode_emptied
+from aerobee.broker.replication.frames import FrameWriter, replica_event, sender_of
+from aerobee.broker.replication.joining import Sender, check_ack, check_sender
+from aerobee.broker.replication.log_chunks import LogChunks, ReadableLog
+from aerobee.broker.replication.master_side import Ended, MasterSide
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake, run_together
+from aerobee.broker.replication.table_source import TableSource
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, MqError, NotMaster
+
+CONFIRMED_PAUSE_S = 0.005
+"""When nothing else is to be sent, a new confirmed end waits so long for log bytes to go with."""
+TABLES_INTERVAL_S = 1.0
+
+
+class SentLog(ReadableLog, Protocol):
+    """The master's store."""
+
+    def emptied_queues(self) -> dict[tuple[str, int], int]:
+        """Next offsets of queues that have none of their messages any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedSlave:
+    """A slave whose log is the beginning of the master's, up to `position`."""
+
+    name: ReplicaName
+    sender: Sender
+    """Who both sides' frames are from."""
+    term: MasterTerm
+    term_ended: Ended
+    position: int
+    window_bytes: int
+    tables: dict[str, int] = field(default_factory=dict)
+    """Checksums of what it has of the master's tables, by path."""
+
+
+class SlaveStream:
+    """See the module. `run` it once; `end` it from elsewhere."""
+
+    def __init__(
+        self,
+        stream: FrameStream,
+        slave: JoinedSlave,
+        roles: MasterSide,
+        log: SentLog,
+        chunks: LogChunks,
+        tables: TableSource,
+        limits: StreamLimits,
+        clock: Clock,
+    ) -> None:
+        self._stream = stream
+        self._slave = slave
+        self._roles = roles
+        self._log = log
+        self._chunks = chunks
+        self._tables = tables
+        self._limits = limits
+        self._clock = clock
+        self._frames = FrameWriter(slave.sender)
+        self._piece_bytes = min(limits.chunk_bytes, slave.window_bytes)
+        self._wake = Wake()
+        self._silence = Silence(clock, limits.silence_s, f"replica {slave.name.broker_id}")
+        self._ended: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
+        self._tables_to_send: dict[str, bytes] = {}
+        self._spoke_s = clock.monotonic_s()
+        self._told_confirmed_end = 0
+        self._large_record_from = -1
+        self._large_record_end = 0
+        self.sent_end = slave.position
+        self.acknowledged_end = slave.position
+        self.over = asyncio.Event()
+        """Set by whoever runs it when the roles have heard that the slave left."""
+
+    def __repr__(self) -> str:
+        return (
+            f"SlaveStream({self._slave.name}, sent_end={self.sent_end}, "
+            f"acknowledged_end={self.acknowledged_end})"
+        )
+
+    async def run(self, first: bytes) -> None:
+        """Send `first`, then everything. Until the slave ends the stream. Raises MqError."""
+        if emptied := self._log.emptied_queues():
+            self._tables_to_send[EMPTIED_QUEUES_PATH] = encode_emptied(emptied)
+        await run_together(
+            self._receive(),
+            send=self._send(first),
+            tables=self._watch_tables(),
+            silence=self._silence.watch(),
+            term=self._watch_term(),
+            end=self._watch_end(),
+        )
+
+    def end(self, error: MqError) -> None:
+        """Let `run` raise `error`."""
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # heard, should `run` be over already
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    # ------------------------------------------------------------------------------ in
+
+    async def _receive(self) -> None:
+        slave = self._slave
+        while (data := await self._stream.read()) is not None:
+            event = replica_event(data)
+            sender = sender_of(event.header)
+            if sender.epoch > slave.sender.epoch:
+                self._roles.heard_epoch(sender.epoch)
+            check_sender(slave.sender, sender)
+            if event.WhichOneof("event") != "ack":
+                raise InvalidArgument("a slave says hello once; open another stream to begin anew")
+            end = event.ack.stored_end
+            check_ack(end, self.acknowledged_end, self.sent_end)
+            self._check_term()
+            self._silence.heard()
+            self.acknowledged_end = end
+            self._roles.replica_acknowledged(slave.name, end)
+            self._wake.set()
+
+    # ------------------------------------------------------------------------------ out
+
+    async def _send(self, first: bytes) -> Never:
+        write, clock = self._stream.write, self._clock
+        await write(first)
+        while True:
+            self._check_term()
+            room = await self._room()
+            wait_s = self._chunks.wait_s(in_sync=self._is_in_sync) if room > 0 else 0.0
+            if self._tables_to_send:
+                path = next(iter(self._tables_to_send))
+                frame = self._frames.table(path, self._tables_to_send.pop(path))
+            elif room > 0 and wait_s == 0:
+                frame = await self._next_bytes(room)
+            else:
+                due_s = self._heartbeat_due_s() - clock.monotonic_s()
+                if due_s > 0:
+                    await self._wake.wait(min(due_s, wait_s) if wait_s > 0 else due_s)
+                    continue
+                confirmed_end = self._confirmed_end()
+                frame = self._frames.heartbeat(confirmed_end, self._log.appended_end)
+            await write(frame)
+            self._spoke_s = clock.monotonic_s()
+
+    async def _next_bytes(self, room: int) -> bytes:
+        position = self.sent_end
+        data = await self._chunks.read(position, room, in_sync=self._is_in_sync)
+        self._check_term()  # reading may have taken its time
+        # Before it is written: the slave's answer may be here first.
+        self.sent_end = position + len(data)
+        return self._frames.log_bytes(position, data, self._confirmed_end(), self._log.appended_end)
+
+    async def _room(self) -> int:
+        """How much of the log may be sent now."""
+        waiting = self._log.appended_end - self.sent_end
+        if waiting <= 0:
+            return 0
+        begin = self.acknowledged_end
+        room = begin + self._slave.window_bytes - self.sent_end
+        if room >= min(waiting, self._piece_bytes):
+            return min(waiting, room)
+        # What is on its way will be acknowledged and make room for a whole chunk, unless all of it
+        # is a part of one record: the slave cannot acknowledge before it has the rest.
+        if self._large_record_from != begin:
+            self._large_record_end = await self._chunks.record_end(begin)
+            self._large_record_from = begin
+        return max(0, self._large_record_end - self.sent_end)
+
+    def _confirmed_end(self) -> int:
+        """To be told to the slave with the next frame."""
+        self._told_confirmed_end = self._slave.term.confirmed_end
+        return self._told_confirmed_end
+
+    def _heartbeat_due_s(self) -> float:
+        has_news = self._slave.term.confirmed_end > self._told_confirmed_end
+        return self._spoke_s + (
+            CONFIRMED_PAUSE_S if has_news else self._limits.heartbeat_interval_s
+        )
+
+    @property
+    def _is_in_sync(self) -> bool:
+        return self._slave.name in self._slave.term.in_sync
+
+    # ------------------------------------------------------------------------------ beside
+
+    async def _watch_tables(self) -> Never:
+        """Let the slave have each table that differs from what it has."""
+        known = dict(self._slave.tables)
+        while True:
+            for path, table in (await self._tables.current()).items():
+                if known.get(path) != table.checksum:
+                    known[path] = table.checksum
+                    self._tables_to_send[path] = table.content
+                    self._wake.set()
+            await asyncio.sleep(TABLES_INTERVAL_S)
+
+    async def _watch_term(self) -> Never:
+        await self._slave.term_ended.wait()
+        raise self._not_master()
+
+    async def _watch_end(self) -> Never:
+        await self._ended
+        raise AssertionError("it has no result")
+
+    def _check_term(self) -> None:
+        if self._roles.term is not self._slave.term:
+            raise self._not_master()
+
+    def _not_master(self) -> NotMaster:
+        epoch = self._slave.sender.epoch
+        return NotMaster(f"the master's term of epoch {epoch} is over: ask who is master now")

@@ -1,0 +1,49 @@
+"""ReplicationService, on the master: slaves' streams as bytes, handed to the sender."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+
+from aerobee.broker.replication.sender import ReplicationSender
+from aerobee.runtime import rpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+SERVICE_NAME = "aerobee.v1.ReplicationService"
+
+
+class _SlaveFrames:
+    """One call, as the sender sees it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def read(self) -> bytes | None:
+        data = await self._context.read()
+        return None if data is grpc.aio.EOF else data
+
+    async def write(self, frame: bytes) -> None:
+        await self._context.write(frame)
+
+
+class ReplicationService:
+    """One call per slave."""
+
+    def __init__(self, sender: ReplicationSender) -> None:
+        self._sender = sender
+
+    @rpc.unary
+    async def Replicate(self, request_iterator: object, context: Context) -> None:
+        await self._sender.serve(_SlaveFrames(context))
+
+
+def add_replication_service(service: ReplicationService, server: grpc.aio.Server) -> None:
+    """Register with messages as bytes both ways: frames are checked and encoded by their owners."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "Replicate": grpc.stream_stream_rpc_method_handler(
+            service.Replicate, request_deserializer=None, response_serializer=None
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))

@@ -1,0 +1,109 @@
+"""Bodies of the offset journal, and the page that describes them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerobee.broker.lease_journal import LeaseRecord
+from aerobee.broker.offset_journal_records import (
+    LEASE_PART_OBJECTS,
+    Entry,
+    ImageEnd,
+    LeaseEntry,
+    OffsetEntry,
+    body_of,
+    decode_body,
+    entry_text,
+    joined_lease,
+    lease_entries,
+)
+from aerobee.broker.offset_merge import Change, ChangeKind
+from aerobee.broker.queue_leases import Lease, QueueKey
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-journal.md"
+
+WHOLE = st.integers(0, 2**63 - 1)
+NAMES = st.text(min_size=1, max_size=8)
+KEYS = st.builds(QueueKey, NAMES, NAMES, st.integers(0, 2**31 - 1))
+OFFSETS = st.builds(
+    OffsetEntry,
+    KEYS,
+    st.builds(Change, st.sampled_from(ChangeKind), WHOLE, WHOLE),
+    WHOLE,
+    st.text(max_size=8),
+)
+RECORDS = st.builds(
+    LeaseRecord,
+    run_number=st.integers(0, 2**31),
+    session_timeout_max_ms=st.integers(0, 10**6),
+    is_clean=st.booleans(),
+    boot_id=NAMES,
+    leases=st.lists(st.builds(Lease, KEYS, NAMES, WHOLE), max_size=3).map(tuple),
+    epoch=st.integers(0, 99),
+    broker_id=st.integers(0, 9),
+)
+ENTRIES = st.one_of(
+    OFFSETS,
+    st.builds(LeaseEntry, RECORDS, WHOLE, st.integers(0, 5), st.integers(1, 6)),
+    st.builds(ImageEnd, WHOLE, WHOLE, WHOLE),
+)
+
+
+@given(st.lists(ENTRIES, max_size=5))
+def test_what_is_written_is_read_back(entries: list[Entry]) -> None:
+    assert decode_body(body_of(entry_text(entry) for entry in entries)) == entries
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[1]",
+        b"[{}]",
+        b'[{"kind":"commit"}]',
+        b"\xff",
+        b"[" * 100_000,
+        b'[{"group":"g","topic":"t","queueId":0,"offset":-1,"leaseEpoch":0,"timestamp":0,'
+        b'"clientId":"","kind":"commit"}]',
+    ],
+)
+def test_anything_else_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="not a record of the offset journal"):
+        decode_body(body)
+
+
+def test_entries_of_a_later_kind_are_skipped() -> None:
+    assert decode_body(b'[{"kind":"from the future","x":1}]') == []
+
+
+def test_a_long_record_of_leases_comes_in_parts() -> None:
+    leases = tuple(
+        Lease(QueueKey("g", "t", number), "c", number + 1)
+        for number in range(2 * LEASE_PART_OBJECTS + 1)
+    )
+    record = LeaseRecord(3, 1_000, True, "boot", (), leases, epoch=2, broker_id=1)
+    parts = lease_entries(record, 5)
+    assert [(entry.part, entry.parts) for entry in parts] == [(0, 3), (1, 3), (2, 3)]
+    assert joined_lease(parts) == record
+
+
+def test_the_example_of_the_page_is_what_it_says() -> None:
+    """Whoever writes a reader of the journal has this page."""
+    (block,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    entries = decode_body(block.encode())
+    assert entries[0] == OffsetEntry(
+        QueueKey("billing", "Orders", 3),
+        Change(ChangeKind.COMMIT, 1_207, 12_884_901_890),
+        1_732_212_000_123,
+        "10.0.0.7@4711",
+    )
+    kinds = [json.loads(entry_text(entry))["kind"] for entry in entries]
+    assert kinds == ["commit", "reset", "image", "imageEnd", "lease"]
+    assert [json.loads(entry_text(entry)) for entry in entries] == json.loads(block)

@@ -1,0 +1,463 @@
+"""What breaks the replication protocol ends the stream with a named error, on either side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.frames import FrameWriter, agreement_of, hello_of, master_event
+from aerobee.broker.replication.joining import GoOn, LogState, Sender
+from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.stream_tasks import FrameStream
+from aerobee.broker.rpc.replication_client import METHOD, connect_to_master
+from aerobee.runtime.errors import (
+    CorruptFrame,
+    ForeignCluster,
+    InvalidArgument,
+    MessageNotFound,
+    MqError,
+    NotMaster,
+    ReplicaDiverged,
+    ReplicationGap,
+    StaleEpoch,
+    Unreachable,
+)
+from aerobee.runtime.rpc import CODE_METADATA_KEY, RpcServer, build_channel
+from aerobee.v1 import replication_pb2
+from tests.support.replicas import log_bytes
+from tests.support.replication_streams import (
+    CLUSTER,
+    GROUP,
+    MIB,
+    STORE,
+    Master,
+    running_master,
+    running_slave,
+    until,
+)
+from tests.support.stores import batch_of
+
+SENDER = Sender(CLUSTER, GROUP, 1)
+EMPTY = LogState(0, 0, EpochHistory(), STORE.segment_bytes)
+NAME = ReplicaName(1, "incarnation-1")
+Status = tuple[str, int]
+
+
+class BareSlave:
+    """One call, frame by frame."""
+
+    def __init__(self, channel: grpc.aio.Channel, sender: Sender = SENDER) -> None:
+        self.frames = FrameWriter(sender)
+        self._call: Any = channel.stream_stream(METHOD)()
+
+    async def write(self, frame: bytes) -> None:
+        await self._call.write(frame)
+
+    async def hello(
+        self, state: LogState = EMPTY, name: ReplicaName = NAME, **changes: Any
+    ) -> None:
+        hello = hello_of(state, name, "instance", window_bytes=MIB, tables={})
+        hello.MergeFrom(replication_pb2.ReplicaHello(**changes))
+        await self.write(self.frames.hello(hello))
+
+    async def event(self) -> Any:
+        data = await asyncio.wait_for(self._call.read(), 5)
+        assert data is not grpc.aio.EOF
+        return master_event(data)
+
+    async def bytes(self) -> Any:
+        """The next log bytes."""
+        while (event := await self.event()).WhichOneof("event") != "bytes":
+            pass
+        return event.bytes
+
+    async def ending(self) -> Status:
+        """The gRPC status and Aerobee's code that end the stream."""
+        code = await asyncio.wait_for(self._call.code(), 5)
+        metadata = dict(await self._call.trailing_metadata())
+        details = await self._call.details()
+        assert details.strip(), "the reason is told"
+        return code.name, int(metadata[CODE_METADATA_KEY])
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+@asynccontextmanager
+async def bare_slave(master: Master, sender: Sender = SENDER) -> AsyncIterator[BareSlave]:
+    async with build_channel(master.address) as channel:
+        slave = BareSlave(channel, sender)
+        try:
+            yield slave
+        finally:
+            slave.cancel()
+
+
+@pytest.fixture
+async def master(tmp_path: Path) -> AsyncIterator[Master]:
+    """A master of epoch 1 with a short log."""
+    async with running_master(tmp_path / "master") as master:
+        for _ in range(10):
+            master.append(batch_of("t", b"x" * 1000))
+        yield master
+
+
+# ------------------------------------------------------------------------------------ hello
+
+
+@pytest.mark.parametrize(
+    ("sender", "ending"),
+    [
+        (Sender("other", GROUP, 1), ("FAILED_PRECONDITION", 120)),
+        (Sender(CLUSTER, "broker-b", 1), ("FAILED_PRECONDITION", 120)),
+        (Sender("other", GROUP, 9), ("FAILED_PRECONDITION", 120)),
+        (Sender(CLUSTER, GROUP, 0), ("FAILED_PRECONDITION", 201)),
+        (Sender(CLUSTER, GROUP, 2), ("FAILED_PRECONDITION", 201)),
+    ],
+)
+async def test_a_slave_of_elsewhere_or_of_another_epoch_is_refused(
+    master: Master, sender: Sender, ending: Status
+) -> None:
+    async with bare_slave(master, sender) as slave:
+        await slave.hello()
+        assert await slave.ending() == ending
+    assert not master.roles.events
+    # Only of this group's newer epochs does the master take notice.
+    assert master.roles.heard == ([2] if sender.epoch == 2 else [])
+
+
+async def test_a_broker_that_is_not_master_refuses_slaves(master: Master) -> None:
+    master.roles.end_term()
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        assert await slave.ending() == ("FAILED_PRECONDITION", 200)
+
+
+async def test_a_replica_that_did_not_register_is_refused(master: Master) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello(name=ReplicaName(7, "seven"))
+        assert await slave.ending() == ("FAILED_PRECONDITION", 200)
+
+
+def history(*entries: tuple[int, int]) -> EpochHistory:
+    return EpochHistory.of(entries)
+
+
+@pytest.mark.parametrize(
+    ("state", "ending"),
+    [
+        # Another segment size: the logs cannot be equal.
+        (replace(EMPTY, segment_bytes=MIB), ("FAILED_PRECONDITION", 121)),
+        # Another cluster's data: messages that no master of this group wrote.
+        (replace(EMPTY, end=500), ("FAILED_PRECONDITION", 121)),
+        (replace(EMPTY, end=500, epochs=history((1, 7))), ("FAILED_PRECONDITION", 121)),
+        # It knows more to be confirmed than the master has.
+        (
+            replace(EMPTY, end=9 * MIB, epochs=history((1, 0)), confirmed_end=8 * MIB),
+            ("FAILED_PRECONDITION", 121),
+        ),
+        # Its log is of a newer master's.
+        (replace(EMPTY, end=500, epochs=history((1, 0), (5, 400))), ("FAILED_PRECONDITION", 201)),
+    ],
+)
+async def test_a_log_that_is_no_part_of_the_masters_is_refused(
+    master: Master, state: LogState, ending: Status
+) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello(state)
+        assert await slave.ending() == ending
+    assert not master.roles.events
+    assert master.roles.heard == ([5] if ending[1] == 201 else [])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"log_begin": 5, "log_end": 4},
+        {"epochs": [replication_pb2.EpochStart(epoch=2), replication_pb2.EpochStart(epoch=1)]},
+    ],
+)
+async def test_a_hello_that_contradicts_itself_is_refused(
+    master: Master, changes: dict[str, Any]
+) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello(**changes)
+        assert await slave.ending() == ("INVALID_ARGUMENT", 100)
+
+
+async def test_a_hello_without_window_or_incarnation_is_refused(master: Master) -> None:
+    for window_bytes, incarnation in ((0, "i"), (5, "")):
+        async with bare_slave(master) as slave:
+            name = ReplicaName(1, incarnation)
+            hello = hello_of(EMPTY, name, "i", window_bytes=window_bytes, tables={})
+            await slave.write(slave.frames.hello(hello))
+            assert await slave.ending() == ("INVALID_ARGUMENT", 100)
+
+
+async def test_a_stream_begins_with_a_hello(master: Master) -> None:
+    async with bare_slave(master) as slave:
+        await slave.write(slave.frames.ack(0, 0))
+        assert await slave.ending() == ("INVALID_ARGUMENT", 100)
+
+
+def damaged(frame: bytes) -> bytes:
+    return frame[:-1] + bytes([frame[-1] ^ 1])
+
+
+@pytest.mark.parametrize("frame", [b"", b"\xff\xff\xff", damaged(FrameWriter(SENDER).ack(5, 4))])
+async def test_a_damaged_first_frame_is_refused(master: Master, frame: bytes) -> None:
+    async with bare_slave(master) as slave:
+        await slave.write(frame)
+        assert await slave.ending() == ("DATA_LOSS", 123)
+
+
+async def test_who_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "m", heartbeat_interval_s=0.1) as master:
+        async with bare_slave(master) as slave:
+            code = await asyncio.wait_for(slave._call.code(), 5)
+            assert code is grpc.StatusCode.UNAVAILABLE
+        assert not master.roles.events
+
+
+# ------------------------------------------------------------------------------------ receipts
+
+
+@pytest.mark.parametrize(
+    ("frame", "ending"),
+    [
+        (FrameWriter(SENDER).ack(100 * MIB, 0), ("ABORTED", 122)),
+        (FrameWriter(SENDER).ack(-1, -1), ("ABORTED", 122)),
+        (FrameWriter(Sender(CLUSTER, GROUP, 0)).ack(0, 0), ("FAILED_PRECONDITION", 201)),
+        (FrameWriter(Sender(CLUSTER, GROUP, 2)).ack(0, 0), ("FAILED_PRECONDITION", 201)),
+        (FrameWriter(Sender("other", GROUP, 1)).ack(0, 0), ("FAILED_PRECONDITION", 120)),
+        (damaged(FrameWriter(SENDER).ack(1, 1)), ("DATA_LOSS", 123)),
+        (b"\x00", ("DATA_LOSS", 123)),
+        (
+            FrameWriter(SENDER).hello(hello_of(EMPTY, NAME, "i", window_bytes=1, tables={})),
+            ("INVALID_ARGUMENT", 100),
+        ),
+    ],
+)
+async def test_a_receipt_that_cannot_be_ends_the_stream(
+    master: Master, frame: bytes, ending: Status
+) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        assert (await slave.event()).agreement.start == 0
+        await slave.bytes()
+        await slave.write(frame)
+        assert await slave.ending() == ending
+    await until(lambda: not master.sender.connected)
+    assert master.roles.events == [("joined", NAME), ("left", NAME)]
+
+
+async def test_a_receipt_that_goes_back_ends_the_stream(master: Master) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        part = await slave.bytes()
+        assert (part.position, part.log_end) == (0, master.store.appended_end)
+        assert part.data == log_bytes(master.store)
+        await slave.write(slave.frames.ack(500, 0))
+        await slave.write(slave.frames.ack(499, 0))
+        assert await slave.ending() == ("ABORTED", 122)
+
+
+async def test_a_silent_slave_is_given_up(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "m", heartbeat_interval_s=0.2) as master:
+        async with bare_slave(master) as slave:
+            await slave.hello()
+            heartbeats = 0
+            while not master.roles.events[1:]:
+                try:
+                    event = await slave.event()
+                except (grpc.aio.AioRpcError, AssertionError):
+                    break
+                heartbeats += event.WhichOneof("event") == "heartbeat"
+            assert heartbeats >= 4  # the master itself spoke all the time
+            assert (await slave._call.code()) is grpc.StatusCode.UNAVAILABLE
+        assert master.roles.events == [("joined", NAME), ("left", NAME)]
+
+
+async def test_the_end_of_the_stream_by_the_slave_is_no_error(master: Master) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        await slave.bytes()
+        await slave._call.done_writing()
+        assert (await asyncio.wait_for(slave._call.code(), 5)) is grpc.StatusCode.OK
+    assert master.roles.events == [("joined", NAME), ("left", NAME)]
+
+
+async def test_bytes_that_retention_took_meanwhile_end_the_stream(master: Master) -> None:
+    def removed(position: int) -> int:
+        raise MessageNotFound("gone")
+
+    master.store.contiguous_end = removed  # type: ignore[method-assign]
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        await slave.event()
+        assert await slave.ending() == ("ABORTED", 122)
+
+
+async def test_a_receipt_after_the_term_counts_for_nothing(master: Master) -> None:
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        await slave.bytes()
+        counted: list[int] = []
+        master.roles.replica_acknowledged = (  # type: ignore[method-assign]
+            lambda name, end: counted.append(end)
+        )
+        # Another term of the same broker: the stream is of the first one.
+        master.roles.term = None
+        await slave.write(slave.frames.ack(500, 0))
+        assert await slave.ending() == ("FAILED_PRECONDITION", 200)
+        assert not counted
+
+
+# ------------------------------------------------------------------------------------ the slave
+
+
+class ScriptedMaster:
+    """What a master says, frame by frame; what the slave says is kept."""
+
+    def __init__(self, *frames: bytes | None) -> None:
+        self._frames = list(frames)
+        self.heard: list[bytes] = []
+
+    async def read(self) -> bytes | None:
+        if not self._frames:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+        return self._frames.pop(0)
+
+    async def write(self, frame: bytes) -> None:
+        self.heard.append(frame)
+
+    @asynccontextmanager
+    async def connect(self, address: str) -> AsyncIterator[FrameStream]:
+        yield self
+
+
+FRAMES = FrameWriter(SENDER)
+MASTERS = LogState(0, 10_000, history((1, 0)), STORE.segment_bytes)
+AGREED = FRAMES.agreement(agreement_of(MASTERS, GoOn(0), ()))
+
+
+def agreed(state: LogState = MASTERS, start: int = 0, sender: Sender = SENDER) -> bytes:
+    return FrameWriter(sender).agreement(agreement_of(state, GoOn(start), ()))
+
+
+@pytest.mark.parametrize(
+    ("frames", "error", "words"),
+    [
+        ([agreed(sender=Sender("other", GROUP, 1))], ForeignCluster, "other"),
+        ([agreed(sender=Sender(CLUSTER, GROUP, 2))], StaleEpoch, "epoch 2"),
+        ([agreed(replace(MASTERS, epochs=history((2, 0))))], StaleEpoch, "newest is 2"),
+        ([agreed(start=5)], ReplicationGap, "go on at 5"),
+        ([agreed(replace(MASTERS, end=-1))], InvalidArgument, "cannot begin"),
+        ([FRAMES.heartbeat(0, 0)], InvalidArgument, "agreement"),
+        ([damaged(AGREED)], CorruptFrame, "damaged"),
+        ([None], Unreachable, "ended the stream"),
+        ([], Unreachable, "did not answer"),
+        ([AGREED, None], Unreachable, "ended the stream"),
+        ([AGREED], Unreachable, "said nothing"),
+        ([AGREED, AGREED], InvalidArgument, "agrees once"),
+        ([AGREED, FRAMES.log_bytes(5, b"x", 0, 9_000)], ReplicationGap, "at 5"),
+        ([AGREED, damaged(FRAMES.log_bytes(0, b"x", 0, 9_000))], CorruptFrame, "damaged"),
+        ([AGREED, FRAMES.log_bytes(0, b"no record at all" * 9, 0, 9_000)], CorruptFrame, "at 0"),
+        ([AGREED, FRAMES.heartbeat(20_000, 10_000)], ReplicationGap, "confirmed up to 20000"),
+        (
+            [AGREED, FrameWriter(Sender(CLUSTER, GROUP, 0)).heartbeat(0, 0)],
+            StaleEpoch,
+            "epoch 0",
+        ),
+        (
+            [AGREED, FrameWriter(Sender(CLUSTER, "broker-b", 1)).heartbeat(0, 0)],
+            ForeignCluster,
+            "broker-b",
+        ),
+        ([AGREED, FRAMES.log_bytes(0, b"x" * 49 * MIB, 0, 9_000)], InvalidArgument, "window"),
+    ],
+)
+async def test_a_master_that_breaks_the_protocol_is_left(
+    tmp_path: Path, frames: list[bytes | None], error: type[MqError], words: str
+) -> None:
+    script = ScriptedMaster(*frames)
+    async with running_slave(
+        tmp_path / "s", connect=script.connect, heartbeat_interval_s=0.1
+    ) as slave:
+        with pytest.raises(error, match=words) as raised:
+            await asyncio.wait_for(slave.follow("master:1"), 5)
+        assert type(raised.value) is error
+        assert slave.follower.trouble == str(raised.value)
+        assert not slave.follower.is_connected
+        assert slave.store.appended_end == 0
+
+
+async def test_a_master_without_the_slaves_epochs_is_left(tmp_path: Path) -> None:
+    """What the master should have refused, the slave refuses, too."""
+    script = ScriptedMaster(agreed(replace(MASTERS, epochs=history((1, 7)))))
+    async with running_slave(tmp_path / "s", connect=script.connect) as slave:
+        slave.store.append(batch_of("t", b"mine"), queue_id=0)
+        slave.history = history((1, 0))
+        with pytest.raises(ReplicaDiverged):
+            await slave.follow("master:1")
+        assert not slave.adopted
+
+
+async def test_nothing_is_stored_before_the_history_is_durable(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
+        master.append(batch_of("t", b"x"))
+        gate = asyncio.Event()
+
+        async def adopt(adopted: EpochHistory) -> None:
+            await gate.wait()
+            slave.history = adopted
+
+        slave.follower._side = replace(slave.follower._side, adopt_history=adopt)
+        slave.follow(master.address)
+        await asyncio.sleep(0.1)
+        assert slave.store.appended_end == 0
+        gate.set()
+        await until(lambda: slave.store.appended_end == master.store.appended_end)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:1"])
+async def test_a_master_that_is_not_there_is_unreachable(tmp_path: Path, address: str) -> None:
+    async with running_slave(tmp_path / "s") as slave:
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(slave.follow(address), 5)
+
+
+async def test_a_servers_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
+    """Something else listens at the master's address."""
+    server = RpcServer([])
+    port = await server.start("127.0.0.1:0")
+    async with running_slave(tmp_path / "s") as slave:
+        with pytest.raises(MqError, match="UNIMPLEMENTED"):
+            await slave.follow(f"127.0.0.1:{port}")
+    await server.stop(0)
+
+
+async def test_a_masters_refusal_reaches_the_slave_as_the_same_error(master: Master) -> None:
+    """Also when it comes while the slave is about to write."""
+    for error in (ReplicaDiverged("a"), StaleEpoch("b"), NotMaster("c"), ForeignCluster("d")):
+
+        def refuse(*_: object, error: MqError = error) -> None:
+            raise error
+
+        master.roles.check_joining = refuse  # type: ignore[method-assign, assignment]
+        async with connect_to_master(master.address) as stream:
+            hello = hello_of(EMPTY, NAME, "i", window_bytes=MIB, tables={})
+            await stream.write(FRAMES.hello(hello))
+            with pytest.raises(type(error), match=str(error)):
+                await stream.read()
+            with pytest.raises(type(error), match=str(error)):
+                await stream.write(FRAMES.ack(0, 0))

@@ -1,0 +1,302 @@
+"""Numbered batches that come again are stored once, whatever came between."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aerobee.broker.guard import Guard
+from aerobee.broker.ingest import Ingest
+from aerobee.broker.stats import Counters
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.runtime.errors import Busy
+from aerobee.store_format.batch import BatchLimits
+from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, producer_number
+from aerobee.store_format.record import encode_record, iterate_records
+from aerobee.store_format.tags import TagsCodes
+from aerobee.v1 import broker_pb2, common_pb2
+from tests.support.stores import BORN_HOST, append, log_records, open_store
+
+MakeBatch = Callable[..., broker_pb2.RecordBatch]
+OK = common_pb2.OK
+
+
+def numbered(
+    batch: broker_pb2.RecordBatch, producer_id: int, sequence: int
+) -> broker_pb2.RecordBatch:
+    batch.producer_id = producer_id
+    batch.producer_sequence = sequence
+    return batch
+
+
+async def bodies(broker: Any, queue_id: int = 0) -> list[bytes]:
+    result = await broker.pull.Pull(broker_pb2.PullRequest(topic="t", queue_id=queue_id, offset=0))
+    return [record.body for record in iterate_records(result.records)]
+
+
+def place(ack: broker_pb2.SendAck) -> tuple[int, int, int, int]:
+    return ack.code, ack.base_queue_offset, ack.base_physical_offset, ack.store_timestamp_ms
+
+
+async def test_what_comes_again_is_answered_as_the_first_time(
+    broker: Any, make_batch: MakeBatch
+) -> None:
+    def frame(sequence: int) -> broker_pb2.SendFrame:
+        return broker_pb2.SendFrame(
+            batches=[
+                numbered(make_batch("t", 0, b"a", b"b", sequence=sequence), 7, 0),
+                numbered(make_batch("t", 0, b"c", sequence=sequence + 1), 7, 2),
+                numbered(make_batch("t", 1, b"d", sequence=sequence + 2), 7, 0),
+                numbered(make_batch("t", 0, b"e", sequence=sequence + 3), 8, 0),
+            ]
+        )
+
+    first = await broker.exchange(frame(0))
+    again = await broker.exchange(frame(10), frame(20))
+    assert [place(ack) for ack in again] == [place(ack) for ack in first] * 2
+    assert [ack.sequence for ack in again] == [10, 11, 12, 13, 20, 21, 22, 23]
+    assert await bodies(broker) == [b"a", b"b", b"c", b"e"]
+    assert await bodies(broker, 1) == [b"d"]
+
+
+async def test_a_batch_and_its_repetition_in_one_frame_are_stored_once(
+    broker: Any, make_batch: MakeBatch
+) -> None:
+    def one(sequence: int) -> broker_pb2.RecordBatch:
+        return numbered(make_batch("t", 0, b"a", b"b", sequence=sequence), 7, 0)
+
+    acks = await broker.exchange(
+        broker_pb2.SendFrame(
+            batches=[
+                one(0),
+                numbered(make_batch("t", 0, b"c", sequence=1), 7, 2),
+                one(2),
+                numbered(make_batch("t", 0, b"d", sequence=3), 7, 3),
+                one(4),
+            ]
+        )
+    )
+    assert place(acks[0]) == place(acks[2]) == place(acks[4])
+    assert [ack.base_queue_offset for ack in acks] == [0, 2, 0, 3, 0]
+    assert await bodies(broker) == [b"a", b"b", b"c", b"d"]
+
+
+async def test_what_cannot_be_placed_is_refused_and_spoils_nothing(
+    broker: Any, make_batch: MakeBatch
+) -> None:
+    await broker.exchange(
+        broker_pb2.SendFrame(batches=[numbered(make_batch("t", 0, b"a", b"b"), 7, 10)])
+    )
+    half = encode_record(
+        topic=b"t",
+        body=b"half",
+        properties=b"",
+        born_timestamp_ms=1,
+        born_host=BORN_HOST,
+        sys_flag=4,
+        prepared_transaction_offset=99,
+    )
+    acks = await broker.exchange(
+        broker_pb2.SendFrame(
+            batches=[
+                numbered(make_batch("t", 0, b"x", b"y", sequence=0), 7, 9),
+                numbered(make_batch("t", 0, b"x", sequence=1), PRODUCER_ID_END, 0),
+                numbered(make_batch("t", 0, b"x", b"y", sequence=2), 9, SEQUENCE_END - 1),
+                numbered(
+                    broker_pb2.RecordBatch(
+                        sequence=3, topic="t", records=half, record_sizes=[len(half)]
+                    ),
+                    9,
+                    0,
+                ),
+                numbered(make_batch("t", 0, b"good", sequence=4), 9, 0),
+            ]
+        )
+    )
+    assert [ack.code for ack in acks] == [
+        common_pb2.OUT_OF_SEQUENCE,
+        common_pb2.INVALID_ARGUMENT,
+        common_pb2.INVALID_ARGUMENT,
+        common_pb2.MESSAGE_ILLEGAL,
+        OK,
+    ]
+    assert await bodies(broker) == [b"a", b"b", b"good"]
+
+
+async def test_under_synchronous_flush_a_repetition_waits_like_the_first(
+    start_broker: Any, sync_flush: Any, make_batch: MakeBatch
+) -> None:
+    broker = await start_broker(store=sync_flush)
+    frame = broker_pb2.SendFrame(batches=[numbered(make_batch("t", 0, b"a"), 7, 0)])
+    acks = await broker.exchange(frame, frame, frame)
+    assert len({place(ack) for ack in acks}) == 1
+    assert {ack.durability for ack in acks} == {broker_pb2.FSYNCED}
+    assert await bodies(broker) == [b"a"]
+
+
+# ---------------------------------------------------------------------------------- ingest alone
+
+
+class Taking:
+    """Ingest over a small store, and a producer's view of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.busy = False
+        self.store = open_store(root)
+        self.ingest = self._ingest()
+
+    def _ingest(self) -> Ingest:
+        topics = TopicTable()
+        topics.put(TopicConfig(name="t", read_queue_count=3, write_queue_count=3))
+        return Ingest(
+            Guard(topics, broker_name="a"),
+            _Refusing(self),
+            Counters(),
+            limits=BatchLimits(batch_bytes_max=3_000),
+            store_host_ipv6=False,
+            tags=TagsCodes(),
+            waits=True,
+            on_appended=lambda: None,
+            on_store_failed=_no_failure,
+        )
+
+    def restart(self) -> None:
+        self.store.confirm(self.store.appended_end)
+        self.store.close()
+        self.store = open_store(self.root)
+        self.ingest = self._ingest()
+
+
+class _Refusing:
+    """The store, when it has no room for now."""
+
+    def __init__(self, taking: Taking) -> None:
+        self._taking = taking
+
+    @property
+    def producers(self) -> Any:
+        return self._taking.store.producers
+
+    def append(self, batch: Any, *, queue_id: int) -> Any:
+        if self._taking.busy:
+            raise Busy("the test says so")
+        return self._taking.store.append(batch, queue_id=queue_id)
+
+
+def _no_failure(error: Exception) -> None:
+    raise AssertionError(error)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 1 << 32), loss=st.floats(0, 0.8), busy=st.floats(0, 0.5))
+def test_every_message_is_stored_once_however_often_it_is_sent(
+    seed: int, loss: float, busy: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Producers send frames of batches until each has an answer that was not lost on its way."""
+    chance = random.Random(seed)
+    taking = Taking(tmp_path_factory.mktemp("taking"))
+    waiting: list[broker_pb2.RecordBatch] = []
+    expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    ends: dict[tuple[int, int], int] = {}
+    for number in range(chance.randrange(1, 60)):
+        producer_id, queue_id = chance.randrange(1, 4), chance.randrange(3)
+        count = chance.randrange(1, 30 if chance.random() < 0.2 else 4)
+        first = ends.get((producer_id, queue_id), 0)
+        ends[producer_id, queue_id] = first + count
+        texts = [b"%d-%d-%d" % (producer_id, queue_id, first + at) for at in range(count)]
+        waiting.append(_batch(number, producer_id, first, queue_id, texts))
+        expected[queue_id] += texts
+    answers: dict[int, set[tuple[int, int]]] = {}
+    while waiting:
+        chance.shuffle(waiting)
+        frame = [chance.choice(waiting) for _ in range(chance.randrange(1, 9))]
+        taking.busy = chance.random() < busy
+        receipts = taking.ingest.accept(frame)
+        for batch, receipt in zip(frame, receipts, strict=True):
+            if receipt.code == Busy.code:
+                continue
+            assert receipt.code == OK, receipt.message
+            assert receipt.wait_end > receipt.base_physical_offset
+            answers.setdefault(batch.sequence, set()).add(
+                (receipt.base_queue_offset, receipt.base_physical_offset)
+            )
+            if chance.random() >= loss and batch in waiting:
+                waiting.remove(batch)
+        if chance.random() < 0.1:
+            taking.restart()
+    assert all(len(places) == 1 for places in answers.values())
+    found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    for record in log_records(taking.store):
+        assert record.queue_offset == len(found[record.queue_id])
+        found[record.queue_id].append(record.body)
+    for queue_id in range(3):
+        assert sorted(found[queue_id]) == sorted(expected[queue_id])
+    taking.store.close()
+
+
+def _batch(
+    sequence: int, producer_id: int, first: int, queue_id: int, texts: list[bytes]
+) -> broker_pb2.RecordBatch:
+    records = [
+        encode_record(
+            topic=b"t", body=text, properties=b"", born_timestamp_ms=1, born_host=BORN_HOST
+        )
+        for text in texts
+    ]
+    return broker_pb2.RecordBatch(
+        sequence=sequence,
+        topic="t",
+        queue_id=queue_id,
+        records=b"".join(records),
+        record_sizes=[len(record) for record in records],
+        producer_id=producer_id,
+        producer_sequence=first,
+    )
+
+
+def test_what_a_crash_left_of_a_batch_is_completed(tmp_path: Path) -> None:
+    taking = Taking(tmp_path)
+    whole = _batch(0, 7, 5, 1, [b"%d" % number for number in range(8)])
+    torn = _batch(0, 7, 5, 1, [b"%d" % number for number in range(3)])
+    (lost,) = taking.ingest.accept([torn])
+    other = _batch(1, 8, 0, 2, [b"other"])
+    first, _, again = taking.ingest.accept([whole, other, whole])
+    assert first.code == again.code == OK
+    assert first.base_queue_offset == again.base_queue_offset == lost.base_queue_offset == 0
+    assert first.base_physical_offset == again.base_physical_offset == lost.base_physical_offset
+    assert first.wait_end == taking.store.appended_end - _record_size(taking.store)
+    stored = [record.body for record in log_records(taking.store) if record.queue_id == 1]
+    assert stored == [b"%d" % number for number in range(8)]
+    taking.store.close()
+
+
+def _record_size(store: MessageStore) -> int:
+    return log_records(store)[-1].size
+
+
+def test_numbers_come_from_the_batch_alone(tmp_path: Path) -> None:
+    """What a client left in the field does not count, and old stores have none."""
+    taking = Taking(tmp_path)
+    record = encode_record(
+        topic=b"t",
+        body=b"x",
+        properties=b"",
+        born_timestamp_ms=1,
+        born_host=BORN_HOST,
+        prepared_transaction_offset=producer_number(7, 0),
+    )
+    forged = broker_pb2.RecordBatch(topic="t", records=record, record_sizes=[len(record)])
+    assert [receipt.code for receipt in taking.ingest.accept([forged, forged])] == [OK, OK]
+    append(taking.store, "t", 0, b"y")
+    taking.restart()
+    assert len(taking.store.producers.windows) == 0
+    assert {record.prepared_transaction_offset for record in log_records(taking.store)} == {0}
+    taking.store.close()

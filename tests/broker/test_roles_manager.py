@@ -1,0 +1,460 @@
+"""Roles in one process: promotion in place, following, stepping down, the in-sync set, hand-over;
+with a store of a few numbers and nameservers that answer as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.in_sync_proposer import InSyncProposer
+from aerobee.broker.replication.joining import BeginAnew, Cut
+from aerobee.broker.replication.master_term import Proposal, ReplicaName
+from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.replication.replica_folder import OpenedReplica, ReplicaFolder
+from aerobee.broker.replication.role_manager import RoleManager
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
+from aerobee.runtime import errors
+from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
+from aerobee.v1 import common_pb2, nameserver_pb2
+
+OWN = ReplicaName(0, "log-a")
+OTHER = ReplicaName(1, "log-b")
+
+
+@dataclass
+class Store:
+    """Where a log begins and ends."""
+
+    min_offset: int = 0
+    appended_end: int = 0
+
+
+@dataclass
+class Master:
+    """The other end of a slave's stream."""
+
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    answer: Cut | BeginAnew | errors.MqError | None = None
+    """None: the stream goes on."""
+    ended: int = 0
+
+    async def follow(self, master_address: str, epoch: int) -> Cut | BeginAnew:
+        self.calls.append((master_address, epoch))
+        try:
+            if self.answer is None:
+                await asyncio.Event().wait()
+            if isinstance(self.answer, errors.MqError):
+                raise self.answer
+            assert self.answer is not None
+            return self.answer
+        finally:
+            self.ended += 1
+
+
+class Scene:
+    def __init__(
+        self,
+        *,
+        is_alone: bool = False,
+        history: EpochHistory | None = None,
+        lag_ms: int = 200,
+    ) -> None:
+        self.store = Store(appended_end=1_000)
+        self.clock = SystemClock()
+        self.files: dict[str, list[bytes]] = {}
+        self.writes_fail = False
+        self.failed: list[errors.StoreFailed] = []
+        self.terms: list[int | None] = []
+        self.master = Master()
+        self.proposals: list[Proposal] = []
+        self.answers: list[errors.MqError | None] = []
+        self.revision = 0
+        state = ReplicaState(
+            broker_id=0, instance="run-1", incarnation="log-a", replicas=frozenset({0})
+        )
+        opened = OpenedReplica(
+            state=state,
+            predecessor="",
+            history=history or EpochHistory(),
+            is_alone=is_alone,
+        )
+        config = ReplicationConfig(
+            mode=ReplicationMode.SYNC, in_sync_lag_max_ms=lag_ms, heartbeat_interval_ms=100
+        )
+        self.mastership = Mastership(OWN, "run-1", is_alone=is_alone)
+        self.roles = Roles(
+            self.mastership, opened.history, self.store, self.clock, config, segment_bytes=1 << 20
+        )
+        self.folder = ReplicaFolder(opened, self._write)
+        self.manager = RoleManager(
+            self.roles,
+            self.folder,
+            self.store,
+            self.clock,
+            random.Random(1),
+            on_role=self._note_role,
+            on_store_failed=self.failed.append,
+        )
+        self.manager.attach(self.master)
+        self.proposer = InSyncProposer(self.roles, self.store, self.clock, self._alter)
+        self.handover = Handover(self.roles, self.store, self.clock, on_resigned=lambda: None)
+        self.roles.on_changed = self._wake
+        self.sequence = 0
+
+    def _wake(self) -> None:
+        self.manager.wake()
+        self.proposer.wake()
+
+    def _note_role(self) -> None:
+        self.terms.append(None if self.roles.term is None else self.roles.term.epoch)
+
+    async def _write(self, path: str, data: bytes) -> None:
+        await asyncio.sleep(0)
+        if self.writes_fail:
+            raise errors.NotWritable("full")
+        self.files.setdefault(path, []).append(data)
+
+    async def _alter(self, epoch: int, proposal: Proposal) -> nameserver_pb2.GroupRecord:
+        self.proposals.append(proposal)
+        await asyncio.sleep(0)
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            raise answer
+        return self.record(epoch, in_sync=tuple(sorted(proposal.in_sync)))
+
+    def record(
+        self,
+        epoch: int,
+        master_id: int = 0,
+        instance: str = "run-1",
+        *,
+        in_sync: tuple[ReplicaName, ...] = (OWN,),
+        replicas: tuple[int, ...] = (0, 1),
+    ) -> nameserver_pb2.GroupRecord:
+        self.revision += 1
+        return nameserver_pb2.GroupRecord(
+            broker_name="broker-a",
+            epoch=epoch,
+            master_id=master_id,
+            master_instance=instance,
+            in_sync=[
+                nameserver_pb2.ReplicaName(broker_id=name.broker_id, incarnation=name.incarnation)
+                for name in in_sync
+            ],
+            replicas=replicas,
+            revision=self.revision,
+        )
+
+    def hear(self, record: nameserver_pb2.GroupRecord) -> None:
+        """A directive, its lease renewed."""
+        self.sequence += 1
+        self.roles.heartbeat_sent(self.sequence)
+        self.roles.hear_endpoints(
+            nameserver_pb2.BrokerEndpoint(
+                identity=common_pb2.BrokerIdentity(broker_id=broker_id),
+                address=f"host-{broker_id}:1",
+            )
+            for broker_id in record.replicas
+        )
+        self.roles.hear_group(record)
+        self.roles.renewed(self.sequence, 60_000)
+
+    def epochs_on_disk(self) -> list[tuple[int, int]]:
+        return decode_epochs(self.files[EPOCH_FILE][-1])
+
+    def state_on_disk(self) -> ReplicaState:
+        return ReplicaState.decode(self.files[STATE_PATH][-1])
+
+
+@asynccontextmanager
+async def running(scene: Scene) -> AsyncIterator[Scene]:
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(one) for one in (scene.manager.run(), scene.proposer.run())]
+        try:
+            yield scene
+        finally:
+            for task in running:
+                task.cancel()
+
+
+async def until(holds: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+async def test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it() -> None:
+    scene = Scene(history=EpochHistory.of([(1, 0)]))
+    seen: list[list[tuple[int, int]]] = []
+
+    def look() -> None:
+        if scene.roles.term is not None:
+            seen.append(scene.epochs_on_disk())
+
+    scene.roles.on_advanced = look
+    async with running(scene):
+        scene.hear(scene.record(3))
+        await until(lambda: scene.terms == [3])
+        assert scene.roles.may_act()
+        assert scene.state_on_disk().epoch == 3
+        assert seen[0] == [(1, 0), (3, 1_000)]
+
+
+async def test_a_log_without_epochs_is_wholly_of_its_first_master() -> None:
+    scene = Scene()
+    scene.store.min_offset = 400
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await until(lambda: scene.terms == [1])
+        assert scene.epochs_on_disk() == [(1, 400)]
+        assert scene.roles.term is not None
+        assert scene.roles.term.start == 1_000
+
+
+async def test_on_a_full_disk_it_does_not_lead_until_there_is_room() -> None:
+    scene = Scene()
+    scene.writes_fail = True
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await asyncio.sleep(0.05)
+        assert scene.roles.term is None
+        scene.writes_fail = False
+        await until(lambda: scene.terms == [1])
+
+
+async def test_news_during_a_promotion_overrules_it() -> None:
+    scene = Scene(history=EpochHistory.of([(1, 0)]))
+    async with running(scene):
+        scene.hear(scene.record(2))
+        scene.hear(scene.record(3, master_id=1, instance="x"))
+        await until(lambda: scene.master.calls == [("host-1:1", 3)])
+        assert scene.roles.term is None
+
+
+async def test_an_epoch_that_its_log_has_already_is_never_taken_up() -> None:
+    scene = Scene(history=EpochHistory.of([(5, 0)]))
+    async with running(scene):
+        scene.hear(scene.record(5))
+        await asyncio.sleep(0.05)
+        assert scene.roles.term is None
+        scene.hear(scene.record(6))
+        await until(lambda: scene.terms == [6])
+
+
+async def test_that_it_is_not_alone_is_on_disk_before_a_replica_may_join() -> None:
+    scene = Scene(is_alone=True)
+    scene.manager.begin_alone()
+    assert scene.roles.may_act()
+    with pytest.raises(errors.NotMaster, match="must register first"):
+        scene.roles.check_joining(OTHER, 0)
+    async with running(scene):
+        scene.hear(scene.record(1, replicas=(0,)))
+        await until(lambda: scene.terms == [0, 1])
+        scene.writes_fail = True
+        scene.hear(scene.record(1))
+        await asyncio.sleep(0.02)
+        with pytest.raises(errors.NotMaster, match="must register first"):
+            scene.roles.check_joining(OTHER, 1)
+        scene.writes_fail = False
+        await until(lambda: 1 in scene.roles.known_replicas)
+        assert scene.state_on_disk().replicas == {0, 1}
+        scene.roles.check_joining(OTHER, 1)
+
+
+async def test_a_slave_follows_the_newest_master_only() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(1, master_id=1, instance="x"))
+        await until(lambda: scene.master.calls == [("host-1:1", 1)])
+        scene.hear(scene.record(2, master_id=2, instance="y", replicas=(0, 1, 2)))
+        await until(lambda: scene.master.calls[1:] == [("host-2:1", 2)])
+        assert scene.master.ended == 1
+        scene.hear(scene.record(3))
+        await until(lambda: scene.terms == [3])
+        assert scene.master.ended == 2, "nothing more comes from a master when it leads"
+
+
+async def test_a_nameserver_that_loses_sight_of_the_master_does_not_end_its_stream() -> None:
+    scene = Scene()
+    async with running(scene):
+        record = scene.record(1, master_id=1, instance="x")
+        scene.hear(record)
+        await until(lambda: len(scene.master.calls) == 1)
+        scene.roles.hear_endpoints([])
+        await asyncio.sleep(0.05)
+        scene.hear(record)
+        await asyncio.sleep(0.05)
+        assert (len(scene.master.calls), scene.master.ended) == (1, 0)
+
+
+async def test_an_unknown_epoch_makes_a_master_ask_once() -> None:
+    scene = Scene()
+    asked: list[int] = []
+    scene.roles.on_doubt = lambda: asked.append(1)
+    async with running(scene):
+        record = scene.record(3)
+        scene.hear(record)
+        await until(lambda: scene.terms == [3])
+        scene.roles.heard_epoch(3)
+        assert scene.roles.may_act()
+        for _ in range(3):
+            with pytest.raises(errors.StaleEpoch):
+                scene.roles.check_joining(OTHER, 9)
+            scene.hear(record)
+            assert scene.roles.may_act(), "the registry knows of no such epoch"
+        assert asked == [1]
+        scene.roles.heard_epoch(10)
+        assert not scene.roles.may_act()
+
+
+async def test_a_stream_that_breaks_is_tried_again_and_what_must_be_cut_asks_for_reopening() -> (
+    None
+):
+    scene = Scene()
+    scene.master.answer = errors.Unreachable("gone")
+    async with running(scene):
+        scene.hear(scene.record(1, master_id=1, instance="x"))
+        await until(lambda: len(scene.master.calls) >= 3)
+        scene.master.answer = Cut(700)
+        reopening = await asyncio.wait_for(scene.manager.reopening, 5)
+        assert reopening.change == Cut(700)
+
+
+async def test_a_master_that_hears_of_a_newer_one_ends_its_term_and_asks_for_reopening() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await until(lambda: scene.terms == [1])
+        ended = scene.roles.term_ended
+        scene.hear(scene.record(2, master_id=1, instance="x"))
+        reopening = await asyncio.wait_for(scene.manager.reopening, 5)
+        assert reopening.change is None
+        assert ended.is_set()
+        assert scene.roles.term is None
+        assert scene.terms == [1, None]
+
+
+async def test_a_replica_that_has_caught_up_joins_the_set_and_a_silent_one_leaves_it() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await until(lambda: scene.terms == [1])
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.roles.replica_acknowledged(OTHER, 1_000)
+        await until(
+            lambda: scene.roles.term is not None and scene.roles.term.in_sync == {OWN, OTHER}
+        )
+        scene.store.appended_end = 2_000
+        await until(lambda: scene.roles.term is not None and scene.roles.term.in_sync == {OWN})
+        assert [set(one.in_sync) for one in scene.proposals] == [{OWN, OTHER}, {OWN}]
+
+
+async def test_while_its_outcome_is_unknown_a_change_is_asked_again_and_both_sets_count() -> None:
+    scene = Scene(lag_ms=60_000)
+    scene.answers = [errors.RegistryUnavailable("away"), errors.Unreachable("away")]
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await until(lambda: scene.terms == [1])
+        term = scene.roles.term
+        assert term is not None
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.roles.replica_acknowledged(OTHER, 1_000)
+        await until(lambda: len(scene.proposals) == 1)
+        assert term.counted == {OWN, OTHER}
+        assert term.in_sync == {OWN}
+        await until(lambda: term.in_sync == {OWN, OTHER})
+        assert len(set(scene.proposals)) == 1
+        assert len(scene.proposals) == 3
+
+
+async def test_without_a_lease_no_change_of_the_set_is_asked_for() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await until(lambda: scene.terms == [1])
+        scene.mastership.doubt()
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.roles.replica_acknowledged(OTHER, 1_000)
+        await asyncio.sleep(0.15)
+        assert scene.proposals == []
+
+
+async def test_a_resigned_master_leads_again_only_under_a_newer_epoch() -> None:
+    scene = Scene()
+    async with running(scene), asyncio.TaskGroup() as tasks:
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        await until(lambda: scene.terms == [1])
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.roles.on_advanced()
+        handing = tasks.create_task(_outcome(scene.handover.hand_over(1, 1.0)))
+        await until(lambda: scene.mastership.resigned_epoch == 1)
+        assert not scene.roles.may_act()
+        assert scene.handover.successor_id == 1
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        assert not scene.roles.may_act()
+        scene.hear(scene.record(2, in_sync=(OWN,)))
+        await until(lambda: scene.terms == [1, 2])
+        assert scene.roles.may_act()
+        assert await handing == "done"
+
+
+async def test_a_hand_over_without_an_election_ends_in_time_and_without_a_master() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        await until(lambda: scene.terms == [1])
+        scene.roles.replica_joined(OTHER, 1_000)
+        with pytest.raises(errors.DeadlineExceeded, match="epoch 1 is resigned"):
+            await scene.handover.hand_over(None, 0.3)
+        assert not scene.roles.may_act()
+        assert not scene.roles.is_pausing
+
+
+async def test_a_hand_over_waits_for_what_was_taken_before_it() -> None:
+    scene = Scene()
+    async with running(scene), asyncio.TaskGroup() as tasks:
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        await until(lambda: scene.terms == [1])
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.store.appended_end = 1_500
+        handing = tasks.create_task(_outcome(scene.handover.hand_over(None, 5.0)))
+        await until(lambda: scene.roles.is_pausing)
+        with pytest.raises(errors.NotMaster, match="handing over"):
+            scene.roles.check_enough()
+        await asyncio.sleep(0.03)
+        assert scene.mastership.resigned_epoch is None
+        scene.roles.replica_acknowledged(OTHER, 1_500)
+        await until(lambda: scene.mastership.resigned_epoch == 1)
+        scene.hear(scene.record(2, master_id=1, instance="x"))
+        assert await handing == "done"
+
+
+async def _outcome(coroutine: Awaitable[object]) -> str:
+    try:
+        await coroutine
+    except errors.MqError as error:
+        return str(error)
+    return "done"
+
+
+async def test_reads_wait_until_what_the_log_had_at_its_opening_is_confirmed() -> None:
+    scene = Scene()
+    with pytest.raises(errors.ReplicaBehind):
+        scene.roles.check_reads()
+    scene.roles.note_confirmed(999)
+    with pytest.raises(errors.ReplicaBehind):
+        scene.roles.check_reads()
+    scene.roles.note_confirmed(5_000)
+    scene.roles.check_reads()
+    assert scene.roles.confirmed_end == 1_000, "no further than the log"
+    Scene(is_alone=True).roles.check_reads()

@@ -1,0 +1,162 @@
+"""A replica of a broker group as far as a nameserver can tell: heartbeats over a real stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from aerobee.v1 import common_pb2
+from aerobee.v1 import nameserver_pb2 as pb
+
+
+@dataclass
+class HeartbeatingReplica:
+    """One start of one replica; set what the next heartbeat says, then `beat`."""
+
+    cluster: str
+    broker_id: int
+    instance: str
+    name: str = "broker-a"
+    incarnation: str = ""
+    predecessor: str = ""
+    address: str = ""
+    lease_ms: int = 1_000
+    log_epoch: int = 0
+    log_end: int = 0
+    resigned_epoch: int = 0
+    successor_id: int | None = None
+    sequence: int = 0
+    directives: list[pb.BrokerDirective] = field(default_factory=list)
+    starts: list[HeartbeatingReplica] = field(default_factory=list)
+    """Every start of this replica, this one included."""
+    _call: Any = None
+    _reader: asyncio.Task[None] | None = None
+    _beating: asyncio.Task[None] | None = None
+    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.starts.append(self)
+        self.incarnation = self.incarnation or f"log-{self.broker_id}"
+        self.address = self.address or f"127.0.0.1:{20_000 + self.broker_id}"
+
+    def restarted(self, instance: str, **changes: Any) -> HeartbeatingReplica:
+        """The next start in the same folder, which proves that this one has ended."""
+        settings: dict[str, Any] = {
+            "incarnation": self.incarnation,
+            "predecessor": self.instance,
+            "address": self.address,
+            "lease_ms": self.lease_ms,
+            "log_epoch": self.log_epoch,
+            "log_end": self.log_end,
+            "starts": self.starts,
+        }
+        return HeartbeatingReplica(
+            self.cluster, self.broker_id, instance, self.name, **(settings | changes)
+        )
+
+    @property
+    def last(self) -> pb.BrokerDirective:
+        return self.directives[-1]
+
+    @property
+    def is_master(self) -> bool:
+        return bool(self.directives) and self.last.role == common_pb2.MASTER
+
+    def heartbeat(self, *, leaving: bool = False) -> pb.BrokerHeartbeat:
+        heartbeat = pb.BrokerHeartbeat(
+            identity=common_pb2.BrokerIdentity(
+                cluster=self.cluster,
+                broker_name=self.name,
+                broker_id=self.broker_id,
+                instance=self.instance,
+            ),
+            address=self.address,
+            lease_duration_ms=self.lease_ms,
+            writable=True,
+            sequence=self.sequence,
+            incarnation=self.incarnation,
+            predecessor=self.predecessor,
+            log_epoch=self.log_epoch,
+            log_end=self.log_end,
+            resigned_epoch=self.resigned_epoch,
+            leaving=leaving,
+        )
+        if self.successor_id is not None:
+            heartbeat.successor_id = self.successor_id
+        return heartbeat
+
+    async def connect(self, server: Any) -> pb.BrokerDirective:
+        """A new stream to this nameserver; the answer to its first heartbeat."""
+        self.kill()
+        self._call = server.stub.Register()
+        self._reader = asyncio.create_task(self._follow(self._call))
+        return await self.beat()
+
+    async def beat(self, **changes: Any) -> pb.BrokerDirective:
+        """One heartbeat, and the first directive after it that answers it."""
+        for name, value in changes.items():
+            setattr(self, name, value)
+        self.sequence += 1
+        sequence, before = self.sequence, len(self.directives)
+        # A stream that was ended says so, with its reason, to whoever reads.
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            await self._call.write(self.heartbeat())
+
+        def answers() -> list[pb.BrokerDirective]:
+            later = self.directives[before:]
+            return [one for one in later if one.renewed_sequence >= sequence or one.stale]
+
+        await self.until(lambda: bool(answers()))
+        return answers()[0]
+
+    def keep_beating(self, interval_s: float = 0.25) -> None:
+        """Heartbeats in the background, until `kill` or `leave`."""
+
+        async def send() -> None:
+            while True:
+                await asyncio.sleep(interval_s)
+                self.sequence += 1
+                await self._call.write(self.heartbeat())
+
+        self._beating = asyncio.create_task(send())
+
+    async def leave(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+        await self._call.write(self.heartbeat(leaving=True))
+
+    def kill(self) -> None:
+        """The stream breaks, nothing more is heard: a death or a lost connection."""
+        for task in (self._beating, self._reader):
+            if task is not None:
+                task.cancel()
+        if self._call is not None:
+            self._call.cancel()
+        self._beating = self._reader = None
+
+    async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
+        """Wait for directives until `holds`; raises what ended the stream."""
+        async with asyncio.timeout(timeout_s):
+            while not holds():
+                assert self._reader is not None
+                if self._reader.done():
+                    await self._reader
+                    raise ConnectionError("the nameserver ended the stream")
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def until_master(self, epoch: int, timeout_s: float = 10.0) -> None:
+        await self.until(lambda: self.is_master and self.last.epoch == epoch, timeout_s)
+
+    async def _follow(self, call: Any) -> None:
+        try:
+            while (directive := await call.read()) is not grpc.aio.EOF:
+                self.directives.append(directive)
+                self._heard.set()
+        finally:
+            self._heard.set()

@@ -1,0 +1,58 @@
+"""A master's log as a slave gets it, and what must be equal on both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from aerobee.broker.store.message_store import MessageStore
+from tests.support.stores import check_agreement
+
+
+def log_bytes(store: MessageStore, start: int | None = None, end: int | None = None) -> bytes:
+    """The log from `start` to `end`, or to its end, with blanks and what stands behind them."""
+    start = store.min_offset if start is None else start
+    parts = b"".join(data for _, data in store.walk_log(start))
+    return parts if end is None else parts[: end - start]
+
+
+def chunks_of(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
+    """`data` cut into pieces of these sizes; the last one takes what is left."""
+    at = 0
+    for size in sizes:
+        if at >= len(data):
+            return
+        yield data[at : at + size]
+        at += size
+    if at < len(data):
+        yield data[at:]
+
+
+def replicate(
+    master: MessageStore, slave: MessageStore, sizes: Iterable[int] = (), *, confirm: bool = True
+) -> None:
+    """Bring the slave to the master's end, and let it dispatch all."""
+    position = slave.replicated.begin()
+    for chunk in chunks_of(log_bytes(master, position), sizes):
+        slave.replicated.append(position, chunk)
+        position += len(chunk)
+    if confirm:
+        slave.confirm(slave.appended_end)
+
+
+def check_equal(master: MessageStore, slave: MessageStore) -> None:
+    """Logs, queues and watermarks of two stores that have everything confirmed."""
+    assert slave.appended_end == master.appended_end
+    assert slave.dispatched_end == slave.appended_end
+    assert log_bytes(slave) == log_bytes(master)
+    assert slave.queue_names() == master.queue_names()
+    for topic, queue_id in master.queue_names():
+        bounds = master.queue_bounds(topic, queue_id)
+        assert slave.queue_bounds(topic, queue_id) == bounds
+        count = bounds.max_offset - bounds.min_offset
+        wanted = topic, queue_id, bounds.min_offset, count
+        assert slave.queue_entries(*wanted) == master.queue_entries(*wanted)
+    assert [info.header for info in slave.index.files_with_pending()] == [
+        info.header for info in master.index.files_with_pending()
+    ]
+    assert slave.statistics().last_store_timestamp_ms == master.statistics().last_store_timestamp_ms
+    check_agreement(slave)

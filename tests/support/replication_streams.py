@@ -1,0 +1,345 @@
+"""Replicas of one group in a process: real stores, real gRPC, and a role that the test decides."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aerobee.broker.flush.flush_thread import FlushThread
+from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.follower import Connect, Follower
+from aerobee.broker.replication.joining import LogState
+from aerobee.broker.replication.log_copy import SlaveSide
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
+from aerobee.broker.replication.sender import ReplicationSender
+from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.broker.replication.table_source import TableSource
+from aerobee.broker.rpc.replication_client import connect_to_master
+from aerobee.broker.rpc.replication_service import (
+    SERVICE_NAME,
+    ReplicationService,
+    add_replication_service,
+)
+from aerobee.broker.stats import Counters, LoopDelay
+from aerobee.broker.store.config import FlushMode, StoreConfig
+from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.tables.config_tables import (
+    SUBSCRIPTION_GROUPS_PATH,
+    TOPICS_PATH,
+    SubscriptionGroupTable,
+    TopicTable,
+)
+from aerobee.broker.table_files import TableFiles
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.errors import NotMaster, StaleEpoch
+from aerobee.runtime.rpc import RpcServer
+from aerobee.v1 import nameserver_pb2
+
+KIB = 1024
+MIB = 1024 * KIB
+CLUSTER, GROUP = "test", "broker-a"
+
+STORE = StoreConfig(
+    segment_bytes=4 * MIB,
+    disk_free_bytes_min=0,
+    flush_interval_ms=50,
+    retention=RetentionConfig(enabled=False),
+)
+
+
+@dataclass
+class ToldRoles:
+    """The master's role, as a test tells it; its term is a real one."""
+
+    store: MessageStore
+    segment_bytes: int
+    history: EpochHistory = field(default_factory=lambda: EpochHistory.of([(1, 0)]))
+    term: MasterTerm | None = None
+    group: nameserver_pb2.GroupRecord | None = field(default_factory=nameserver_pb2.GroupRecord)
+    replicas: set[int] = field(default_factory=lambda: {1, 2})
+    term_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    events: list[tuple[str, ReplicaName]] = field(default_factory=list)
+    heard: list[int] = field(default_factory=list)
+    on_confirmed: Callable[[], None] = lambda: None
+
+    def begin_term(self, epoch: int = 1, in_sync: tuple[ReplicaName, ...] = ()) -> MasterTerm:
+        """Master under `epoch`, which the history must have already."""
+        own = ReplicaName(0, "master")
+        self.term_ended.set()
+        self.term_ended = asyncio.Event()
+        self.term = MasterTerm(
+            epoch=epoch,
+            own=own,
+            in_sync=(own, *in_sync),
+            revision=1,
+            log_end=self.store.appended_end,
+            confirmed_end=self.store.confirmed_end,
+            policy=TermPolicy(),
+            now_s=0.0,
+        )
+        return self.term
+
+    def end_term(self) -> None:
+        self.term = None
+        self.term_ended.set()
+
+    @property
+    def epoch(self) -> int:
+        return self.history.latest_epoch
+
+    def log_state(self) -> LogState:
+        store = self.store
+        return LogState(
+            store.min_offset,
+            store.appended_end,
+            self.history,
+            self.segment_bytes,
+            store.confirmed_end,
+        )
+
+    def check_joining(self, name: ReplicaName, epoch: int) -> None:
+        if self.term is None:
+            raise NotMaster("this replica is a slave; ask the route again")
+        if epoch != self.term.epoch:
+            if epoch > self.term.epoch:
+                self.heard_epoch(epoch)
+            raise StaleEpoch(f"epoch {epoch} is not {self.term.epoch}")
+        if name.broker_id not in self.replicas:
+            raise NotMaster(f"replica {name.broker_id} must register first")
+
+    def replica_joined(self, name: ReplicaName, end: int) -> None:
+        self.events.append(("joined", name))
+        if self.term is not None:
+            self.term.joined(name, end, self.store.appended_end, 0.0)
+            self.advance()
+
+    def replica_acknowledged(self, name: ReplicaName, end: int) -> None:
+        assert self.term is not None, "nothing counts without a term"
+        self.term.acknowledged(name, end, self.store.appended_end, 0.0)
+        self.advance()
+
+    def replica_left(self, name: ReplicaName) -> None:
+        self.events.append(("left", name))
+        if self.term is not None:
+            self.term.left(name)
+
+    def heard_epoch(self, epoch: int) -> None:
+        self.heard.append(epoch)
+
+    def advance(self) -> None:
+        """Confirm what the in-sync set has."""
+        if self.term is not None:
+            end = self.term.confirm(self.store.appended_end)
+            if end > self.store.confirmed_end:
+                self.store.confirm(end)
+                self.on_confirmed()
+
+
+@dataclass
+class Replica:
+    """One store with its threads."""
+
+    store: MessageStore
+    config: StoreConfig
+    disk: Disk
+    files: ThreadPoolExecutor
+    flush: FlushThread
+    on_flushed: list[Callable[[], None]] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def running_replica(root: Path | Disk, config: StoreConfig = STORE) -> AsyncIterator[Replica]:
+    if isinstance(root, Path):
+        root.mkdir(parents=True, exist_ok=True)
+    disk = RealDisk(root) if isinstance(root, Path) else root
+    clock = SystemClock()
+    store = MessageStore.open(disk, clock, config)
+    listeners: list[Callable[[], None]] = []
+
+    def on_flushed(_: int) -> None:
+        for listener in listeners:
+            listener()
+
+    flush = FlushThread(store, disk, clock, config, on_flushed=on_flushed)
+    with ThreadPoolExecutor(2) as files:
+        running = asyncio.create_task(flush.run())
+        await asyncio.sleep(0)
+        try:
+            yield Replica(store, config, disk, files, flush, listeners)
+        finally:
+            running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await running
+            store.close()
+
+
+class Master:
+    """A replica that serves the replication stream."""
+
+    def __init__(self, replica: Replica, limits: StreamLimits) -> None:
+        clock = SystemClock()
+        self.replica = replica
+        self.store = replica.store
+        self.roles = ToldRoles(replica.store, replica.config.segment_bytes)
+        self.counters = Counters()
+        pool = ReadPool(
+            replica.files,
+            self.counters,
+            clock,
+            loop_delay=LoopDelay(clock),
+            threads=2,
+            bytes_per_s=0,
+        )
+        tables = TableSource(replica.disk, replica.files, clock)
+        self.sender = ReplicationSender(
+            CLUSTER, GROUP, self.roles, self.store, pool, tables, limits, clock
+        )
+        self.roles.on_confirmed = self.sender.on_confirmed
+        self.address = ""
+
+    def append(self, batch: Any, queue_id: int = 0) -> int:
+        """Append and let everybody know; returns the log's end."""
+        end = self.store.append(batch, queue_id=queue_id).end
+        self.appended()
+        return end
+
+    def appended(self) -> None:
+        self.roles.advance()
+        self.replica.flush.appended()
+        self.sender.on_appended()
+
+
+@asynccontextmanager
+async def running_master(
+    root: Path | Disk, config: StoreConfig = STORE, **limits: Any
+) -> AsyncIterator[Master]:
+    """A master under epoch 1, alone in sync."""
+    async with running_replica(root, config) as replica:
+        master = Master(replica, StreamLimits(**limits))
+        server = RpcServer([SERVICE_NAME])
+        add_replication_service(ReplicationService(master.sender), server.server)
+        master.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
+        master.roles.begin_term()
+        try:
+            yield master
+        finally:
+            await server.stop(0)
+
+
+class Slave:
+    """A replica that follows."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        limits: StreamLimits,
+        *,
+        broker_id: int,
+        connect: Connect,
+        cluster: str,
+    ) -> None:
+        self.replica = replica
+        self.store = replica.store
+        self.history = EpochHistory()
+        self.adopted: list[EpochHistory] = []
+        self.known_confirmed_end = 0
+        self.master_end = 0
+        self.topics = TopicTable()
+        self.groups = SubscriptionGroupTable()
+        self.name = ReplicaName(broker_id, f"incarnation-{broker_id}")
+        clock = SystemClock()
+        files = TableFiles(replica.disk, clock, replica.files)
+        files.add(TOPICS_PATH, self.topics)
+        files.add(SUBSCRIPTION_GROUPS_PATH, self.groups)
+        self.follower = Follower(
+            cluster,
+            GROUP,
+            self.name,
+            "instance",
+            connect,
+            replica.store,
+            SlaveSide(
+                log_state=self.log_state,
+                adopt_history=self.adopt,
+                on_appended=replica.flush.appended,
+                on_confirmed=self.on_confirmed,
+            ),
+            TableCopies(self.topics, self.groups, files, replica.files),
+            limits,
+            clock,
+        )
+        replica.on_flushed.append(self.follower.on_flushed)
+        self._running: asyncio.Task[Any] | None = None
+
+    def log_state(self) -> LogState:
+        store = self.store
+        return LogState(
+            store.min_offset,
+            store.appended_end,
+            self.history,
+            self.replica.config.segment_bytes,
+            self.known_confirmed_end,
+        )
+
+    async def adopt(self, history: EpochHistory) -> None:
+        await asyncio.sleep(0)
+        self.history = history
+        self.adopted.append(history)
+
+    def on_confirmed(self, confirmed_end: int, master_end: int) -> None:
+        self.master_end = master_end
+        end = min(confirmed_end, self.store.appended_end)
+        self.known_confirmed_end = max(self.known_confirmed_end, end)
+        if end > self.store.confirmed_end:
+            self.store.confirm(end)
+
+    def follow(self, address: str, epoch: int = 1) -> asyncio.Task[Any]:
+        self._running = asyncio.create_task(self.follower.follow(address, epoch))
+        return self._running
+
+    async def stop(self) -> None:
+        """Cancel the stream, whatever it does."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.cancel()
+            await asyncio.wait((running,))
+            if not running.cancelled():
+                running.exception()
+
+
+@asynccontextmanager
+async def running_slave(
+    root: Path | Disk,
+    config: StoreConfig = STORE,
+    *,
+    broker_id: int = 1,
+    connect: Connect = connect_to_master,
+    cluster: str = CLUSTER,
+    **limits: Any,
+) -> AsyncIterator[Slave]:
+    limits.setdefault("flush_is_sync", config.flush_mode is FlushMode.SYNC)
+    async with running_replica(root, config) as replica:
+        slave = Slave(
+            replica, StreamLimits(**limits), broker_id=broker_id, connect=connect, cluster=cluster
+        )
+        try:
+            yield slave
+        finally:
+            await slave.stop()
+
+
+async def until(true: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait until something holds; TimeoutError if it does not in time."""
+    async with asyncio.timeout(timeout_s):
+        while not true():
+            await asyncio.sleep(0.002)
