@@ -31,5 +31,8 @@ def test_no_method_that_clients_call_is_missing() -> None:
         for service in file.services_by_name.values()
         for method in service.methods
     }
-    # Brokers register themselves.
-    assert described - METHODS.keys() == {"/aerobee.v1.NameserverService/Register"}
+    # Brokers register themselves, and masters say who is in sync with them.
+    assert described - METHODS.keys() == {
+        "/aerobee.v1.NameserverService/Register",
+        "/aerobee.v1.NameserverService/AlterInSyncSet",
+    }

@@ -11,6 +11,7 @@ import pytest
 
 from aerobee.client_core import ClusterConnection, MessageQueue
 from aerobee.client_core.nameservers import parse_addresses
+from aerobee.client_core.route import Endpoint, NewestEpochs, TopicRoute
 from aerobee.runtime import errors
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ async def test_older_answers_change_nothing_but_a_new_watch_does(
     routes = connection.routes
     nameserver.version = 50
     known = await routes.route("orders")
+    await eventually(lambda: nameserver.watches == 1)
     nameserver.topics["orders"].queues_by_broker["broker-a"] = 9
     nameserver.version = 40
     assert await routes.refresh("orders") is known
@@ -223,3 +225,120 @@ def test_addresses_come_as_text_or_list(text: str | list[str], addresses: tuple[
 def test_what_is_no_address_is_refused(text: str | list[str]) -> None:
     with pytest.raises(errors.InvalidArgument):
         ClusterConnection(text)
+
+
+def group_of(*replicas: tuple[int, int, bool], queues: int = 1) -> TopicRoute:
+    """A route over one group: broker id, epoch, whether it is master."""
+    endpoints = tuple(
+        Endpoint("broker-a", broker_id, f"127.0.0.1:{broker_id + 1}", is_master, epoch)
+        for broker_id, epoch, is_master in replicas
+    )
+    return TopicRoute("orders", 6, False, {}, {"broker-a": queues}, endpoints)
+
+
+def test_a_group_may_have_no_master_and_an_older_one_counts_no_more() -> None:
+    route = group_of((0, 4, True), (1, 5, False), (2, 5, False))
+    assert route.master("broker-a") is None
+    assert route.epoch("broker-a") == 5
+    assert [one.broker_id for one in route.slaves("broker-a")] == [0, 1, 2]
+    with pytest.raises(errors.NoBrokerAvailable, match="no live master"):
+        route.master_address("broker-a")
+
+
+def test_a_newer_epoch_wins_over_an_older_one_that_comes_later() -> None:
+    epochs = NewestEpochs()
+    newer = group_of((0, 5, False), (1, 5, True))
+    assert epochs.pass_on(newer) is newer
+    older = group_of((0, 4, True), (1, 4, False), queues=3)
+    passed = epochs.pass_on(older)
+    assert passed.master("broker-a") == newer.master("broker-a")
+    assert len(passed.queues) == 3, "what is not the group's is taken as it comes"
+    masterless = group_of((0, 5, False))
+    assert epochs.pass_on(masterless) is masterless
+    nobody = group_of()
+    assert epochs.pass_on(nobody) is nobody
+    assert epochs.pass_on(older).master("broker-a") is None
+
+
+async def test_the_watch_of_a_nameserver_that_is_behind_brings_no_old_master_back(
+    nameserver: FakeNameserver, connection: ClusterConnection
+) -> None:
+    nameserver.replicas = [("broker-a", 0, 4, False), ("broker-a", 1, 5, True)]
+    nameserver.version = 100
+    route = await connection.routes.route("orders")
+    master = route.master("broker-a")
+    assert master is not None
+    assert master.broker_id == 1
+    await eventually(lambda: nameserver.watches == 1)
+    port = nameserver.port
+    await nameserver.stop()
+    nameserver.replicas = [("broker-a", 0, 4, True)]
+    nameserver.version = 50
+    nameserver.port = port
+    await nameserver.start()
+    await eventually(lambda: nameserver.watches == 2)
+    await asyncio.sleep(0.1)
+    connection.routes.invalidate("orders")
+    assert (await connection.routes.route("orders")).master("broker-a") == master
+
+
+async def test_who_needs_a_master_waits_for_one(
+    nameserver: FakeNameserver, connection: ClusterConnection
+) -> None:
+    nameserver.replicas = [("broker-a", 0, 5, False), ("broker-a", 1, 5, False)]
+    routes = connection.routes
+    with pytest.raises(errors.NoBrokerAvailable, match="no live master"):
+        await routes.master("orders", "broker-a", timeout_ms=100)
+    with pytest.raises(errors.NoBrokerAvailable, match="broker-x"):
+        await routes.master("orders", "broker-x", timeout_ms=60_000)
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(routes.master("orders", "broker-a", timeout_ms=5_000))
+        await asyncio.sleep(0.05)
+        nameserver.replicas = [("broker-a", 0, 6, False), ("broker-a", 1, 6, True)]
+        await nameserver.publish()
+    assert waiting.result().broker_id == 1
+    assert waiting.result().epoch == 6
+
+
+async def test_a_block_for_a_master_ends_when_the_route_replaces_it(
+    nameserver: FakeNameserver, connection: ClusterConnection
+) -> None:
+    nameserver.replicas = [("broker-a", 0, 5, True), ("broker-a", 1, 5, False)]
+    routes = connection.routes
+    master = await routes.master("orders", "broker-a")
+    await eventually(lambda: nameserver.watches == 1)
+    steps: list[str] = []
+
+    async def stay() -> None:
+        async with asyncio.timeout(5), routes.while_master("orders", master):
+            nameserver.replicas = [("broker-a", 0, 5, False), ("broker-a", 1, 5, False)]
+            await nameserver.publish()
+            await asyncio.sleep(0.1)
+            steps.append("nobody has replaced it")
+            nameserver.replicas = [("broker-a", 0, 6, False), ("broker-a", 1, 6, True)]
+            await nameserver.publish()
+            await asyncio.sleep(60)
+            steps.append("it stayed")
+
+    with pytest.raises(errors.NotMaster, match="not the master"):
+        await stay()
+    assert steps == ["nobody has replaced it"]
+    with pytest.raises(errors.NotMaster):
+        await stay()
+
+
+async def test_only_answers_with_etcd_in_reach_are_current(
+    nameserver: FakeNameserver, connection: ClusterConnection
+) -> None:
+    routes, now_s = connection.routes, connection.clock.monotonic_s
+    assert routes.current_s("orders") == float("-inf")
+    began_s = now_s()
+    await routes.route("orders")
+    asked_s = routes.current_s("orders")
+    assert began_s <= asked_s <= now_s()
+    nameserver.stale = True
+    await routes.refresh("orders")
+    assert routes.current_s("orders") == asked_s
+    nameserver.stale = False
+    await routes.refresh("orders")
+    assert routes.current_s("orders") > asked_s

@@ -22,6 +22,8 @@ QUEUE = MessageQueue("t", "b", 0)
 class Lease:
     """A trust whose deadline the test sets."""
 
+    is_confirmed = True
+
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self.deadline_s = clock.monotonic_s() + seconds

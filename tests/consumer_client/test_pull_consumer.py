@@ -90,6 +90,28 @@ async def test_commit_acknowledges_all_that_was_handed_out(
     assert await cluster.committed("g") == {("single", 0): 6}
 
 
+async def test_going_back_reads_again_and_does_not_move_the_group_back(
+    cluster: RealCluster, quick: ConsumerOptions
+) -> None:
+    """What was done stays done, for whoever takes the queue next; a reset is what moves it back."""
+    await cluster.send("single", 0, numbered(10))
+    consumer = PullConsumer(
+        cluster.address, "g", auto_commit=False, start_from=StartFrom.FIRST, options=quick
+    ).subscribe("single")
+    async with consumer:
+        assert await take(consumer, 6, at_once=6) == numbered(6)
+        await consumer.commit()
+        consumer.seek(SINGLE, 2)
+        assert await take(consumer, 3, at_once=3) == numbered(10)[2:5]
+        await consumer.commit()
+        assert await consumer.committed([SINGLE]) == {SINGLE: 6}
+        assert await take(consumer, 3, at_once=3) == numbered(10)[5:8]
+        await consumer.commit()
+        assert await consumer.committed([SINGLE]) == {SINGLE: 8}
+    await cluster.reset("g", "single", 0, 1)
+    assert await cluster.committed("g") == {("single", 0): 1}
+
+
 async def test_batches_hold_whole_frames_and_mix_with_single_messages(
     cluster: RealCluster, quick: ConsumerOptions
 ) -> None:

@@ -51,10 +51,18 @@ class AccumulatorMachine(RuleBasedStateMachine):
         self.accumulator.append(batch)
         self.added[queue].append(batch.bodies[0])
 
-    @rule(bytes_max=st.integers(1, 400), returned=st.booleans())
-    def take(self, bytes_max: int, returned: bool) -> None:
-        due = [batch for batch in self.accumulator if self.accumulator.is_due(batch, self.now_s)]
-        batches = self.accumulator.take(self.now_s, bytes_max=bytes_max)
+    @rule(
+        bytes_max=st.integers(1, 400), returned=st.booleans(), held=st.sets(st.sampled_from(QUEUES))
+    )
+    def take(self, bytes_max: int, returned: bool, held: set[MessageQueue]) -> None:
+        due = [
+            batch
+            for batch in self.accumulator
+            if self.accumulator.is_due(batch, self.now_s) and batch.queue not in held
+        ]
+        batches = self.accumulator.take(
+            self.now_s, bytes_max=bytes_max, claim=lambda batch: batch.queue not in held
+        )
         assert batches == due[: len(batches)]
         assert bool(batches) == bool(due)
         assert sum(batch.size for batch in batches[1:]) <= bytes_max
@@ -85,10 +93,12 @@ class AccumulatorMachine(RuleBasedStateMachine):
     @invariant()
     def something_is_due_when_it_says_so(self) -> None:
         due_s = self.accumulator.next_due_s(self.now_s)
-        assert (due_s is None) == (len(self.accumulator) == 0)
+        waiting = [b for b in self.accumulator if not self.accumulator.is_due(b, self.now_s)]
+        assert (due_s is None) == (not waiting)
         if due_s is not None:
-            later_s = max(due_s, self.now_s) + 1e-9
-            assert any(self.accumulator.is_due(batch, later_s) for batch in self.accumulator)
+            assert due_s > self.now_s - 1e-6
+            assert not any(self.accumulator.is_due(batch, due_s - 1e-6) for batch in waiting)
+            assert any(self.accumulator.is_due(batch, due_s + 1e-6) for batch in waiting)
 
     def teardown(self) -> None:
         for batch in self.accumulator.drain():

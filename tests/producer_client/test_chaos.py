@@ -106,6 +106,8 @@ async def test_every_receipt_is_true_whatever_happens(
         for name, broker in brokers.items()
         for each in broker.stored
     }
+    bodies = [each.record.body for broker in brokers.values() for each in broker.stored]
+    assert len(bodies) == len(set(bodies)), "nothing is stored twice"
     receipts = 0
     for sender, outcome in enumerate(outcomes):
         queues = set()

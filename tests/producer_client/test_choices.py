@@ -97,6 +97,7 @@ def test_every_error_is_final_or_retried_for_a_reason() -> None:
         "DeadlineExceeded",
         "MqError",
         "NoBrokerAvailable",
+        "NotEnoughReplicas",
         "NotMaster",
         "NotWritable",
         "QueueNotFound",

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import ELSEWHERE
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.methods import (
     CLEAN_STORE,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUP,
     GET_STATS,
+    HAND_OVER,
     LIST_GROUPS,
+    REMOVE_REPLICA,
 )
 from aerobee.client_core.offsets import all_of
 from aerobee.client_core.route import Endpoint
@@ -21,6 +25,10 @@ from aerobee.v1 import broker_pb2, nameserver_pb2
 
 CLEAN_TIMEOUT_MS = 300_000
 """A command removes up to 200 segments, with a pause after each."""
+HAND_OVER_TIMEOUT_MS = 10_000
+MASTER_POLL_S = 0.1
+UNANSWERED = (*ELSEWHERE, errors.DeadlineExceeded)
+"""A broker that says this is left out, as one that is down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +79,12 @@ class Admin:
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
         self._channels = connection.channels
         self._nameservers = connection.nameservers
+        self._clock = connection.clock
         self._cluster = connection.cluster
         self._timeout_ms = timeout_ms
 
     async def describe_cluster(self) -> nameserver_pb2.ClusterDescription:
-        """All registered brokers with their last heartbeats.
+        """All registered brokers with their last heartbeats, and the broker groups.
 
         Raises:
             Unreachable, DeadlineExceeded: no nameserver answers.
@@ -87,12 +96,77 @@ class Admin:
         )
 
     async def masters(self) -> list[Endpoint]:
-        """The live masters, by broker name."""
+        """The live masters, by broker name. A group that is electing one is waited for; it is left
+        out if it has none in time."""
+        end_s = self._clock.monotonic_s() + self._timeout_ms / 1_000
+        while True:
+            endpoints = await self._endpoints()
+            masters = {each.broker_name: each for each in endpoints if each.is_master}
+            is_whole = all(each.broker_name in masters for each in endpoints)
+            if is_whole or self._clock.monotonic_s() >= end_s:
+                return [masters[name] for name in sorted(masters)]
+            await asyncio.sleep(MASTER_POLL_S)
+
+    async def readers(self) -> list[Endpoint]:
+        """Of each broker group one live broker that has its messages, by broker name: the master,
+        or a slave while there is none."""
+        readers: dict[str, Endpoint] = {}
+        for endpoint in await self._endpoints():
+            if endpoint.is_master or endpoint.broker_name not in readers:
+                readers[endpoint.broker_name] = endpoint
+        return [readers[name] for name in sorted(readers)]
+
+    async def _endpoints(self) -> list[Endpoint]:
         description = await self.describe_cluster()
-        endpoints = [Endpoint.from_proto(broker) for broker in description.brokers]
-        return sorted(
-            (endpoint for endpoint in endpoints if endpoint.is_master),
-            key=lambda endpoint: endpoint.broker_name,
+        return [Endpoint.from_proto(broker) for broker in description.brokers]
+
+    async def hand_over(
+        self,
+        broker_name: str,
+        *,
+        successor_id: int | None = None,
+        timeout_ms: int = HAND_OVER_TIMEOUT_MS,
+    ) -> broker_pb2.HandOverResponse:
+        """Make another replica of a broker group its master; nothing that was sent is lost.
+
+        Args:
+            successor_id: the next master; None leaves the choice among those in sync to the
+                present one.
+
+        Raises:
+            NoBrokerAvailable: the group has no master now, or there is no such group.
+            InvalidArgument: the successor is not in sync, or nobody is.
+            NotMaster: somebody else has become master meanwhile.
+            Unreachable; DeadlineExceeded: the present master goes on, or its successor has not
+                said yet that it took over.
+        """
+        for endpoint in await self.masters():
+            if endpoint.broker_name == broker_name:
+                return await self._channels.call(
+                    endpoint.address,
+                    HAND_OVER,
+                    broker_pb2.HandOverRequest(successor_id=successor_id, timeout_ms=timeout_ms),
+                    timeout_ms=timeout_ms + self._timeout_ms,
+                )
+        raise errors.NoBrokerAvailable(
+            f"{broker_name} has no master now; look at `aerobee cluster show`"
+        )
+
+    async def remove_replica(self, broker_name: str, broker_id: int) -> nameserver_pb2.GroupRecord:
+        """Forget a replica that has gone for good: its group's master waits for it no more.
+
+        Raises:
+            GroupNotFound: there is no such broker group.
+            InvalidArgument: the replica is alive, the master, in sync, or unknown; the latter also
+                when a nameserver failed after it had removed it.
+            Unreachable, DeadlineExceeded, RegistryUnavailable: no nameserver could do it.
+        """
+        return await self._nameservers.call(
+            REMOVE_REPLICA,
+            nameserver_pb2.RemoveReplicaRequest(
+                cluster=self._cluster, broker_name=broker_name, broker_id=broker_id
+            ),
+            timeout_ms=self._timeout_ms,
         )
 
     async def broker_stats(self, address: str) -> broker_pb2.BrokerStats:
@@ -163,7 +237,7 @@ class Admin:
                     broker_pb2.ListGroupsRequest(),
                     timeout_ms=self._timeout_ms,
                 )
-            except (errors.Unreachable, errors.DeadlineExceeded):
+            except UNANSWERED:
                 return []
             return list(response.groups)
 
@@ -187,7 +261,7 @@ class Admin:
                     broker_pb2.DescribeGroupRequest(group=group),
                     timeout_ms=self._timeout_ms,
                 )
-            except (errors.GroupNotFound, errors.Unreachable, errors.DeadlineExceeded):
+            except (errors.GroupNotFound, *UNANSWERED):
                 return None
             return endpoint.broker_name, description
 

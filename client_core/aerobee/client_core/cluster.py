@@ -54,7 +54,9 @@ class ClusterConnection:
         self.nameservers = Nameservers(
             self.channels, addresses, clock=self.clock, chance=self.random
         )
-        self.routes = Routes(self.channels, self.nameservers, cluster, chance=self.random)
+        self.routes = Routes(
+            self.channels, self.nameservers, cluster, clock=self.clock, chance=self.random
+        )
         self.local_host = local_host()
         self._tasks = asyncio.TaskGroup()
         self._watch: asyncio.Task[None] | None = None

@@ -65,11 +65,11 @@ class Messages:
         """
         named = MessageId.parse(message_id)
         request = broker_pb2.GetMessageRequest(offset_message_id=message_id)
-        masters = await self._admin.masters()
-        answers = await all_of([self._get(endpoint, request) for endpoint in masters])
+        readers = await self._admin.readers()
+        answers = await all_of([self._get(endpoint, request) for endpoint in readers])
         found = [
             (endpoint.address != named.store_host, endpoint.broker_name, answer)
-            for endpoint, answer in zip(masters, answers, strict=True)
+            for endpoint, answer in zip(readers, answers, strict=True)
             if isinstance(answer, ReceivedMessage)
         ]
         if found:
@@ -77,15 +77,16 @@ class Messages:
             return min(found, key=lambda each: each[:2])[2]
         silent = [
             endpoint.broker_name
-            for endpoint, answer in zip(masters, answers, strict=True)
-            if not isinstance(answer, errors.MessageNotFound)
+            for endpoint, answer in zip(readers, answers, strict=True)
+            # A slave, asked while there is no master, may not have everything.
+            if not isinstance(answer, errors.MessageNotFound) or not endpoint.is_master
         ]
         if silent:
             raise errors.Unreachable(
                 f"message {message_id} is not on the brokers that answered, and "
                 f"{', '.join(silent)} did not answer: try again later"
             )
-        asked = ", ".join(endpoint.broker_name for endpoint in masters) or "none is alive"
+        asked = ", ".join(endpoint.broker_name for endpoint in readers) or "none is alive"
         raise errors.MessageNotFound(
             f"no broker has message {message_id} (asked: {asked}): it names byte "
             f"{named.physical_offset} in the log of the broker that was at {named.store_host}; it "
@@ -100,8 +101,8 @@ class Messages:
             MessageNotFound: no message begins there.
             Unreachable, DeadlineExceeded.
         """
-        masters = await self._admin.masters()
-        for endpoint in masters:
+        readers = await self._admin.readers()
+        for endpoint in readers:
             if endpoint.broker_name == broker_name:
                 answer = await self._get(
                     endpoint, broker_pb2.GetMessageRequest(physical_offset=physical_offset)
@@ -109,7 +110,7 @@ class Messages:
                 if isinstance(answer, errors.MqError):
                     raise answer
                 return answer
-        known = ", ".join(endpoint.broker_name for endpoint in masters) or "none"
+        known = ", ".join(endpoint.broker_name for endpoint in readers) or "none"
         raise errors.NoBrokerAvailable(
             f"no live broker is named {broker_name!r} (there are: {known}): see `aerobee cluster "
             "show`"

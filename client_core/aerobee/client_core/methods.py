@@ -54,6 +54,9 @@ DESCRIBE_CLUSTER = Method(
     nameserver_pb2.DescribeClusterRequest,
     nameserver_pb2.ClusterDescription,
 )
+REMOVE_REPLICA = Method(
+    _NAMESERVER + "RemoveReplica", nameserver_pb2.RemoveReplicaRequest, nameserver_pb2.GroupRecord
+)
 
 _SEND = "/aerobee.v1.SendService/"
 SEND_STREAM = Method(_SEND + "SendStream", broker_pb2.SendFrame, broker_pb2.SendAckFrame)
@@ -100,3 +103,4 @@ QUERY_MESSAGES = Method(
 CLEAN_STORE = Method(
     _ADMIN + "CleanStore", broker_pb2.CleanStoreRequest, broker_pb2.CleanStoreResponse
 )
+HAND_OVER = Method(_ADMIN + "HandOver", broker_pb2.HandOverRequest, broker_pb2.HandOverResponse)

@@ -1,7 +1,8 @@
 """Offsets of queues across brokers: bounds, by timestamp, committed, reset.
 
-Queues are grouped by broker, each broker is asked once, all at the same time. Commits of a running
-consumer are not here: they carry leases and belong to the consumer.
+Queues are grouped by broker, each broker is asked once, all at the same time. While a broker group
+has no master, what only a master knows is waited for; bounds and times are asked of a slave then.
+Commits of a running consumer are not here: they carry leases and belong to the consumer.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import GroupCalls
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.methods import (
     QUERY_BOUNDS,
@@ -44,7 +46,7 @@ class Offsets:
     """Reads and sets offsets, for operators and for a consumer's start position."""
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
-        self._channels = connection.channels
+        self._calls = GroupCalls(connection)
         self._routes = connection.routes
         self._timeout_ms = timeout_ms
 
@@ -56,10 +58,11 @@ class Offsets:
         """
 
         async def ask(
-            address: str, asked: Sequence[MessageQueue]
+            place: MessageQueue, asked: Sequence[MessageQueue]
         ) -> list[tuple[MessageQueue, QueueBounds]]:
-            response = await self._channels.call(
-                address,
+            response = await self._calls.at_any(
+                place.topic,
+                place.broker_name,
                 QUERY_BOUNDS,
                 broker_pb2.QueryBoundsRequest(queues=_topic_queues(asked)),
                 timeout_ms=self._timeout_ms,
@@ -89,10 +92,11 @@ class Offsets:
         """
 
         async def ask(
-            address: str, asked: Sequence[MessageQueue]
+            place: MessageQueue, asked: Sequence[MessageQueue]
         ) -> list[tuple[MessageQueue, int]]:
-            response = await self._channels.call(
-                address,
+            response = await self._calls.at_any(
+                place.topic,
+                place.broker_name,
                 SEARCH_BY_TIMESTAMP,
                 broker_pb2.SearchByTimestampRequest(
                     queues=_topic_queues(asked), timestamp_ms=timestamp_ms, boundary=boundary
@@ -117,10 +121,11 @@ class Offsets:
         """
 
         async def ask(
-            address: str, asked: Sequence[MessageQueue]
+            place: MessageQueue, asked: Sequence[MessageQueue]
         ) -> list[tuple[MessageQueue, int | None]]:
-            response = await self._channels.call(
-                address,
+            response = await self._calls.at_master(
+                place.topic,
+                place.broker_name,
                 QUERY_OFFSETS,
                 broker_pb2.QueryOffsetsRequest(group=group, queues=_topic_queues(asked)),
                 timeout_ms=self._timeout_ms,
@@ -144,10 +149,11 @@ class Offsets:
         """
 
         async def ask(
-            address: str, asked: Sequence[MessageQueue]
+            place: MessageQueue, asked: Sequence[MessageQueue]
         ) -> list[tuple[MessageQueue, None]]:
-            response = await self._channels.call(
-                address,
+            response = await self._calls.at_master(
+                place.topic,
+                place.broker_name,
                 RESET_OFFSETS,
                 broker_pb2.ResetOffsetsRequest(
                     group=group,
@@ -169,13 +175,17 @@ class Offsets:
     async def _at_each_broker(
         self,
         queues: Iterable[MessageQueue],
-        ask: Callable[[str, Sequence[MessageQueue]], Awaitable[list[tuple[MessageQueue, T]]]],
+        ask: Callable[
+            [MessageQueue, Sequence[MessageQueue]], Awaitable[list[tuple[MessageQueue, T]]]
+        ],
     ) -> dict[MessageQueue, T]:
-        by_address: dict[str, list[MessageQueue]] = {}
+        """`ask` gets one of a broker's queues, for its route, and all of them."""
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
-            route = await self._routes.route(queue.topic, timeout_ms=self._timeout_ms)
-            by_address.setdefault(route.master_address(queue.broker_name), []).append(queue)
-        answers = await all_of([ask(address, asked) for address, asked in by_address.items()])
+            # Raises for a topic that does not exist.
+            await self._routes.route(queue.topic, timeout_ms=self._timeout_ms)
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        answers = await all_of([ask(asked[0], asked) for asked in by_broker.values()])
         return {queue: value for answer in answers for queue, value in answer}
 
 

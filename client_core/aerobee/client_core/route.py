@@ -1,13 +1,15 @@
 """What a route says: a topic's queues and where their brokers are. Pure values.
 
 A TopicRoute is an immutable snapshot; a change gives a new one, so `is` tells whether what was
-derived from it still holds.
+derived from it still holds. A broker group is one master, or none while one is being elected, and
+its slaves. Every election begins a higher epoch: of two answers about a group the one with the
+higher epoch is the newer, whoever gave it and whenever it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aerobee.client_core.message import MessageQueue
 from aerobee.runtime import errors
@@ -59,10 +61,14 @@ class TopicRoute:
 
     def __post_init__(self) -> None:
         masters: dict[str, Endpoint] = {}
+        epochs: dict[str, int] = {}
         for endpoint in self.endpoints:
-            known = masters.get(endpoint.broker_name)
-            if endpoint.is_master and (known is None or known.epoch < endpoint.epoch):
-                masters[endpoint.broker_name] = endpoint
+            name = endpoint.broker_name
+            epochs[name] = max(endpoint.epoch, epochs.get(name, 0))
+        for endpoint in self.endpoints:
+            # Who was master under an older epoch than another replica knows is master no more.
+            if endpoint.is_master and endpoint.epoch == epochs[endpoint.broker_name]:
+                masters.setdefault(endpoint.broker_name, endpoint)
         object.__setattr__(self, "masters", masters)
 
     @classmethod
@@ -105,11 +111,16 @@ class TopicRoute:
 
     def slaves(self, broker_name: str) -> tuple[Endpoint, ...]:
         """The live slaves of a broker group, by broker id."""
-        return tuple(
-            endpoint
-            for endpoint in self.endpoints
-            if endpoint.broker_name == broker_name and not endpoint.is_master
-        )
+        master = self.masters.get(broker_name)
+        return tuple(endpoint for endpoint in self.replicas(broker_name) if endpoint is not master)
+
+    def replicas(self, broker_name: str) -> tuple[Endpoint, ...]:
+        """All live brokers of a group, by broker id."""
+        return tuple(endpoint for endpoint in self.endpoints if endpoint.broker_name == broker_name)
+
+    def epoch(self, broker_name: str) -> int:
+        """The newest epoch that a live broker of the group is shown with; 0 if none is."""
+        return max((endpoint.epoch for endpoint in self.replicas(broker_name)), default=0)
 
     def master_address(self, broker_name: str) -> str:
         """host:port of a broker group's master.
@@ -128,3 +139,35 @@ class TopicRoute:
     def _takes_writes(self, broker_name: str) -> bool:
         endpoint = self.masters.get(broker_name)
         return endpoint is not None and endpoint.writable
+
+
+class NewestEpochs:
+    """The brokers of each group under the newest epoch that was heard of.
+
+    Of nameservers that watch the same etcd one may be behind another; no route that this has passed
+    shows a group under an older epoch than one that it has passed before.
+    """
+
+    def __init__(self) -> None:
+        self._endpoints: dict[str, tuple[int, tuple[Endpoint, ...]]] = {}
+
+    def pass_on(self, route: TopicRoute) -> TopicRoute:
+        """The route, or one in which groups of older epochs are replaced by what is known of
+        them. A group of which nobody is alive has no epoch and is passed on as that."""
+        outdated: set[str] = set()
+        for name in route.queues_by_broker:
+            epoch = route.epoch(name)
+            known_epoch, _ = self._endpoints.get(name, (0, ()))
+            if 0 < epoch < known_epoch:
+                outdated.add(name)
+            elif epoch:
+                self._endpoints[name] = epoch, route.replicas(name)
+        if not outdated:
+            return route
+        endpoints = [each for each in route.endpoints if each.broker_name not in outdated]
+        for name in outdated:
+            endpoints += self._endpoints[name][1]
+        return replace(
+            route,
+            endpoints=tuple(sorted(endpoints, key=lambda end: (end.broker_name, end.broker_id))),
+        )

@@ -2,7 +2,8 @@
 
 Owns: the known routes and one watch stream over all topics that were ever asked for. What was
 learned stays valid while no nameserver answers; with several nameservers any one is enough. A
-route never goes back to an older version, except when a new watch says so (a restored etcd).
+route never goes back to an older version, except when a new watch says so (a restored etcd), and a
+broker group never to an older epoch.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Self
 
 from aerobee.client_core.channels import Channels, ServerStream
 from aerobee.client_core.methods import QUERY_ROUTE, WATCH_ROUTES
 from aerobee.client_core.nameservers import Nameservers
-from aerobee.client_core.route import TopicRoute
+from aerobee.client_core.route import Endpoint, NewestEpochs, TopicRoute
 from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.runtime.names import check_topic_name
 from aerobee.runtime.retry import Backoff
@@ -28,6 +31,11 @@ log = logging.getLogger(__name__)
 WATCH_BACKOFF = Backoff(base_ms=100, max_ms=2_000)
 WATCH_RESTART_DELAY_S = 0.02
 """Topics that are asked for within this time join the watch together."""
+
+NEVER_S = float("-inf")
+
+MASTER_POLL_S = 0.5
+"""Who waits for a master asks so often, in case the watch is broken."""
 
 WATCHED_TOPICS_MAX = 1_000
 """What a nameserver takes in one request; of more topics the newest are watched, and the others
@@ -76,12 +84,16 @@ class Routes:
         nameservers: Nameservers,
         cluster: str,
         *,
+        clock: Clock,
         chance: random.Random,
     ) -> None:
         self._channels = channels
         self._nameservers = nameservers
         self._cluster = cluster
+        self._clock = clock
         self._chance = chance
+        self._epochs = NewestEpochs()
+        self._current_s: dict[str, float] = {}
         self._known: dict[str, TopicRoute] = {}
         self._versions: dict[str, int] = {}
         self._suspect: set[str] = set()
@@ -92,6 +104,7 @@ class Routes:
         self._watch_stream: ServerStream[nameserver_pb2.QueryRouteResponse] | None = None
         self._watch_is_old = False
         self._listeners: set[RouteChanges] = set()
+        self._callbacks: list[Callable[[str], None]] = []
 
     def cached(self, topic: str) -> TopicRoute | None:
         """The last known route; never waits. The same object until the route changes."""
@@ -104,6 +117,28 @@ class Routes:
         names, endlessly.
         """
         return RouteChanges(self._listeners)
+
+    @contextmanager
+    def telling(self, callback: Callable[[str], None]) -> Iterator[None]:
+        """Within this block `callback` is called, at once and on the loop, with the name of each
+        topic whose route changes. It must not wait."""
+        self._callbacks.append(callback)
+        try:
+            yield
+        finally:
+            self._callbacks.remove(callback)
+
+    async def changed(self, topic: str, since: TopicRoute | None) -> None:
+        """Return once the known route of a topic is another object than `since`."""
+        with self.changes() as changes:
+            while self._known.get(topic) is since:
+                await anext(changes)
+
+    def current_s(self, topic: str) -> float:
+        """When the question was asked to which the known route was the answer of a nameserver with
+        etcd in reach: monotonic seconds; minus infinity if it never was. What the watch pushed
+        does not count, for nobody knows how long it was on its way."""
+        return self._current_s.get(topic, NEVER_S)
 
     def invalidate(self, topic: str) -> None:
         """A broker contradicted the route: the next `route` asks a nameserver again."""
@@ -146,6 +181,7 @@ class Routes:
             known = self._known.get(topic)
             if known is not None and self._answers.get(topic, 0) != answers_before:
                 return known
+            asked_s = self._clock.monotonic_s()
             response = await self._nameservers.call(
                 QUERY_ROUTE,
                 nameserver_pb2.QueryRouteRequest(
@@ -157,7 +193,9 @@ class Routes:
         self._suspect.discard(topic)
         self._watch(topic)
         answer = response.routes[0]
-        self._learn(topic, answer, response, is_watch_start=False)
+        is_newest = self._learn(topic, answer, response, is_watch_start=False)
+        if is_newest and not response.stale:
+            self._current_s[topic] = asked_s
         known = self._known.get(topic)
         if known is None:
             # An OK that is older than the deletion we know of counts as not found.
@@ -167,6 +205,65 @@ class Routes:
                 answer.status.message or f"topic {topic!r} does not exist in {self._cluster!r}",
             )
         return known
+
+    async def master(self, topic: str, broker_name: str, *, timeout_ms: int = 3_000) -> Endpoint:
+        """The live master of a broker group that holds queues of the topic; waits for one.
+
+        Raises:
+            NoBrokerAvailable: none was elected within `timeout_ms`, or the topic has no queues in
+                this group.
+            MqError: as `route`.
+        """
+        end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        while True:
+            left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))
+            route = await self.route(topic, timeout_ms=left_ms)
+            endpoint = route.master(broker_name)
+            if endpoint is not None:
+                return endpoint
+            left_s = end_s - self._clock.monotonic_s()
+            if left_s <= 0 or broker_name not in route.queues_by_broker:
+                # Raises, and says what is known.
+                route.master_address(broker_name)
+            try:
+                async with asyncio.timeout(min(left_s, MASTER_POLL_S)):
+                    await self.changed(topic, route)
+            except TimeoutError:
+                self.invalidate(topic)
+
+    @asynccontextmanager
+    async def while_master(self, topic: str, endpoint: Endpoint) -> AsyncIterator[None]:
+        """A block that is cancelled, and raises NotMaster, as soon as the route shows another
+        master of the endpoint's group, or the same one under a newer epoch.
+
+        A process that hangs, or was cut off, does not tell by itself that it is master no more.
+        """
+        loop = asyncio.get_running_loop()
+        scope = asyncio.timeout(None)
+
+        def look(changed_topic: str) -> None:
+            is_ours = changed_topic == topic and not scope.expired()
+            if is_ours and self._is_replaced(topic, endpoint):
+                scope.reschedule(loop.time())
+
+        try:
+            async with scope:
+                with self.telling(look):
+                    look(topic)
+                    yield
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise errors.NotMaster(
+                f"{endpoint.address} is not the master of {endpoint.broker_name} any more"
+            ) from None
+
+    def _is_replaced(self, topic: str, endpoint: Endpoint) -> bool:
+        route = self._known.get(topic)
+        master = None if route is None else route.master(endpoint.broker_name)
+        if master is None:
+            return False
+        return master.address != endpoint.address or master.epoch > endpoint.epoch
 
     async def run(self) -> None:
         """Keeps the watch; endless. The owner of this object runs it as a task."""
@@ -222,23 +319,30 @@ class Routes:
         response: nameserver_pb2.QueryRouteResponse,
         *,
         is_watch_start: bool,
-    ) -> None:
+    ) -> bool:
+        """Whether the answer was no older than what was known."""
         is_older = response.version < self._versions.get(topic, 0)
         if is_older and (response.stale or not is_watch_start):
-            return
+            return False
         self._versions[topic] = response.version
         known = self._known.get(topic)
+        is_newest = True
         if answer.status.code == common_pb2.OK:
-            route = TopicRoute.from_proto(answer)
+            answered = TopicRoute.from_proto(answer)
+            route = self._epochs.pass_on(answered)
+            is_newest = route is answered
             if known == route:
-                return
+                return is_newest
             self._known[topic] = route
         elif known is None or response.stale:
-            return
+            return True
         else:
             del self._known[topic]
         for listener in self._listeners:
             listener._notify(topic)
+        for callback in list(self._callbacks):
+            callback(topic)
+        return is_newest
 
     def _watch(self, topic: str) -> None:
         if topic in self._watched:

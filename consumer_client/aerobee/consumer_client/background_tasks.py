@@ -11,6 +11,8 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from aerobee.runtime import errors
+
 
 class BackgroundTasks:
     """A task group whose tasks can all be cancelled. Use as an asynchronous context manager."""
@@ -41,3 +43,25 @@ class BackgroundTasks:
         traceback: TracebackType | None,
     ) -> None:
         await self._group.__aexit__(kind, error, traceback)
+
+
+async def wait_event(event: asyncio.Event, timeout_s: float) -> None:
+    """Until the event is set or the time is over."""
+    if timeout_s <= 0:
+        await asyncio.sleep(0)
+        return
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """What ended a stream: its cause, not the consequences in the other tasks."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return first_error(error)
+        if not isinstance(error, errors.Unreachable):
+            return error
+    return group.exceptions[0]

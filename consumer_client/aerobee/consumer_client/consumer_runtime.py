@@ -118,6 +118,7 @@ class ConsumerRuntime:
             group=settings.group,
             client_id=settings.client_id,
             timeout_ms=settings.options.request_timeout_ms,
+            read_timeout_ms=settings.options.failover_timeout_ms,
         )
 
     async def open(self) -> None:

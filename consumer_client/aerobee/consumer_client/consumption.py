@@ -1,10 +1,10 @@
-"""The queues that one consumer reads: started, fetched, committed, stopped.
+"""The queues that one consumer reads: started, read, committed, stopped.
 
-Owns: the owned queues with their fetchers, and the commits. Who gives queues (leases, broadcasting,
-the user) is somebody else's care; what is done with messages too.
-Invariants: a queue is owned once; its fetching ends before its last commit; commits go out one
-after the other, so that an older one never overtakes a newer; a queue that was lost is never
-committed again.
+Owns: the owned queues, and when they are committed. Who gives queues (leases, broadcasting, the
+user) is somebody else's care; from which replica they are read (GroupReads), how a commit reaches
+its broker (Committing) and what is done with messages too.
+Invariants: a queue is owned once; its reading ends before its last commit; a queue that was lost is
+never committed again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.offsets import Offsets
 from aerobee.consumer_client.background_tasks import BackgroundTasks
-from aerobee.consumer_client.broker_address import BrokerAddress
-from aerobee.consumer_client.fetcher import Fetcher
-from aerobee.consumer_client.offsets.store import Commit, OffsetStore
+from aerobee.consumer_client.committing import LEASE_ERRORS, ROUTE_ERRORS, Committing, Holding
+from aerobee.consumer_client.group_reads import GroupReads
+from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue, Trust
 from aerobee.consumer_client.start_policy import StartPolicy
@@ -29,9 +29,6 @@ from aerobee.runtime.log import log_event
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)
-
-LEASE_ERRORS = (errors.LeaseExpired, errors.LeaseHeld, errors.UnknownMember)
-ROUTE_ERRORS = (errors.TopicNotFound, errors.QueueNotFound, errors.NotMaster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +40,6 @@ class Terms:
     lease_epoch: int
     trust: Trust
     committed_offset: int | None
-
-
-@dataclass(slots=True, eq=False)
-class _Holding:
-    owned: OwnedQueue
-    fetcher: Fetcher
-    committed_offset: int | None
-    max_offset: int = 0
-    fetch_failures: int = 0
 
 
 class Consumption:
@@ -72,16 +60,15 @@ class Consumption:
         self._connection = connection
         self._group = group
         self._client_id = client_id
-        self._store = store
         self._start_policy = start_policy
         self._options = options
         self._make_queue = make_queue
         self._tasks = tasks
         self._offsets = Offsets(connection, timeout_ms=options.request_timeout_ms)
-        self._holdings: dict[MessageQueue, _Holding] = {}
+        self._holdings: dict[MessageQueue, Holding] = {}
         self._starting: dict[MessageQueue, Terms] = {}
-        self._fetchers: dict[str, Fetcher] = {}
-        self._committing = asyncio.Lock()
+        self._reads: dict[str, GroupReads] = {}
+        self._committing = Committing(connection, store)
         self._commit_now = asyncio.Event()
         self._failure: errors.MqError | None = None
         self._is_closing = False
@@ -147,10 +134,10 @@ class Consumption:
         holding = self._holdings.get(queue)
         if holding is None:
             return
-        holding.fetcher.remove(holding.owned)
+        holding.reads.remove(holding.owned)
         await holding.owned.drain(self._options.release_timeout_ms / 1_000)
         if self._holdings.get(queue) is holding:
-            await self._commit([holding])
+            await self._committing.commit([holding], wait_ms=self._options.release_timeout_ms)
         if self._holdings.get(queue) is holding:
             self.drop(queue)
 
@@ -159,7 +146,7 @@ class Consumption:
         self._starting.pop(queue, None)
         holding = self._holdings.pop(queue, None)
         if holding is not None:
-            holding.fetcher.remove(holding.owned)
+            holding.reads.remove(holding.owned)
             holding.owned.drop()
 
     def restart(self, queue: MessageQueue, offset: int) -> None:
@@ -180,7 +167,7 @@ class Consumption:
         """The queue may have room for more messages."""
         holding = self._holdings.get(owned.assignment.queue)
         if holding is not None and holding.owned is owned:
-            holding.fetcher.refresh_credit(owned)
+            holding.reads.refresh_credit(owned)
 
     def _own(self, terms: Terms, offset: int) -> None:
         self._begin(
@@ -190,9 +177,9 @@ class Consumption:
 
     def _begin(self, assignment: Assignment, committed_offset: int | None) -> None:
         owned = self._make_queue(assignment)
-        fetcher = self._fetcher(assignment.queue)
-        self._holdings[assignment.queue] = _Holding(owned, fetcher, committed_offset)
-        fetcher.add(owned)
+        reads = self._reads_of(assignment.queue)
+        self._holdings[assignment.queue] = Holding(owned, reads, committed_offset)
+        reads.add(owned)
         log_event(
             log,
             "queue started",
@@ -212,25 +199,29 @@ class Consumption:
             reason=str(error),
         )
 
-    def _fetcher(self, queue: MessageQueue) -> Fetcher:
-        known = self._fetchers.get(queue.broker_name)
+    def _reads_of(self, queue: MessageQueue) -> GroupReads:
+        known = self._reads.get(queue.broker_name)
         if known is not None:
             return known
-        fetcher = Fetcher(
-            queue.broker_name,
+        reads = GroupReads(
+            self._connection,
+            queue,
             self,
             group=self._group,
             client_id=self._client_id,
             options=self._options,
-            channels=self._connection.channels,
-            find_address=BrokerAddress(self._connection.routes, queue.topic, queue.broker_name),
-            chance=self._connection.random,
+            tasks=self._tasks,
         )
-        self._tasks.create_task(fetcher.run(), name=f"fetcher:{queue.broker_name}")
-        self._fetchers[queue.broker_name] = fetcher
-        return fetcher
+        self._tasks.create_task(reads.run(), name=f"reads:{queue.broker_name}")
+        self._reads[queue.broker_name] = reads
+        return reads
 
-    # ------------------------------------------------------------------------------ fetching
+    # ------------------------------------------------------------------------------ reading
+
+    def place(self, queue: MessageQueue) -> int | None:
+        """The broker id of the replica that an owned queue is read from; None: of none now."""
+        holding = self._holdings.get(queue)
+        return None if holding is None else holding.reads.place_of(holding.owned)
 
     def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
         """Messages, or an offset that the broker corrected."""
@@ -238,7 +229,6 @@ class Consumption:
         holding = self._holdings.get(queue)
         if holding is None or holding.owned is not owned:
             return
-        holding.fetch_failures = 0
         holding.max_offset = result.max_offset
         owned.on_bounds(result.max_offset)
         if result.code == common_pb2.OK:
@@ -258,8 +248,8 @@ class Consumption:
         else:
             owned.on_records(b"", 0, result.next_offset)
 
-    def on_fetch_ended(self, owned: OwnedQueue, error: errors.MqError) -> None:
-        """The broker ended a queue's subscription: lost, illegal, or to be tried again."""
+    def on_refused(self, owned: OwnedQueue, error: errors.MqError) -> None:
+        """A replica ended a queue's subscription: lost, illegal, or tried again by itself."""
         queue = owned.assignment.queue
         holding = self._holdings.get(queue)
         if holding is None or holding.owned is not owned:
@@ -268,24 +258,8 @@ class Consumption:
             owned.assignment.trust.on_refused(queue, owned.assignment.lease_epoch, str(error))
         elif isinstance(error, errors.InvalidArgument):
             self._fail(error)
-            return
         elif isinstance(error, ROUTE_ERRORS):
             self._connection.routes.invalidate(queue.topic)
-        delay_s = self._options.backoff.delay_s(holding.fetch_failures, self._connection.random)
-        holding.fetch_failures += 1
-        log_event(
-            log,
-            "fetching interrupted",
-            level=logging.DEBUG,
-            queue=queue,
-            reason=str(error),
-            retry_s=round(delay_s, 3),
-        )
-        asyncio.get_running_loop().call_later(delay_s, self._fetch_again, holding)
-
-    def _fetch_again(self, holding: _Holding) -> None:
-        if self._holdings.get(holding.owned.assignment.queue) is holding:
-            holding.fetcher.add(holding.owned)
 
     def _fail(self, error: errors.MqError) -> None:
         self._failure = error
@@ -312,59 +286,27 @@ class Consumption:
             await self.commit()
 
     async def commit(
-        self, queues: Iterable[MessageQueue] | None = None
+        self, queues: Iterable[MessageQueue] | None = None, *, wait_ms: int = 0
     ) -> Mapping[MessageQueue, errors.MqError]:
         """Commit the safe offsets of some or all owned queues; returns what was not committed.
 
-        A queue whose lease is found to be lost is dropped.
+        A queue whose lease is found to be lost is dropped. While a broker group has no master, or
+        that one does not know our leases yet, its queues are tried again for up to `wait_ms`.
         """
         wanted = list(self._holdings) if queues is None else list(queues)
-        return await self._commit(
-            [self._holdings[queue] for queue in wanted if queue in self._holdings]
-        )
+        holdings = [self._holdings[queue] for queue in wanted if queue in self._holdings]
+        return await self._committing.commit(holdings, wait_ms=wait_ms)
 
-    def forget_commits(self, broker_name: str) -> None:
-        """Commit again what this broker was told: it may have crashed since and lost it."""
+    def on_confirmed(self, broker_name: str) -> None:
+        """A master knows our leases: go on there. What the one before it was told is committed
+        again, for it may have crashed since and lost it."""
         for queue, holding in self._holdings.items():
             if queue.broker_name == broker_name:
                 holding.committed_offset = None
-
-    async def _commit(self, holdings: Iterable[_Holding]) -> Mapping[MessageQueue, errors.MqError]:
-        async with self._committing:
-            due: dict[MessageQueue, tuple[_Holding, Commit]] = {}
-            for holding in holdings:
-                owned, assignment = holding.owned, holding.owned.assignment
-                safe_offset = owned.safe_offset
-                if safe_offset == holding.committed_offset or owned.is_dropped:
-                    continue
-                if not assignment.trust.check_deadline() or owned.is_dropped:
-                    continue
-                commit = Commit(assignment.queue, safe_offset, assignment.lease_epoch)
-                due[assignment.queue] = holding, commit
-            if not due:
-                return {}
-            refused = await self._store.commit([commit for _, commit in due.values()])
-            for queue, (holding, commit) in due.items():
-                error = refused.get(queue)
-                if error is None:
-                    holding.committed_offset = commit.offset
-                else:
-                    self._on_commit_refused(holding, commit, error)
-            return refused
-
-    def _on_commit_refused(self, holding: _Holding, commit: Commit, error: errors.MqError) -> None:
-        log_event(
-            log,
-            "commit refused",
-            level=logging.WARNING,
-            queue=commit.queue,
-            offset=commit.offset,
-            reason=str(error),
-        )
-        if isinstance(error, LEASE_ERRORS) and commit.lease_epoch:
-            holding.owned.assignment.trust.on_refused(commit.queue, commit.lease_epoch, str(error))
-        elif isinstance(error, (*ROUTE_ERRORS, errors.Unreachable)):
-            self._connection.routes.invalidate(commit.queue.topic)
+        if (reads := self._reads.get(broker_name)) is not None:
+            reads.on_confirmed()
+        self._commit_now.set()
+        self._committing.on_confirmed()
 
     def begin_close(self) -> None:
         """Take no more queues."""

@@ -1,7 +1,8 @@
-"""The messages of all owned queues of one broker, over one pull stream.
+"""The messages of owned queues from one replica of a broker group, over one pull stream.
 
 Owns: the stream, its handles and the credit commands. A queue is subscribed under a handle at its
-own fetch offset, again after every break; what frames mean is decided by the owner of the queues.
+own fetch offset; what frames mean, and where its queues go after a break, is decided by their
+owner. The stream ends when no queue is left.
 Invariants: a handle belongs to one queue and is never used twice; one task writes, one reads, and
 neither is per queue or per message.
 """
@@ -9,9 +10,7 @@ neither is per queue or per message.
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from aerobee.client_core.channels import Channels, Stream
@@ -19,11 +18,7 @@ from aerobee.client_core.methods import PULL_STREAM
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
-from aerobee.runtime.log import log_event
-from aerobee.runtime.retry import Backoff
 from aerobee.v1 import broker_pb2, common_pb2
-
-log = logging.getLogger(__name__)
 
 PullStream = Stream[broker_pb2.PullCommand, broker_pb2.PullFrame]
 
@@ -41,43 +36,48 @@ GOES_ON = frozenset(
 class FetchEvents(Protocol):
     """Whoever decides what frames mean. None of this may wait."""
 
-    def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+    def on_result(self, fetcher: Fetcher, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
         """The queue's subscription goes on after this result."""
         ...
 
-    def on_fetch_ended(self, owned: OwnedQueue, error: errors.MqError) -> None:
+    def on_fetch_ended(self, fetcher: Fetcher, owned: OwnedQueue, error: errors.MqError) -> None:
         """The broker ended the queue's subscription."""
+        ...
+
+    def on_broken(
+        self, fetcher: Fetcher, queues: Sequence[OwnedQueue], error: errors.MqError
+    ) -> None:
+        """The stream broke; the fetcher has no queues any more."""
         ...
 
 
 class Fetcher:
-    """The pull stream to one broker."""
+    """The pull stream to one replica."""
 
     def __init__(
         self,
         broker_name: str,
+        broker_id: int,
         events: FetchEvents,
         *,
         group: str,
         client_id: str,
         options: ConsumerOptions,
         channels: Channels,
-        find_address: Callable[[], Awaitable[str]],
-        chance: random.Random,
+        find_address: Callable[[int], str],
     ) -> None:
-        """`find_address` gives host:port of the broker's present master, or raises MqError."""
+        """`find_address` gives host:port of a broker id, or raises NoBrokerAvailable."""
         self.broker_name = broker_name
+        self.broker_id = broker_id
         self._events = events
         self._group = group
         self._client_id = client_id
         self._options = options
         self._channels = channels
         self._find_address = find_address
-        self._chance = chance
         self._queues: dict[int, OwnedQueue] = {}
         self._handles: dict[OwnedQueue, int] = {}
         self._next_handle = 1
-        self._has_heard = False
         # What the writer has to tell the broker, each handle once, in order of coming.
         self._to_subscribe: dict[int, None] = {}
         self._to_unsubscribe: dict[int, None] = {}
@@ -85,7 +85,7 @@ class Fetcher:
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"Fetcher({self.broker_name}, queues={len(self._queues)})"
+        return f"Fetcher({self.broker_name}, {self.broker_id}, queues={len(self._queues)})"
 
     @property
     def queue_count(self) -> int:
@@ -120,44 +120,30 @@ class Fetcher:
             self._wake.set()
 
     async def run(self) -> None:
-        """Keep the stream while there are queues; endless, until cancelled."""
-        failures = 0
-        backoff: Backoff = self._options.backoff
+        """Keep a stream while there are queues; endless, until cancelled."""
         while True:
             while not self._queues:
                 self._wake.clear()
                 await self._wake.wait()
-            self._has_heard = False
             try:
                 await self._one_stream()
-                failures = 0
+                continue
             except errors.MqError as error:
-                log_event(
-                    log,
-                    "pull stream broke",
-                    level=logging.DEBUG,
-                    broker=self.broker_name,
-                    reason=str(error),
-                )
-            if self._has_heard:
-                failures = 0
-            await asyncio.sleep(backoff.delay_s(failures, self._chance))
-            failures += 1
+                failure = error
+            queues = list(self._queues.values())
+            self._forget_all()
+            self._events.on_broken(self, queues, failure)
 
     async def _one_stream(self) -> None:
-        address = await self._find_address()
-        stream = self._channels.open_stream(address, PULL_STREAM)
+        """Returns when no queue is left."""
+        stream = self._channels.open_stream(self._find_address(self.broker_id), PULL_STREAM)
         self._subscribe_all_again()
         try:
             async with asyncio.TaskGroup() as tasks:
-                writer = tasks.create_task(
-                    self._write(stream), name=f"fetcher:{self.broker_name}:write"
-                )
-                try:
-                    while (frame := await stream.read()) is not None:
-                        self._on_frame(frame)
-                finally:
-                    writer.cancel()
+                name = f"fetcher:{self.broker_name}:{self.broker_id}"
+                reader = tasks.create_task(self._read(stream), name=f"{name}:read")
+                await self._write(stream)
+                reader.cancel()
         except BaseExceptionGroup as group:
             # Reader and writer fail together when a stream breaks; one reason is enough.
             known = group.subgroup(errors.MqError)
@@ -167,14 +153,24 @@ class Fetcher:
         finally:
             stream.cancel()
 
-    def _subscribe_all_again(self) -> None:
-        """A new stream knows nothing; new handles keep late frames of the old one out."""
-        queues = list(self._queues.values())
+    async def _read(self, stream: PullStream) -> None:
+        while (frame := await stream.read()) is not None:
+            self._on_frame(frame)
+        if self._queues:
+            raise errors.Unreachable(f"{stream.address} ended the pull stream")
+        self._wake.set()
+
+    def _forget_all(self) -> None:
         self._queues.clear()
         self._handles.clear()
         self._to_subscribe.clear()
         self._to_unsubscribe.clear()
         self._to_credit.clear()
+
+    def _subscribe_all_again(self) -> None:
+        """A new stream knows nothing; new handles keep late frames of the old one out."""
+        queues = list(self._queues.values())
+        self._forget_all()
         for owned in queues:
             self._to_subscribe[self._new_handle(owned)] = None
 
@@ -186,10 +182,13 @@ class Fetcher:
         return handle
 
     async def _write(self, stream: PullStream) -> None:
+        """The stream's only writer; returns when there is nothing left to read."""
         while True:
             self._wake.clear()
             while (command := self._next_command()) is not None:
                 await stream.write(command)
+            if not self._queues:
+                return
             await self._wake.wait()
 
     def _next_command(self) -> broker_pb2.PullCommand | None:
@@ -229,19 +228,19 @@ class Fetcher:
         )
 
     def _on_frame(self, frame: broker_pb2.PullFrame) -> None:
-        self._has_heard = True
         owned = self._queues.get(frame.handle)
         if owned is None:
             return
         result = frame.result
         if result.code in GOES_ON:
-            self._events.on_result(owned, result)
+            self._events.on_result(self, owned, result)
             self.refresh_credit(owned)
             return
         del self._queues[frame.handle]
         self._handles.pop(owned, None)
         self._to_credit.pop(frame.handle, None)
-        self._events.on_fetch_ended(owned, errors.error_from_code(result.code, result.message))
+        error = errors.error_from_code(result.code, result.message)
+        self._events.on_fetch_ended(self, owned, error)
 
 
 def _pop_first(handles: dict[int, None]) -> int:

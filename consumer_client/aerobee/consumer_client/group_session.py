@@ -1,9 +1,12 @@
-"""One member's session with one broker: join, heartbeats, leases, and the way back after a break.
+"""One member's session with one broker group: join, heartbeats, leases, and the way back after a
+break or to another master.
 
-Owns: the Membership stream and the lease table behind it. The stream may break and come back as
-often as it likes; what counts is the deadline of the table, which only acknowledged heartbeats
-move. When it passes, everything held here is reported lost at once, before any network is asked,
-and the next stream starts without it.
+Owns: the Membership stream to the group's master and the lease table behind it. The stream may
+break and come back, to whoever is master then, as often as it likes; what counts is the deadline of
+the table. Acknowledged heartbeats move it, and the certainty that there was no master who could
+have given the queues away: whoever becomes one waits a session first. When the deadline passes,
+everything held here is reported lost at once, before any network is asked, and the next stream
+starts without it.
 Invariants: `on_lost` follows each `on_granted` at most once, and none follows after a release;
 events are reported in the order in which they happened, from the loop, synchronously.
 """
@@ -13,13 +16,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from aerobee.client_core.channels import Channels, Stream
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.methods import MEMBERSHIP
+from aerobee.client_core.route import Endpoint
+from aerobee.consumer_client.background_tasks import first_error, wait_event
+from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable, QueueKey
 from aerobee.consumer_client.membership import (
     Grant,
@@ -27,6 +32,7 @@ from aerobee.consumer_client.membership import (
     SessionEvents,
     clustering_members,
 )
+from aerobee.consumer_client.session_outbox import SessionOutbox
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
@@ -38,6 +44,9 @@ log = logging.getLogger(__name__)
 MembershipStream = Stream[broker_pb2.MemberEvent, broker_pb2.GroupEvent]
 
 JOIN_TIMEOUT_S = 5.0
+FIND_TIMEOUT_MS = 5_000
+MASTERLESS_CHECK_S = 0.5
+"""How often a member looks whether its group has a master."""
 
 T = TypeVar("T")
 
@@ -47,32 +56,31 @@ class GroupSession:
 
     def __init__(
         self,
-        broker_name: str,
+        route: GroupRoute,
         identity: Identity,
         events: SessionEvents,
         *,
         channels: Channels,
-        find_address: Callable[[], Awaitable[str]],
         clock: Clock,
         chance: random.Random,
         backoff: Backoff,
     ) -> None:
-        """`find_address` gives host:port of the broker's present master, or raises MqError."""
-        self.broker_name = broker_name
+        self.broker_name = route.broker_name
         self.table = LeaseTable()
         self._identity = identity
         self._events = events
         self._channels = channels
-        self._find_address = find_address
+        self._route = route
         self._clock = clock
         self._chance = chance
         self._backoff = backoff
-        self._outbox: deque[broker_pb2.MemberEvent] = deque()
         self._wake = asyncio.Event()
+        self._outbox = SessionOutbox(self._wake)
+        self._tried: Endpoint | None = None
         self._stream: MembershipStream | None = None
         self._is_joined = False
         self._is_leaving = False
-        self._interval_s = self._heartbeat_interval_s(identity.session_timeout_ms)
+        self._interval_s = identity.heartbeat_interval_s(identity.session_timeout_ms)
 
     def __repr__(self) -> str:
         return f"GroupSession({self.broker_name}, joined={self._is_joined}, {self.table!r})"
@@ -81,6 +89,11 @@ class GroupSession:
     def is_joined(self) -> bool:
         """Whether the broker counts us in and its view of the group can be used."""
         return self._is_joined and self.table.is_trusted(self._clock.monotonic_s())
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the master knows the leases that are held."""
+        return self._is_joined
 
     @property
     def deadline_s(self) -> float:
@@ -92,17 +105,19 @@ class GroupSession:
     def acquire(self, key: QueueKey) -> None:
         """Wish for a queue; `on_granted` follows once it is free."""
         if self.table.want(key) and self._is_joined:
-            self._send(acquire=broker_pb2.AcquireLease(topic=key.topic, queue_id=key.queue_id))
+            self._outbox.acquire(key)
 
     def release(self, key: QueueKey) -> None:
         """Give a queue back, or withdraw the wish for it. Commit before."""
         epoch = self.table.unwant(key)
         if epoch is not None and self._is_joined:
-            self._send_release(key, epoch)
+            self._outbox.release(key, epoch)
 
     def check_deadline(self) -> bool:
         """True while leases may be trusted; else everything held is given up."""
-        if self.table.is_trusted(self._clock.monotonic_s()):
+        now_s = self._clock.monotonic_s()
+        self.table.on_nobody_can_grant(self._route.masterless_s(), now_s)
+        if self.table.is_trusted(now_s):
             return True
         if self._is_joined and self._stream is not None:
             # The next stream starts without the leases of this one.
@@ -135,7 +150,7 @@ class GroupSession:
         self._is_leaving = True
         self.table.lose_all()
         if self._is_joined:
-            self._send(leave=broker_pb2.Leave())
+            self._outbox.leave()
         elif self._stream is not None:
             self._stream.cancel()
         self._wake.set()
@@ -152,29 +167,30 @@ class GroupSession:
         """
         failures = 0
         duplicate_end_s: float | None = None
-        while not self._is_leaving:
-            try:
-                await self._one_stream()
-                failures, duplicate_end_s = 0, None
-            except errors.InvalidArgument:
-                raise
-            except errors.DuplicateClient as error:
-                # A process that died without a goodbye keeps its name for one session.
-                now_s = self._clock.monotonic_s()
-                patience_s = self._identity.session_timeout_ms * 1.5 / 1_000
-                duplicate_end_s = duplicate_end_s or now_s + patience_s
-                if now_s > duplicate_end_s:
+        with self._route.telling(self._wake.set):
+            while not self._is_leaving:
+                try:
+                    await self._one_stream()
+                    failures, duplicate_end_s = 0, None
+                except errors.InvalidArgument:
                     raise
-                self._note_break(error)
-            except errors.MqError as error:
-                if self._is_joined:
-                    failures = 0
-                self._note_break(error)
-            self._is_joined = False
-            if self._is_leaving:
-                return
-            await self._pause(self._backoff.delay_s(failures, self._chance))
-            failures += 1
+                except errors.DuplicateClient as error:
+                    # A process that died without a goodbye keeps its name for one session.
+                    now_s = self._clock.monotonic_s()
+                    patience_s = self._identity.session_timeout_ms * 1.5 / 1_000
+                    duplicate_end_s = duplicate_end_s or now_s + patience_s
+                    if now_s > duplicate_end_s:
+                        raise
+                    self._note_break(error)
+                except errors.MqError as error:
+                    if self._is_joined:
+                        failures = 0
+                    self._note_break(error)
+                self._is_joined = False
+                if self._is_leaving:
+                    return
+                await self._pause(self._backoff.delay_s(failures, self._chance))
+                failures += 1
 
     def _note_break(self, error: errors.MqError) -> None:
         if isinstance(error, errors.UnknownMember):
@@ -191,18 +207,53 @@ class GroupSession:
             )
 
     async def _pause(self, delay_s: float) -> None:
-        """Wait for the next try; the deadline goes on counting, and `leave` ends it."""
+        """Wait for the next try; the deadline goes on counting, and `leave` ends it. So does the
+        news of another master."""
         end_s = self._clock.monotonic_s() + delay_s
-        while not self._is_leaving and (left_s := end_s - self._clock.monotonic_s()) > 0:
+        while (
+            not self._is_leaving
+            and not self._route.has_other_master(self._tried)
+            and (left_s := end_s - self._clock.monotonic_s()) > 0
+        ):
             self.check_deadline()
             until_deadline_s = self.table.deadline_s - self._clock.monotonic_s()
             wait_s = min(left_s, until_deadline_s) if until_deadline_s > 0 else left_s
-            await _wait(self._wake, wait_s)
+            await wait_event(self._wake, wait_s)
             self._wake.clear()
 
     async def _one_stream(self) -> None:
-        address = await self._within_deadline(self._find_address())
-        stream = self._channels.open_stream(address, MEMBERSHIP)
+        self._tried = None
+        master = self._tried = await self._find_master()
+        async with self._route.while_master(master):
+            await self._stay_with(master)
+
+    async def _find_master(self) -> Endpoint:
+        """Whoever is master, as soon as somebody is. What is held may be trusted for longer while
+        nobody is, so the deadline is looked at again and again."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                name = f"group-session:{self.broker_name}:trust"
+                watch = tasks.create_task(self._watch_trust(), name=name)
+                try:
+                    return await self._route.find_master(FIND_TIMEOUT_MS)
+                finally:
+                    watch.cancel()
+        except BaseExceptionGroup as group:
+            raise first_error(group) from None
+
+    async def _watch_trust(self) -> None:
+        while not self._is_leaving:
+            wait_s = MASTERLESS_CHECK_S
+            if self.check_deadline():
+                left_s = self.table.deadline_s - self._clock.monotonic_s()
+                wait_s = max(min(wait_s, left_s / 2), 0.01)
+            await wait_event(self._wake, wait_s)
+            self._wake.clear()
+        raise errors.ShuttingDown("this member leaves")
+
+    async def _stay_with(self, master: Endpoint) -> None:
+        """One stream to one master, from the join to its end."""
+        stream = self._channels.open_stream(master.address, MEMBERSHIP)
         self._stream = stream
         self._outbox.clear()
         try:
@@ -221,17 +272,18 @@ class GroupSession:
                     for helper in helpers:
                         helper.cancel()
         except BaseExceptionGroup as group:
-            raise _first_error(group) from None
+            raise first_error(group) from None
         finally:
             self._stream = None
             stream.cancel()
 
     async def _within_deadline(self, step: Awaitable[T]) -> T:
-        """A step towards joining: it may not outlast the leases that are still held."""
+        """A step towards joining: it leaves time for another try before the leases that are still
+        held must be given up."""
         now_s = self._clock.monotonic_s()
         left_s = JOIN_TIMEOUT_S
         if self.table.is_trusted(now_s):
-            left_s = min(left_s, self.table.deadline_s - now_s)
+            left_s = min(left_s, max((self.table.deadline_s - now_s) / 2, 0.01))
         try:
             async with asyncio.timeout(left_s):
                 return await step
@@ -258,15 +310,15 @@ class GroupSession:
             HeldQueue(QueueKey(held.topic, held.queue_id), held.epoch) for held in joined.confirmed
         ]
         lost = self.table.on_joined(joined.session_timeout_ms, confirmed, sent_s=sent_s)
-        self._interval_s = self._heartbeat_interval_s(joined.session_timeout_ms)
+        self._interval_s = self._identity.heartbeat_interval_s(joined.session_timeout_ms)
         self._is_joined = True
         self._report_lost(lost, "the broker did not confirm the lease")
         self._events.on_joined(self.broker_name)
         for held in confirmed:
             if self.table.epoch_of(held.key) != held.epoch:
-                self._send_release(held.key, held.epoch)
+                self._outbox.release(held.key, held.epoch)
         for key in self.table.wishes():
-            self._send(acquire=broker_pb2.AcquireLease(topic=key.topic, queue_id=key.queue_id))
+            self._outbox.acquire(key)
         log_event(
             log,
             "joined group",
@@ -282,7 +334,7 @@ class GroupSession:
         while True:
             self._wake.clear()
             while self._outbox:
-                await stream.write(self._outbox.popleft())
+                await stream.write(self._outbox.take())
             if self._is_leaving:
                 await stream.done_writing()
                 return
@@ -293,12 +345,16 @@ class GroupSession:
                 await stream.write(broker_pb2.MemberEvent(heartbeat=beat))
                 next_beat_s = now_s + self._interval_s
             if not self._outbox:
-                await _wait(self._wake, next_beat_s - self._clock.monotonic_s())
+                await wait_event(self._wake, next_beat_s - self._clock.monotonic_s())
 
     async def _watch_deadline(self) -> None:
+        """Raises NoBrokerAvailable when the group has no master any more: whoever still answers
+        here is deposed and grants nothing."""
         while self.check_deadline():
+            if self._route.is_masterless():
+                raise errors.NoBrokerAvailable(f"broker group {self.broker_name} has no master now")
             left_s = self.table.deadline_s - self._clock.monotonic_s()
-            await asyncio.sleep(max(left_s, 0.0))
+            await asyncio.sleep(max(min(left_s, MASTERLESS_CHECK_S), 0.0))
 
     def _on_event(self, event: broker_pb2.GroupEvent) -> None:
         kind = event.WhichOneof("event")
@@ -323,27 +379,12 @@ class GroupSession:
         if self.table.epoch_of(key) == granted.epoch:
             return
         if not self.table.on_granted(key, granted.epoch, self._clock.monotonic_s()):
-            self._send_release(key, granted.epoch)
+            self._outbox.release(key, granted.epoch)
             return
         committed = None if granted.never_committed else granted.committed_offset
         self._events.on_granted(self.broker_name, Grant(key, granted.epoch, committed))
 
     # ------------------------------------------------------------------------------ small parts
-
-    def _send(
-        self,
-        *,
-        acquire: broker_pb2.AcquireLease | None = None,
-        release: broker_pb2.ReleaseLease | None = None,
-        leave: broker_pb2.Leave | None = None,
-    ) -> None:
-        self._outbox.append(broker_pb2.MemberEvent(acquire=acquire, release=release, leave=leave))
-        self._wake.set()
-
-    def _send_release(self, key: QueueKey, epoch: int) -> None:
-        self._send(
-            release=broker_pb2.ReleaseLease(topic=key.topic, queue_id=key.queue_id, epoch=epoch)
-        )
 
     def _lose_one(self, held: HeldQueue, reason: str) -> None:
         if not self.table.on_revoked(held.key, held.epoch):
@@ -351,35 +392,8 @@ class GroupSession:
         self._report_lost([held], reason)
         if self._is_joined and self.table.is_wanted(held.key):
             # Line up again.
-            self._send(
-                acquire=broker_pb2.AcquireLease(topic=held.key.topic, queue_id=held.key.queue_id)
-            )
+            self._outbox.acquire(held.key)
 
     def _report_lost(self, lost: Sequence[HeldQueue], reason: str) -> None:
         for held in lost:
             self._events.on_lost(self.broker_name, held, reason)
-
-    def _heartbeat_interval_s(self, session_timeout_ms: int) -> float:
-        return (self._identity.heartbeat_interval_ms or session_timeout_ms / 4) / 1_000
-
-
-async def _wait(event: asyncio.Event, timeout_s: float) -> None:
-    """Until the event is set or the time is over."""
-    if timeout_s <= 0:
-        await asyncio.sleep(0)
-        return
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        return
-
-
-def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What ended a stream: its cause, not the consequences in the other tasks."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return _first_error(error)
-        if not isinstance(error, errors.Unreachable):
-            return error
-    return group.exceptions[0]

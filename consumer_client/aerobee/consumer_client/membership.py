@@ -23,6 +23,10 @@ class Identity:
     heartbeat_interval_ms: int = 0
     broadcasting: bool = False
 
+    def heartbeat_interval_s(self, session_timeout_ms: int) -> float:
+        """In a session of this length."""
+        return (self.heartbeat_interval_ms or session_timeout_ms / 4) / 1_000
+
     def join(self, held: Sequence[HeldQueue]) -> broker_pb2.Join:
         """The first event of a stream, showing the leases of the one before."""
         return broker_pb2.Join(

@@ -35,6 +35,9 @@ class ConsumerOptions:
     rebalance_interval_ms: int = 20_000
     """A rebalance is computed at every change of members and routes, and this often anyway."""
     request_timeout_ms: int = 5_000
+    failover_timeout_ms: int = 30_000
+    """How long `commit`, `committed` and `assign` of a PullConsumer wait for a broker group without
+    a master."""
     release_timeout_ms: int = 5_000
     """How long running listeners may go on when their queue moves to another member; then they
     are cancelled and their messages handled again elsewhere."""
@@ -59,6 +62,7 @@ class ConsumerOptions:
             "commit_interval_ms": self.commit_interval_ms,
             "rebalance_interval_ms": self.rebalance_interval_ms,
             "request_timeout_ms": self.request_timeout_ms,
+            "failover_timeout_ms": self.failover_timeout_ms,
             "release_timeout_ms": self.release_timeout_ms,
             "close_timeout_ms": self.close_timeout_ms,
             "prefetch_bytes_max": self.prefetch_bytes_max,

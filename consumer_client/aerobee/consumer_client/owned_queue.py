@@ -21,6 +21,12 @@ class Trust(Protocol):
         """On the monotonic clock; infinite without a lease."""
         ...
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the queue's master knows the lease: only then it serves pulls and commits under
+        it. Without a lease always."""
+        ...
+
     def check_deadline(self) -> bool:
         """False, after everything held under it was reported lost, once the deadline is past."""
         ...
@@ -39,6 +45,10 @@ class Unleased:
     @property
     def deadline_s(self) -> float:
         return inf
+
+    @property
+    def is_confirmed(self) -> bool:
+        return True
 
     def check_deadline(self) -> bool:
         return True

@@ -238,14 +238,17 @@ class PullConsumer:
     async def commit(self) -> None:
         """All messages handed out so far are done: commit that now.
 
+        While a broker group changes its master this waits, for `failover_timeout_ms` at most.
+
         Raises:
             LeaseExpired: a queue was lost meanwhile; its messages are handled again elsewhere.
             LeaseHeld: an assigned queue belongs to a member of the group.
-            MqError: a broker could not be reached; a later commit tries again.
+            MqError: a broker could not be reached all the time; a later commit tries again.
         """
         runtime = self._started()
         self._queues.settle()
-        refused = await runtime.consumption.commit()
+        wait_ms = self._settings.options.failover_timeout_ms
+        refused = await runtime.consumption.commit(wait_ms=wait_ms)
         for error in refused.values():
             raise error
 
@@ -325,6 +328,9 @@ class PullConsumer:
                 lag=max(0, pulled.max_offset - pulled.safe_offset),
                 cached_messages=pulled.cached_count,
                 cached_bytes=pulled.cached_bytes,
+                reads_from=None
+                if runtime is None
+                else runtime.consumption.place(pulled.assignment.queue),
             )
             for pulled in self._queues.live()
         ]

@@ -226,6 +226,7 @@ class PushConsumer:
                         lag=runtime.consumption.lag(queue),
                         cached_messages=held.waiting + held.running,
                         cached_bytes=held.cached_bytes,
+                        reads_from=runtime.consumption.place(queue),
                     )
                 )
         rebalancer = None if runtime is None else runtime.rebalancer

@@ -102,7 +102,7 @@ class Rebalancer:
     # -------------------------------------------------------------------------- sessions' news
 
     def on_joined(self, broker_name: str) -> None:
-        self._consumption.forget_commits(broker_name)
+        self._consumption.on_confirmed(broker_name)
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
         self._members[broker_name] = members

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.consumer_client.background_tasks import BackgroundTasks
-from aerobee.consumer_client.broker_address import BrokerAddress
+from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.group_session import GroupSession
 from aerobee.consumer_client.membership import Identity, SessionEvents
 from aerobee.consumer_client.options import ConsumerOptions
@@ -47,11 +47,10 @@ class Sessions:
             if broker_name in self._sessions or self._is_closed:
                 continue
             session = GroupSession(
-                broker_name,
+                GroupRoute(self._connection.routes, topic, broker_name),
                 self._identity,
                 self._events,
                 channels=self._connection.channels,
-                find_address=BrokerAddress(self._connection.routes, topic, broker_name),
                 clock=self._connection.clock,
                 chance=self._connection.random,
                 backoff=self._options.backoff,

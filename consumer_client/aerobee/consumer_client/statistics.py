@@ -24,6 +24,8 @@ class QueueStatistics:
     """Messages that are stored and not finished."""
     cached_messages: int
     cached_bytes: int
+    reads_from: int | None
+    """Broker id of the replica that it is read from; None: of none at this moment."""
 
 
 @dataclass(frozen=True, slots=True)

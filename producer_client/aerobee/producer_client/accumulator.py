@@ -8,7 +8,7 @@ so the messages of a queue leave in the order in which they were added.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aerobee.client_core.message import MessageQueue
@@ -41,17 +41,21 @@ class Batch:
         "failures",
         "failures_counted",
         "flags",
+        "has_turn",
         "is_outcome_unknown",
         "is_pinned",
         "is_sealed",
         "last_error",
         "opened_s",
+        "producer_id",
+        "producer_sequence",
         "properties",
         "queue",
         "sent_s",
         "size",
         "skip_wait",
         "timeout_ms",
+        "unconfirmed",
         "waiters",
     )
 
@@ -95,6 +99,13 @@ class Batch:
         """Why it came back last."""
         self.is_outcome_unknown = False
         """A broker may have stored it without being able to say so."""
+        self.unconfirmed: Any = None
+        """The receipt of a broker that stored it but could not confirm it as promised."""
+        self.producer_id = 0
+        """With `producer_sequence` what brokers know it by on its queue; 0: not numbered."""
+        self.producer_sequence = 0
+        self.has_turn = False
+        """It was written to its queue, or may be; see turns.py."""
         self.sent_s = 0.0
 
     def may_join(self, *, size: int, size_max: int, timeout_ms: int, skip_wait: bool) -> bool:
@@ -115,11 +126,20 @@ class Batch:
         self.waiters.append(waiter)
         self.size += size
 
+    @property
+    def must_stay(self) -> bool:
+        """Whether only its own queue can tell if it is stored."""
+        return self.is_pinned or (self.is_outcome_unknown and self.producer_id != 0)
+
     def __len__(self) -> int:
         return len(self.bodies)
 
     def __repr__(self) -> str:
         return f"Batch({self.queue}, {len(self.bodies)} messages, {self.size} bytes)"
+
+
+def _always(batch: Batch) -> bool:
+    return True
 
 
 class Accumulator:
@@ -177,15 +197,21 @@ class Accumulator:
         )
 
     def next_due_s(self, now_s: float) -> float | None:
-        """When the next batch is due, not before `now_s`; None if nothing waits."""
-        if not self._pending:
-            return None
-        if any(batch.is_sealed for batch in self._pending):
-            return now_s
-        return max(now_s, self._pending[0].opened_s + self._linger_s)
+        """When the next batch will be due that is not due yet; None if there is none."""
+        return min(
+            (
+                batch.opened_s + self._linger_s
+                for batch in self._pending
+                if not self.is_due(batch, now_s)
+            ),
+            default=None,
+        )
 
-    def take(self, now_s: float, *, bytes_max: int) -> list[Batch]:
-        """Due batches in order, up to `bytes_max` together, but at least one if any is due."""
+    def take(
+        self, now_s: float, *, bytes_max: int, claim: Callable[[Batch], bool] = _always
+    ) -> list[Batch]:
+        """Due batches in order, up to `bytes_max` together, but at least one if any is due. Those
+        for which `claim` is False stay, and more may join them."""
         taken: list[Batch] = []
         kept: list[Batch] = []
         size = 0
@@ -196,6 +222,9 @@ class Accumulator:
                 continue
             if taken and size + batch.size > bytes_max:
                 break
+            if not claim(batch):
+                kept.append(self._pending.popleft())
+                continue
             self._pending.popleft()
             if not batch.is_sealed:
                 self.seal(batch.queue)

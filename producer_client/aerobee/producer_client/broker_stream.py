@@ -5,13 +5,14 @@ the stream itself, which is opened when there is work and opened again when it b
 writes, one reads; nothing else runs per message or per batch.
 
 Every batch that enters leaves exactly once through the owner: stored, refused, lost or expired.
-Batches whose queue was chosen by the caller wait here, in order, until the broker is back or their
-time is over.
+Batches whose queue was chosen by the caller wait here, in order, until the group has a master again
+or their time is over; so do numbered ones that may be stored, for only this group can tell.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.frame import encode_frame
 from aerobee.producer_client.receipt import Durability, SendStatus, StoredBatch
+from aerobee.producer_client.sequences import Sequences
+from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
 from aerobee.store_format.record import HostAddress
@@ -35,6 +38,8 @@ RECONNECT_BACKOFF = Backoff(base_ms=20, max_ms=500)
 FAILURES_PER_QUERY = 4
 """After as many failed attempts in a row a nameserver is asked whether the master is another."""
 QUERY_TIMEOUT_MS = 500
+ASK_AGAIN_S_MIN = 0.05
+"""With less time than this left, what a broker stored and could not confirm is not asked again."""
 
 _STORED = {
     common_pb2.OK: SendStatus.OK,
@@ -62,6 +67,10 @@ class BatchOwner(Protocol):
     def on_lost(self, broker_name: str, batches: Sequence[Batch], error: errors.MqError) -> None:
         """The broker is away; these batches may go elsewhere."""
 
+    def on_unconfirmed(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None:
+        """The broker stored it, but disk or slaves did not confirm it; there is time to ask again,
+        and a number to ask with."""
+
     def on_expired(self, broker_name: str, batch: Batch) -> None:
         """The batch's deadline has passed."""
 
@@ -76,8 +85,11 @@ class BrokerStream:
         connection: ClusterConnection,
         config: ProducerConfig,
         encoder: Encoder,
+        turns: QueueTurns,
+        sequences: Sequences | None,
         owner: BatchOwner,
     ) -> None:
+        """Without `sequences` batches have no numbers."""
         self.broker_name = broker_name
         self.accumulator = Accumulator(
             linger_ms=config.linger_ms, batch_bytes_max=config.batch_bytes_max
@@ -85,6 +97,8 @@ class BrokerStream:
         self._connection = connection
         self._clock = connection.clock
         self._encoder = encoder
+        self._turns = turns
+        self._sequences = sequences
         self._owner = owner
         self._frame_bytes_max = config.batch_bytes_max
         self._inflight_bytes_max = config.inflight_bytes_max
@@ -99,6 +113,7 @@ class BrokerStream:
         self._stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame] | None = None
         self._endpoint: Endpoint | None = None
         self._has_moved = False
+        self._route_changed = asyncio.Event()
         self._store_host = HostAddress(ip=bytes(4), port=0)
         self._failures = 0
         self._last_error: errors.MqError | None = None
@@ -124,9 +139,10 @@ class BrokerStream:
     def on_route(self, endpoint: Endpoint | None) -> None:
         """The group's master as a newer route shows it; another one ends the old stream."""
         old = self._endpoint
-        if endpoint is None or old is None or endpoint.address == old.address:
+        if endpoint is None or endpoint == old:
             return
-        if self._stream is not None:
+        self._route_changed.set()
+        if self._stream is not None and old is not None and endpoint.address != old.address:
             self._has_moved = True
             self._stream.cancel()
 
@@ -149,13 +165,25 @@ class BrokerStream:
             try:
                 await self._serve()
             except errors.MqError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    # A stream that breaks just then hides the cancellation behind its own error.
+                    raise asyncio.CancelledError from error
                 if self._has_moved:
                     self._has_moved = False
                     self._on_broken(errors.NotMaster(f"{self.broker_name!r} has a new master"))
                     continue
                 self._on_broken(error)
             self._failures += 1
-            await asyncio.sleep(RECONNECT_BACKOFF.delay_s(self._failures, self._connection.random))
+            pause_s = RECONNECT_BACKOFF.delay_s(self._failures, self._connection.random)
+            await self.wait_route(pause_s)
+
+    async def wait_route(self, timeout_s: float) -> None:
+        """Until the group has another master than the one known, but not for long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._route_changed.wait()
+        self._route_changed.clear()
 
     async def _serve(self) -> None:
         """One stream from its start to its end; always ends with an error."""
@@ -204,7 +232,9 @@ class BrokerStream:
             now_s = self._clock.monotonic_s()
             batches: list[Batch] = []
             if self._in_flight_bytes < self._inflight_bytes_max:
-                batches = self.accumulator.take(now_s, bytes_max=self._frame_bytes_max)
+                batches = self.accumulator.take(
+                    now_s, bytes_max=self._frame_bytes_max, claim=self._turns.claim
+                )
             if not batches:
                 self._wake_at_linger(now_s)
                 await self._wait_idle()
@@ -216,6 +246,10 @@ class BrokerStream:
                 self._in_flight_bytes += batch.size
                 batch.attempts += 1
                 batch.sent_s = now_s
+                if self._sequences is not None and not batch.producer_id:
+                    batch.producer_id, batch.producer_sequence = self._sequences.take(
+                        batch.queue, len(batch)
+                    )
             await self._encode(batches, store_host_ipv6)
             frame = encode_frame(batches, first_sequence=first_sequence, now_s=now_s)
             await stream.write(frame)
@@ -243,11 +277,19 @@ class BrokerStream:
                 status = _STORED.get(ack.code)
                 if status is None:
                     self._owner.on_refused(self.broker_name, batch, _error_of(ack))
+                    continue
+                stored = self._stored(batch, ack, status)
+                if status is SendStatus.OK or not self._may_ask_again(batch):
+                    self._owner.on_stored(self.broker_name, batch, stored)
                 else:
-                    self._owner.on_stored(self.broker_name, batch, self._stored(batch, ack, status))
+                    self._owner.on_unconfirmed(self.broker_name, batch, stored)
             if self.accumulator:
                 self.wake()
         raise errors.Unreachable(f"{stream.address} ended the send stream")
+
+    def _may_ask_again(self, batch: Batch) -> bool:
+        time_left_s = batch.deadline_s - self._clock.monotonic_s()
+        return batch.producer_id != 0 and time_left_s >= ASK_AGAIN_S_MIN
 
     def _stored(self, batch: Batch, ack: broker_pb2.SendAck, status: SendStatus) -> StoredBatch:
         encoded = batch.encoded
@@ -265,18 +307,18 @@ class BrokerStream:
         )
 
     def _on_broken(self, error: errors.MqError) -> None:
-        """Takes back all batches; those of a chosen queue stay, the others may go elsewhere."""
+        """Takes back all batches; those that must stay do, the others may go elsewhere."""
         self._last_error = error
         for batch in self._in_flight.values():
             batch.is_outcome_unknown = True
         batches = self.abandon()
         self._expiry = None
-        staying = [batch for batch in batches if batch.is_pinned]
+        staying = [batch for batch in batches if batch.must_stay]
         self.accumulator.put_back(staying)
         for batch in staying:
             batch.last_error = error
             self.watch_deadline(batch)
-        leaving = [batch for batch in batches if not batch.is_pinned]
+        leaving = [batch for batch in batches if not batch.must_stay]
         self._owner.on_lost(self.broker_name, leaving, error)
 
     def _expire(self) -> None:

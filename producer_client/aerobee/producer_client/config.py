@@ -49,6 +49,9 @@ class ProducerConfig:
     """Bodies from this size on are compressed, and stay so if it made them smaller."""
     close_timeout_ms: int = 3_000
     """How long `close` waits for receipts that are still out."""
+    idempotent: bool = True
+    """Messages are numbered, so that brokers store each once however often it has to be sent. A
+    batch whose outcome is unknown is then sent again to its own queue only."""
     create_missing_topics: bool = True
     """Ask the nameserver to create unknown topics, if its policy allows it."""
 

@@ -23,8 +23,10 @@ from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.latency import LatencyTable
 from aerobee.producer_client.receipt import Receipt, StoredBatch
-from aerobee.producer_client.retry import delay_s, retry_of
+from aerobee.producer_client.retry import delay_s, expired, leaves_unknown, retry_of
 from aerobee.producer_client.selector import RoundRobin, interleaved
+from aerobee.producer_client.sequences import Sequences
+from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 
@@ -54,8 +56,10 @@ class Delivery:
         self._tasks = tasks
         self._encoder = Encoder(config, connection.local_host)
         self._latency = LatencyTable()
+        self._turns = QueueTurns()
+        self._sequences = Sequences(connection.random) if config.idempotent else None
         self._streams: dict[str, BrokerStream] = {}
-        self._running: list[asyncio.Task[None]] = []
+        self._running = [tasks.create_task(self._watch_routes(), name="send:routes")]
         self._retrying: set[asyncio.Task[None]] = set()
         self._outstanding: set[Batch] = set()
         self._flushes: list[tuple[set[Batch], asyncio.Future[None]]] = []
@@ -73,6 +77,8 @@ class Delivery:
                 connection=self._connection,
                 config=self._config,
                 encoder=self._encoder,
+                turns=self._turns,
+                sequences=self._sequences,
                 owner=self,
             )
             self._running.append(self._tasks.create_task(stream.run(), name=f"send:{broker_name}"))
@@ -140,6 +146,14 @@ class Delivery:
             if stream is not None:
                 stream.on_route(route.master(broker_name))
 
+    async def _watch_routes(self) -> None:
+        with self._routes.changes() as changes:
+            async for topics in changes:
+                for topic in topics:
+                    route = self._routes.cached(topic)
+                    if route is not None:
+                        self.on_route(route)
+
     async def flush(self) -> None:
         """Waits until every batch of this moment has an outcome."""
         for stream in self._streams.values():
@@ -163,6 +177,9 @@ class Delivery:
         for stream in self._streams.values():
             stream.abandon()
         for batch in list(self._outstanding):
+            if batch.unconfirmed is not None:
+                self._settle(batch, batch.unconfirmed)
+                continue
             self._fail(
                 batch,
                 errors.DeadlineExceeded(
@@ -178,6 +195,16 @@ class Delivery:
     def on_stored(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None:
         now_s = self._clock.monotonic_s()
         self._latency.sent(broker_name, latency_ms=(now_s - batch.sent_s) * 1_000, now_s=now_s)
+        self._settle(batch, stored)
+
+    def on_unconfirmed(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None:
+        batch.unconfirmed = stored
+        batch.is_outcome_unknown = True
+        error = errors.DeadlineExceeded(f"{broker_name!r} stored it, but: {stored.status.value}")
+        # Another replica may have become master.
+        self._retry([batch], error, refreshes_route=True)
+
+    def _settle(self, batch: Batch, stored: StoredBatch) -> None:
         self.counts.batches_stored += 1
         self.counts.messages_stored += len(batch)
         if batch.block is not None:
@@ -190,16 +217,18 @@ class Delivery:
 
     def on_refused(self, broker_name: str, batch: Batch, error: errors.MqError) -> None:
         batch.last_error = error
-        if isinstance(error, errors.StoreFailed):
-            # A failed disk cannot say what it has kept.
+        if leaves_unknown(error):
+            # A failed disk, for one, cannot say what it has kept.
             batch.is_outcome_unknown = True
+        if isinstance(error, errors.OutOfSequence) and self._sequences is not None:
+            self._sequences.renew(batch.queue)
         retry = retry_of(error)
         if retry is None:
             self._fail(batch, error)
             return
         if retry.avoids_broker:
             self._latency.failed(broker_name, now_s=self._clock.monotonic_s())
-        if retry.is_counted:
+        if retry.is_counted and not (batch.producer_id and batch.is_outcome_unknown):
             batch.failures_counted += 1
             if batch.failures_counted > self._config.retries_max:
                 self._fail(batch, error)
@@ -251,7 +280,11 @@ class Delivery:
                     same_topic = [batch for batch in batches if batch.queue.topic == topic]
                     await self._refresh(topic, same_topic)
             pause_s = delay_s(error, failures + 1, self._connection.random)
-            await asyncio.sleep(min(pause_s, self._remaining_s(batches)))
+            pause_s = min(pause_s, self._remaining_s(batches))
+            if refreshes_route:
+                await self.stream(batches[0].queue.broker_name).wait_route(pause_s)
+            else:
+                await asyncio.sleep(pause_s)
         now_s = self._clock.monotonic_s()
         for batch in batches:
             if batch not in self._outstanding:
@@ -259,8 +292,16 @@ class Delivery:
             if batch.deadline_s <= now_s:
                 self._expire(batch)
                 continue
-            batch.queue = self._other_queue(batch) or batch.queue
+            self._move(batch, self._other_queue(batch))
             self.submit(batch)
+
+    def _move(self, batch: Batch, queue: MessageQueue | None) -> None:
+        """To another queue, if there is one; on each queue a batch has its own numbers."""
+        if queue is None:
+            return
+        self._turns.leave(batch)
+        batch.producer_id = 0
+        batch.queue = queue
 
     async def _refresh(self, topic: str, batches: Sequence[Batch]) -> None:
         """Asks a nameserver, but does not let one that hangs use up the time."""
@@ -285,7 +326,7 @@ class Delivery:
     def _other_queue(self, batch: Batch) -> MessageQueue | None:
         """A queue of another broker that the batch may go to."""
         route = self._routes.cached(batch.queue.topic)
-        if batch.is_pinned or route is None:
+        if batch.must_stay or route is None:
             return None
         others = [
             queue
@@ -299,27 +340,10 @@ class Delivery:
     # Outcomes.
 
     def _expire(self, batch: Batch) -> None:
-        seconds = batch.timeout_ms / 1_000
-        reason = batch.last_error
-        if batch.attempts and (batch.is_outcome_unknown or reason is None):
-            text = (
-                f"{batch.queue.broker_name!r} did not acknowledge within {seconds:g} s: "
-                "whether the message is stored is unknown"
-            )
-            because = f" ({reason})" if reason is not None else ""
-            self._fail(batch, errors.DeadlineExceeded(text + because))
-        elif reason is not None:
-            final = copy.copy(reason)
-            final.args = (f"not sent within {seconds:g} s: {reason}",)
-            self._fail(batch, final)
+        if batch.unconfirmed is not None:
+            self._settle(batch, batch.unconfirmed)
         else:
-            self._fail(
-                batch,
-                errors.DeadlineExceeded(
-                    f"not sent within {seconds:g} s: {batch.queue.broker_name!r} takes messages "
-                    "more slowly than they come"
-                ),
-            )
+            self._fail(batch, expired(batch))
 
     def _fail(self, batch: Batch, error: errors.MqError) -> None:
         if batch not in self._outstanding:
@@ -348,6 +372,11 @@ class Delivery:
 
     def _conclude(self, batch: Batch) -> None:
         self._outstanding.discard(batch)
+        if batch.has_turn:
+            self._turns.leave(batch)
+            stream = self._streams[batch.queue.broker_name]
+            if stream.accumulator:
+                stream.wake()
         self.budget.release(batch.size)
         for waited, done in self._flushes:
             waited.discard(batch)

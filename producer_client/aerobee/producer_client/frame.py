@@ -21,6 +21,8 @@ _RECORDS = b"\x22"
 _RECORD_SIZES = b"\x2a"
 _TIMEOUT_MS = b"\x30"
 _SKIP_WAIT = b"\x38\x01"
+_PRODUCER_ID = b"\x50"
+_PRODUCER_SEQUENCE = b"\x58"
 
 _ONE_DIGIT = tuple(bytes((value,)) for value in range(128))
 
@@ -66,6 +68,7 @@ def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float)
                 _TIMEOUT_MS,
                 varint(max(1, int((batch.deadline_s - now_s) * 900))),
                 _SKIP_WAIT if batch.skip_wait else b"",
+                _numbers(batch) if batch.producer_id else b"",
                 _RECORD_SIZES,
                 varint(len(sizes)),
                 sizes,
@@ -76,3 +79,14 @@ def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float)
         parts += (_FRAME_BATCHES, varint(len(head) + records_size), head)
         parts += encoded.parts
     return b"".join(parts)
+
+
+def _numbers(batch: Batch) -> bytes:
+    return b"".join(
+        (
+            _PRODUCER_ID,
+            varint(batch.producer_id),
+            _PRODUCER_SEQUENCE,
+            varint(batch.producer_sequence),
+        )
+    )

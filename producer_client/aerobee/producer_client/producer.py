@@ -1,8 +1,8 @@
 """The producer as users meet it: send one, send many, send and forget.
 
 Here a message gets its id and its queue and joins a batch; `delivery.py` does the rest. Nothing is
-awaited between choosing the queue and joining the batch, so messages that one task sends to one
-queue are stored in the order of sending as long as no attempt fails.
+awaited between choosing the queue and joining the batch, so messages that one task sends to a queue
+of its choice are stored in the order of sending, and others as long as no attempt fails.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Producer:
         config: limits and times.
         connection: an open connection to be shared; its owner closes it.
 
-    A message is stored at least once: when a connection breaks before the acknowledgement, the
-    batch is sent again and may be stored twice. With equal sharding keys, or an explicit queue,
-    the order of sending is kept unless an attempt fails.
+    A message is stored once, however often it has to be sent until a broker acknowledges it; the
+    configuration's `idempotent` says how. With equal sharding keys, or an explicit queue, the
+    order of sending is kept.
 
     Example::
 
@@ -147,6 +147,7 @@ class Producer:
             TopicNotFound, NotWritableTopic, QueueNotFound: there is nowhere to send to.
             Unreachable, NoBrokerAvailable, NotWritable, Busy: not stored within the time.
             DeadlineExceeded: not acknowledged in time; whether it is stored is unknown.
+            OutOfSequence: the broker has forgotten so old a batch; whether it is stored is unknown.
             ShuttingDown: the producer is closed.
         """
         if timeout_ms is None:

@@ -2,14 +2,16 @@
 
 A refusal is final when sending again cannot help. All else is tried again until the deadline; a
 broker that failed by itself (disk full, store failed, an internal error) is given `retries_max`
-further attempts, elsewhere if possible.
+further attempts, elsewhere if possible; a numbered batch that may be stored has no such bound.
 """
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import dataclass
 
+from aerobee.producer_client.accumulator import Batch
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
 
@@ -43,6 +45,7 @@ _RETRIES: dict[int, Retry] = {
     errors.TopicNotFound.code: _ROUTE_IS_OLD,
     errors.QueueNotFound.code: _ROUTE_IS_OLD,
     errors.Busy.code: _BUSY,
+    errors.NotEnoughReplicas.code: _BUSY,
     errors.NotWritable.code: _BROKEN,
     errors.StoreFailed.code: _BROKEN,
     errors.DeadlineExceeded.code: _BROKEN,
@@ -60,6 +63,18 @@ def retry_of(error: errors.MqError) -> Retry | None:
     return _RETRIES.get(error.code)
 
 
+_UNKNOWN = frozenset({errors.StoreFailed.code, errors.DeadlineExceeded.code})
+
+
+def leaves_unknown(error: errors.MqError) -> bool:
+    """Whether a broker that answers so may have stored the batch all the same.
+
+    >>> leaves_unknown(errors.StoreFailed("")), leaves_unknown(errors.Busy("", retry_after_ms=1))
+    (True, False)
+    """
+    return error.code in _UNKNOWN
+
+
 def delay_s(error: errors.MqError, attempt: int, chance: random.Random) -> float:
     """Seconds to wait before the same broker is tried again, after `attempt` failures in a row.
 
@@ -69,3 +84,23 @@ def delay_s(error: errors.MqError, attempt: int, chance: random.Random) -> float
     if isinstance(error, errors.Busy):
         return max(error.retry_after_ms, 1) / 1_000
     return RETRY_BACKOFF.delay_s(attempt, chance)
+
+
+def expired(batch: Batch) -> errors.MqError:
+    """What is said of a batch whose time is over."""
+    broker_name = batch.queue.broker_name
+    seconds = batch.timeout_ms / 1_000
+    reason = batch.last_error
+    if batch.attempts and (batch.is_outcome_unknown or reason is None):
+        because = f" ({reason})" if reason is not None else ""
+        return errors.DeadlineExceeded(
+            f"{broker_name!r} did not acknowledge within {seconds:g} s: whether the message is "
+            f"stored is unknown{because}"
+        )
+    if reason is not None:
+        final = copy.copy(reason)
+        final.args = (f"not sent within {seconds:g} s: {reason}",)
+        return final
+    return errors.DeadlineExceeded(
+        f"not sent within {seconds:g} s: {broker_name!r} takes messages more slowly than they come"
+    )

@@ -22,16 +22,25 @@ class BrokerOffsetStore:
     """
 
     def __init__(
-        self, connection: ClusterConnection, *, group: str, client_id: str, timeout_ms: int
+        self,
+        connection: ClusterConnection,
+        *,
+        group: str,
+        client_id: str,
+        timeout_ms: int,
+        read_timeout_ms: int = 0,
     ) -> None:
+        """`timeout_ms` of one commit. `read_timeout_ms` of a read, which waits for a master; 0: the
+        same."""
         self._connection = connection
         self._group = group
         self._client_id = client_id
         self._timeout_ms = timeout_ms
+        self._read_timeout_ms = read_timeout_ms or timeout_ms
 
     async def read(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """As OffsetStore. Raises what `Offsets.committed` raises."""
-        offsets = Offsets(self._connection, timeout_ms=self._timeout_ms)
+        offsets = Offsets(self._connection, timeout_ms=self._read_timeout_ms)
         committed = await offsets.committed(self._group, queues)
         return {queue: offset for queue, offset in committed.items() if offset is not None}
 
@@ -60,14 +69,14 @@ class BrokerOffsetStore:
                 for queue, offset, epoch in entries
             ],
         )
+        routes = self._connection.routes
         try:
-            route = await self._connection.routes.route(first.topic, timeout_ms=self._timeout_ms)
-            response = await self._connection.channels.call(
-                route.master_address(first.broker_name),
-                COMMIT_OFFSETS,
-                request,
-                timeout_ms=self._timeout_ms,
-            )
+            route = await routes.route(first.topic, timeout_ms=self._timeout_ms)
+            address = route.master_address(first.broker_name)
+            async with routes.while_master(first.topic, route.masters[first.broker_name]):
+                response = await self._connection.channels.call(
+                    address, COMMIT_OFFSETS, request, timeout_ms=self._timeout_ms
+                )
         except errors.MqError as error:
             refused.update((entry.queue, error) for entry in entries)
             return

@@ -1,0 +1,325 @@
+"""The queues of one broker group that are read, and from which replica each of them.
+
+Owns: a fetcher per replica and the place of every queue. A queue stays where it is read without
+trouble until it is sent elsewhere, its replica is gone, or the master can be asked again; what
+failed is avoided for a while that grows with the failures.
+Invariants: a queue is with one fetcher at most, and goes on at its own fetch offset wherever it is
+moved; frames of the place it left are ignored. Nothing here decides what is consumed: a slave's
+reader works under the same lease and deadline as a master's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.fetcher import Fetcher
+from aerobee.consumer_client.group_route import GroupRoute
+from aerobee.consumer_client.lease_table import QueueKey
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.owned_queue import OwnedQueue
+from aerobee.consumer_client.replica_choice import choose, should_move
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+from aerobee.v1 import broker_pb2
+
+log = logging.getLogger(__name__)
+
+ELSEWHERE = (
+    errors.ReplicaBehind,
+    errors.NotMaster,
+    errors.StaleEpoch,
+    errors.ShuttingDown,
+    errors.StoreFailed,
+)
+"""Of a single queue's subscription: another replica may serve it."""
+
+REFRESH_INTERVAL_S = 0.5
+"""While a queue has no place a nameserver is asked so often, in case the watch is broken."""
+
+
+class ReadEvents(Protocol):
+    """Whoever decides what becomes of what is read. None of this may wait."""
+
+    def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+        """Messages, or an offset that the master corrected."""
+        ...
+
+    def on_refused(self, owned: OwnedQueue, error: errors.MqError) -> None:
+        """A replica ended the queue's subscription; it is tried again unless it is dropped."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    owned: OwnedQueue
+    place: int | None = None
+    suggested: int | None = None
+    failures: int = 0
+    due_s: float = 0.0
+    """Not placed before."""
+    avoided: dict[int, float] = field(default_factory=dict)
+    """Replicas that refused this queue, until when."""
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """A replica whose stream broke."""
+
+    failures: int = 0
+    until_s: float = 0.0
+
+
+class GroupReads:
+    """See the module. `run` it."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        queue: MessageQueue,
+        events: ReadEvents,
+        *,
+        group: str,
+        client_id: str,
+        options: ConsumerOptions,
+        tasks: BackgroundTasks,
+    ) -> None:
+        """`queue` is one of the group's, to find its route."""
+        self.route = GroupRoute(connection.routes, queue.topic, queue.broker_name)
+        self._connection = connection
+        self._events = events
+        self._group = group
+        self._client_id = client_id
+        self._options = options
+        self._tasks = tasks
+        self._readings: dict[OwnedQueue, _Reading] = {}
+        self._fetchers: dict[int, Fetcher] = {}
+        self._troubles: dict[int, _Trouble] = {}
+        self._wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"GroupReads({self.route.broker_name}, queues={len(self._readings)})"
+
+    # ------------------------------------------------------------------------------ queues
+
+    def add(self, owned: OwnedQueue) -> None:
+        """Read a queue from its fetch offset on."""
+        reading = self._readings[owned] = _Reading(owned)
+        self._place(reading)
+
+    def remove(self, owned: OwnedQueue) -> None:
+        """Read it no more."""
+        reading = self._readings.pop(owned, None)
+        if reading is not None:
+            self._leave(reading)
+
+    def refresh_credit(self, owned: OwnedQueue) -> None:
+        """The queue may have room again."""
+        reading = self._readings.get(owned)
+        if reading is not None and reading.place is not None:
+            self._fetchers[reading.place].refresh_credit(owned)
+
+    def place_of(self, owned: OwnedQueue) -> int | None:
+        """The broker id of the replica that it is read from now."""
+        reading = self._readings.get(owned)
+        return None if reading is None else reading.place
+
+    def on_confirmed(self) -> None:
+        """The master knows our leases: it may be asked at once."""
+        for reading in self._readings.values():
+            reading.due_s = 0.0
+        self._wake.set()
+
+    # ------------------------------------------------------------------------------ placing
+
+    async def run(self) -> None:
+        """Give every queue its place, whatever changes; endless."""
+        async with asyncio.TaskGroup() as tasks:
+            name = f"reads:{self.route.broker_name}"
+            tasks.create_task(self._refresh_route(), name=f"{name}:route")
+            with self.route.telling(self._wake.set):
+                while True:
+                    self._wake.clear()
+                    due_s = self._place_all()
+                    await self._wait_until(due_s)
+
+    def _place_all(self) -> float | None:
+        """Returns when there may be more to do; None: when something happens."""
+        due: list[float] = []
+        for reading in list(self._readings.values()):
+            due_s = self._place(reading)
+            if due_s is not None:
+                due.append(due_s)
+        return min(due, default=None)
+
+    def _place(self, reading: _Reading) -> float | None:
+        """Put a queue where it is to be read; when to look at it again, if that is known."""
+        now_s = self._now_s()
+        if reading.place is None and reading.due_s > now_s:
+            return reading.due_s
+        avoided = self._avoided(reading, now_s)
+        assignment = reading.owned.assignment
+        replicas = self.route.replicas()
+        chosen = choose(
+            replicas,
+            QueueKey(assignment.queue.topic, assignment.queue.queue_id),
+            suggested=reading.suggested,
+            may_ask_master=assignment.trust.is_confirmed,
+            avoided=avoided,
+        )
+        if reading.place is None:
+            if chosen is not None:
+                self._move(reading, chosen.broker_id)
+        elif should_move(replicas, reading.place, chosen, suggested=reading.suggested):
+            assert chosen is not None
+            self._leave(reading)
+            self._move(reading, chosen.broker_id)
+        return min(avoided.values(), default=None)
+
+    def _avoided(self, reading: _Reading, now_s: float) -> dict[int, float]:
+        reading.avoided = {each: until for each, until in reading.avoided.items() if until > now_s}
+        avoided = dict(reading.avoided)
+        for broker_id, trouble in self._troubles.items():
+            if trouble.until_s > now_s:
+                avoided[broker_id] = max(trouble.until_s, avoided.get(broker_id, 0.0))
+        return avoided
+
+    def _move(self, reading: _Reading, broker_id: int) -> None:
+        log_event(
+            log,
+            "reading",
+            level=logging.DEBUG,
+            queue=reading.owned.assignment.queue,
+            broker_id=broker_id,
+            offset=reading.owned.fetch_offset,
+        )
+        reading.place = broker_id
+        self._fetcher(broker_id).add(reading.owned)
+
+    def _leave(self, reading: _Reading) -> None:
+        if reading.place is not None:
+            self._fetchers[reading.place].remove(reading.owned)
+            reading.place = None
+
+    def _fetcher(self, broker_id: int) -> Fetcher:
+        known = self._fetchers.get(broker_id)
+        if known is not None:
+            return known
+        name = self.route.broker_name
+        fetcher = Fetcher(
+            name,
+            broker_id,
+            self,
+            group=self._group,
+            client_id=self._client_id,
+            options=self._options,
+            channels=self._connection.channels,
+            find_address=self._address,
+        )
+        self._tasks.create_task(fetcher.run(), name=f"fetcher:{name}:{broker_id}")
+        self._fetchers[broker_id] = fetcher
+        return fetcher
+
+    def _address(self, broker_id: int) -> str:
+        for replica in self.route.replicas():
+            if replica.broker_id == broker_id:
+                return replica.address
+        raise errors.NoBrokerAvailable(
+            f"replica {broker_id} of broker {self.route.broker_name!r} is not alive now"
+        )
+
+    async def _refresh_route(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_INTERVAL_S)
+            if any(reading.place is None for reading in self._readings.values()):
+                await self.route.refresh(self._options.request_timeout_ms)
+                self._wake.set()
+
+    async def _wait_until(self, due_s: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if due_s is None else due_s - self._now_s()):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def _now_s(self) -> float:
+        return self._connection.clock.monotonic_s()
+
+    # ------------------------------------------------------------------------------ fetchers' news
+
+    def on_result(self, fetcher: Fetcher, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+        reading = self._readings.get(owned)
+        if reading is None:
+            return
+        reading.failures = 0
+        trouble = self._troubles.get(fetcher.broker_id)
+        if trouble is not None:
+            trouble.failures = 0
+        if result.HasField("suggested_broker_id"):
+            self._follow(reading, result.suggested_broker_id)
+        self._events.on_result(owned, result)
+
+    def _follow(self, reading: _Reading, broker_id: int) -> None:
+        """The queue is sent elsewhere; the next turn of `run` moves it."""
+        master = self.route.master()
+        is_back = master is not None and master.broker_id == broker_id
+        suggested = None if is_back else broker_id
+        if suggested != reading.suggested:
+            reading.suggested = suggested
+            self._wake.set()
+
+    def on_fetch_ended(self, fetcher: Fetcher, owned: OwnedQueue, error: errors.MqError) -> None:
+        reading = self._readings.get(owned)
+        if reading is None:
+            return
+        reading.place = None
+        delay_s = self._options.backoff.delay_s(reading.failures, self._connection.random)
+        until_s = self._now_s() + delay_s
+        reading.failures += 1
+        if isinstance(error, ELSEWHERE):
+            reading.avoided[fetcher.broker_id] = until_s
+            reading.due_s = 0.0
+        else:
+            reading.due_s = until_s
+        if reading.suggested == fetcher.broker_id:
+            reading.suggested = None
+        log_event(
+            log,
+            "fetching interrupted",
+            level=logging.DEBUG,
+            queue=owned.assignment.queue,
+            broker_id=fetcher.broker_id,
+            reason=str(error),
+            retry_s=round(delay_s, 3),
+        )
+        self._wake.set()
+        self._events.on_refused(owned, error)
+
+    def on_broken(
+        self, fetcher: Fetcher, queues: Sequence[OwnedQueue], error: errors.MqError
+    ) -> None:
+        trouble = self._troubles.setdefault(fetcher.broker_id, _Trouble())
+        delay_s = self._options.backoff.delay_s(trouble.failures, self._connection.random)
+        trouble.failures += 1
+        trouble.until_s = self._now_s() + delay_s
+        for owned in queues:
+            reading = self._readings.get(owned)
+            if reading is not None:
+                reading.place = None
+                if reading.suggested == fetcher.broker_id:
+                    reading.suggested = None
+        log_event(
+            log,
+            "pull stream broke",
+            level=logging.DEBUG,
+            broker=fetcher.broker_name,
+            broker_id=fetcher.broker_id,
+            reason=str(error),
+        )
+        self._wake.set()

@@ -1,0 +1,88 @@
+"""One broker group as the routes show it: its replicas, its master, or that it has none.
+
+A view; the routes are the client's. The group is found through a topic that has queues there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+
+from aerobee.client_core.route import Endpoint
+from aerobee.client_core.routes import NEVER_S, Routes
+from aerobee.runtime import errors
+
+
+class GroupRoute:
+    """See the module."""
+
+    __slots__ = ("_routes", "_topic", "_was_used", "broker_name")
+
+    def __init__(self, routes: Routes, topic: str, broker_name: str) -> None:
+        self.broker_name = broker_name
+        self._routes = routes
+        self._topic = topic
+        self._was_used: Endpoint | None = None
+
+    def replicas(self) -> tuple[Endpoint, ...]:
+        """The live ones, by broker id, as last known."""
+        route = self._routes.cached(self._topic)
+        return () if route is None else route.replicas(self.broker_name)
+
+    def master(self) -> Endpoint | None:
+        """As last known; None while nobody is."""
+        route = self._routes.cached(self._topic)
+        return None if route is None else route.master(self.broker_name)
+
+    def is_masterless(self) -> bool:
+        """Whether replicas are alive and none of them is master: then nobody is, for a master with
+        other replicas acts no longer than its registration lasts. (One without others does, so a
+        group of which nothing is known to be alive may have a master all the same.)"""
+        return bool(self.replicas()) and self.master() is None
+
+    def masterless_s(self) -> float:
+        """A moment (monotonic seconds) at or after which the group certainly had no master, the
+        latest known; minus infinity while it has one, or nobody knows."""
+        return self._routes.current_s(self._topic) if self.is_masterless() else NEVER_S
+
+    def has_other_master(self, tried: Endpoint | None) -> bool:
+        """Whether there is a master, and it is not the one that was tried."""
+        master = self.master()
+        if master is None or tried is None:
+            return master is not None
+        return master.address != tried.address or master.epoch > tried.epoch
+
+    async def find_master(self, timeout_ms: int) -> Endpoint:
+        """The master; waits for one to be elected. Who asks a second time and is told the same
+        could not use it, so a nameserver is asked first.
+
+        Raises:
+            NoBrokerAvailable: there is none in time.
+            MqError: as Routes.route.
+        """
+        if self._was_used is not None and self._was_used == self.master():
+            self._routes.invalidate(self._topic)
+        endpoint = await self._routes.master(self._topic, self.broker_name, timeout_ms=timeout_ms)
+        self._was_used = endpoint
+        return endpoint
+
+    async def refresh(self, timeout_ms: int) -> None:
+        """Ask a nameserver; what is known stays if none answers."""
+        self._routes.invalidate(self._topic)
+        try:
+            await self._routes.route(self._topic, timeout_ms=timeout_ms)
+        except errors.MqError:
+            return
+
+    def while_master(self, endpoint: Endpoint) -> AbstractAsyncContextManager[None]:
+        """See Routes.while_master."""
+        return self._routes.while_master(self._topic, endpoint)
+
+    def telling(self, callback: Callable[[], None]) -> AbstractContextManager[None]:
+        """Within this block `callback` is called at every change of the route."""
+
+        def tell(topic: str) -> None:
+            if topic == self._topic:
+                callback()
+
+        return self._routes.telling(tell)

@@ -1,0 +1,127 @@
+"""A broker killed again and again under a producer's hands: no send fails, each message is stored
+once, and in order per queue."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.producer_client import Message, MessageQueue, Producer, ProducerConfig, Receipt
+from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.record import Record
+from tests.support.real_brokers import BrokerProcess, RouteServer
+from tests.support.stores import log_records
+
+MIB = 1 << 20
+OPTIONS = {"checkpoint_interval_ms": 300, "segment_bytes": MIB}
+SENDERS = 8
+
+
+async def send_until(
+    stop: asyncio.Event, producer: Producer, sender: int, chance: random.Random
+) -> list[tuple[bytes, Receipt]]:
+    """Senders below 4 have a queue each, of which they send several batches at the same time."""
+    sent: list[tuple[bytes, Receipt]] = []
+    number = 0
+    while not stop.is_set():
+        bodies = []
+        for _ in range(chance.randrange(1, 40)):
+            filler = b"." * chance.randrange(3_000)
+            bodies.append(b"%d-%d-%s" % (sender, number, filler))
+            number += 1
+        queue = MessageQueue("orders", "a", sender) if sender < 4 else None
+        messages = [Message("orders", body) for body in bodies]
+        if chance.random() < 0.5:
+            receipts = list(await producer.send_batch(messages, queue=queue))
+        else:
+            receipts = await asyncio.gather(
+                *(producer.send(message, queue=queue) for message in messages)
+            )
+        sent += zip(bodies, receipts, strict=True)
+        await asyncio.sleep(chance.random() * 0.01)
+    return sent
+
+
+async def kill_again_and_again(
+    broker: BrokerProcess, routes: RouteServer, chance: random.Random, rounds: int
+) -> None:
+    for _ in range(rounds):
+        await asyncio.sleep(0.2 + chance.random() * 0.6)
+        await broker.stop()
+        await routes.publish()
+        await asyncio.sleep(chance.random() * 0.1)
+        await broker.start()
+        await routes.publish()
+    await asyncio.sleep(0.3)
+
+
+async def run(folder: Path, seed: int, rounds: int) -> list[tuple[bytes, Receipt]]:
+    chance = random.Random(seed)
+    broker = await BrokerProcess("a", folder, {"orders": 6}, OPTIONS).start()
+    routes = await RouteServer([broker]).start()
+    config = ProducerConfig(send_timeout_ms=60_000, batch_bytes_max=20_000)
+    stop = asyncio.Event()
+    try:
+        async with (
+            Producer(routes.address, config=config) as one,
+            Producer(routes.address, config=config) as other,
+            asyncio.TaskGroup() as tasks,
+        ):
+            senders = [
+                tasks.create_task(
+                    send_until(
+                        stop,
+                        other if sender >= 4 and sender % 2 else one,
+                        sender,
+                        random.Random(f"{seed}-{sender}"),
+                    )
+                )
+                for sender in range(SENDERS)
+            ]
+            await kill_again_and_again(broker, routes, chance, rounds)
+            stop.set()
+        await broker.stop()
+    finally:
+        await routes.stop()
+        await broker.stop()
+    return [each for sender in senders for each in sender.result()]
+
+
+def stored_records(folder: Path) -> list[Record]:
+    config = StoreConfig(segment_bytes=MIB, disk_free_bytes_min=0)
+    store = MessageStore.open(RealDisk(folder), SystemClock(), config, read_only=True)
+    try:
+        return [record for record in log_records(store) if record.topic == "orders"]
+    finally:
+        store.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1])
+async def test_every_message_is_stored_once_and_in_order_across_kills(
+    tmp_path: Path, seed: int
+) -> None:
+    sent = await run(tmp_path / "a", seed, rounds=8)
+    records = await asyncio.to_thread(stored_records, tmp_path / "a")
+    by_place = {(record.queue_id, record.queue_offset): record for record in records}
+    assert len(by_place) == len(records)
+    for body, receipt in sent:
+        record = by_place[receipt.queue.queue_id, receipt.queue_offset]
+        assert record.body == body
+        assert record.unique_key == receipt.message_id
+    # Nothing twice, and nothing that was not sent.
+    assert sorted(record.body for record in records) == sorted(body for body, _ in sent)
+    for queue_id in range(4):
+        of_its_sender = [
+            int(record.body.split(b"-")[1])
+            for record in records
+            if record.queue_id == queue_id and record.body.startswith(b"%d-" % queue_id)
+        ]
+        assert of_its_sender == sorted(of_its_sender)
+    assert len(sent) > 1_000
