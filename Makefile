@@ -4,7 +4,7 @@ PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 
-.PHONY: setup up demo test test-fast check fmt protos bench torture power-cuts clean
+.PHONY: setup up demo test test-fast check fmt protos bench torture power-cuts simulation failover clean
 
 setup: .venv/.ready
 
@@ -61,6 +61,14 @@ torture: setup
 # 100,000 lives of a store, each ended by a power failure.
 power-cuts: setup
 	$(RUN) python -m tests.power_cuts --seeds 100000 --jobs 2
+
+# 200,000 lives of a replicated cluster in virtual time, with every fault that can be thought of.
+simulation: setup
+	$(RUN) python -m tests.cluster_simulation --seeds 200000 --jobs 2
+
+# 100 fail-overs of real processes under load, and every other scenario.
+failover: setup
+	$(RUN) python -m tests.failover --rounds 100
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

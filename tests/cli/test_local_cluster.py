@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -16,7 +17,13 @@ import pytest
 from aerobee.cli.failures import EnvironmentFailure, Failure
 from aerobee.cli.local_cluster.child import Child, ChildEnded, ChildSpec
 from aerobee.cli.local_cluster.folder import locked_folder
-from aerobee.cli.local_cluster.plan import ClusterPlan, Ports, broker_name, default_ports
+from aerobee.cli.local_cluster.plan import (
+    ClusterPlan,
+    Ports,
+    Replica,
+    broker_name,
+    default_ports,
+)
 from aerobee.cli.local_cluster.ports import check_free, free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child
 from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
@@ -64,7 +71,7 @@ def test_brokers_are_named_like_columns_of_a_sheet() -> None:
 
 def test_default_ports_are_the_documented_ones() -> None:
     ports = default_ports(brokers=3, nameserver=8081, broker_first=10911, etcd=2379)
-    assert ports.brokers == (10911, 10921, 10931)
+    assert ports.brokers == ((10911,), (10921,), (10931,))
     assert ports.named()["the nameserver"] == 8081
     assert (ports.etcd_client, ports.etcd_peer) == (2379, 2380)
 
@@ -117,7 +124,7 @@ def test_children_get_their_addresses_and_folders(tmp_path: Path) -> None:
         ports=default_ports(brokers=2, nameserver=1081, broker_first=1911, etcd=1379),
         broker_settings={"flush.mode": "sync"},
     )
-    broker = broker_child(plan, "broker-b")
+    broker = broker_child(plan, Replica("broker-b", 0))
     assert "127.0.0.1:1921" in broker.argv
     assert str(tmp_path / "brokers" / "broker-b") in broker.argv
     flag = broker.argv.index("--flush-mode")
@@ -125,6 +132,25 @@ def test_children_get_their_addresses_and_folders(tmp_path: Path) -> None:
     etcd = etcd_child(plan)
     assert Path(etcd.argv[0]).is_file()
     assert "--listen-client-urls=http://127.0.0.1:1379" in etcd.argv
+
+
+def test_replicas_share_their_group_and_nothing_else(tmp_path: Path) -> None:
+    plan = ClusterPlan(
+        data=tmp_path,
+        cluster="test",
+        ports=default_ports(brokers=2, replicas=3, nameserver=1081, broker_first=1911, etcd=1379),
+    )
+    assert [replica.name for replica in plan.groups["broker-b"]] == [
+        "broker-b",
+        "broker-b-1",
+        "broker-b-2",
+    ]
+    argv = broker_child(plan, Replica("broker-b", 2)).argv
+    flags = dict(itertools.pairwise(argv))
+    assert (flags["--broker-name"], flags["--broker-id"]) == ("broker-b", "2")
+    assert flags["--listen"] == "127.0.0.1:1923"
+    assert flags["--store-root"] == str(tmp_path / "brokers" / "broker-b-2")
+    assert len(set(plan.ports.named().values())) == 9
 
 
 async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
@@ -232,6 +258,8 @@ def test_the_ready_file_is_whole_or_not_there(tmp_path: Path) -> None:
     document = ready_document(plan, {"broker-a": 7, "nameserver": 8, "etcd": 9})
     write_ready_file(tmp_path / "ready.json", document)
     assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
-    assert document["brokers"] == [{"name": "broker-a", "address": "127.0.0.1:1911", "pid": 7}]
+    assert document["brokers"] == [
+        {"name": "broker-a", "id": 0, "address": "127.0.0.1:1911", "pid": 7}
+    ]
     with pytest.raises(EnvironmentFailure, match="cannot write the ready file"):
         write_ready_file(tmp_path / "none" / "ready.json", document)

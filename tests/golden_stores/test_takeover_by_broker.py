@@ -181,8 +181,10 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     await takeover.stop()
     now: Any = parse_object((config / "topics.json").read_bytes())
     assert now["topicConfigTable"].pop(NEW_TOPIC)["perm"] == 6
+    assert now["topicConfigTable"].pop("AEROBEE_OFFSET_JOURNAL")["perm"] == 4
     assert now["topicConfigTable"] == topics["topicConfigTable"]
-    assert now["dataVersion"]["counter"] == topics["dataVersion"]["counter"] + 1
+    # The new topic, and the journal of offsets.
+    assert now["dataVersion"]["counter"] == topics["dataVersion"]["counter"] + 2
     for name in ("subscriptionGroup.json", "delayOffset.json", "timermetrics", "timercheck"):
         before = (golden.root.with_name("before") / name).read_bytes()
         assert (config / name).read_bytes() == before, name

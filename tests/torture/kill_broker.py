@@ -23,7 +23,7 @@ from pathlib import Path
 
 import grpc
 
-from aerobee.cli.local_cluster.plan import ClusterPlan, broker_name
+from aerobee.cli.local_cluster.plan import ClusterPlan, Replica, broker_name
 from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
 from aerobee.client_core import Message
@@ -69,14 +69,14 @@ class Killed:
 
     def __init__(self, plan: ClusterPlan) -> None:
         self._plan = plan
-        self._name = broker_name(0)
-        self.address = plan.brokers[self._name]
+        self._replica = Replica(broker_name(0), 0)
+        self.address = plan.brokers[self._replica]
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> float:
         """Start and wait until it serves; seconds it took."""
         began = time.monotonic()
-        self._process = await spawn(broker_child(self._plan, self._name).argv, self.log)
+        self._process = await spawn(broker_child(self._plan, self._replica).argv, self.log)
         async with build_channel(self.address) as channel:
             stub = broker_pb2_grpc.AdminServiceStub(channel)
             while True:
@@ -89,7 +89,7 @@ class Killed:
 
     @property
     def log(self) -> Path:
-        return self._plan.logs / f"{self._name}.log"
+        return self._plan.logs / f"{self._replica.name}.log"
 
     async def kill(self) -> None:
         assert self._process is not None

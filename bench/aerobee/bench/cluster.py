@@ -31,6 +31,14 @@ class BenchCluster:
     brokers: tuple[str, ...]
     start_s: float
     folder: Path
+    ready_file: Path
+
+    def process_of(self, broker_name: str, broker_id: int) -> int | None:
+        """The id of a broker's process, as it is now; None while it does not run."""
+        for broker in json.loads(self.ready_file.read_text())["brokers"]:
+            if (broker["name"], broker["id"]) == (broker_name, broker_id):
+                return None if broker["pid"] is None else int(broker["pid"])
+        return None
 
 
 @contextlib.asynccontextmanager
@@ -75,6 +83,7 @@ async def running_cluster(
                 brokers=tuple(broker["address"] for broker in addresses["brokers"]),
                 start_s=start_s,
                 folder=folder / "data",
+                ready_file=ready,
             )
         finally:
             if process.returncode is None:

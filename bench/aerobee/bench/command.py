@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import click
 import uvloop
 from rich.console import Console
 
-from aerobee.bench import cold_read, index, suite
+from aerobee.bench import cold_read, commits, failover, index, replication_cluster, suite
 from aerobee.bench.report import Report
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
@@ -21,6 +22,9 @@ RUNS: dict[str, Run] = {
     "many-queues": suite.run_many_queues,
     "index": index.run_index,
     "cold": cold_read.run_cold,
+    "replication": replication_cluster.run_replication,
+    "failover": failover.run_failover,
+    "commits": commits.run_commits,
 }
 
 
@@ -28,14 +32,17 @@ RUNS: dict[str, Run] = {
 @click.argument("what", type=click.Choice([*RUNS, "all"]), default="all")
 @click.option("--body-bytes", type=click.IntRange(16, 4 << 20), default=1024, show_default=True)
 @click.option("--scale", type=click.FloatRange(0.001, 100), default=1.0, help="Times the load.")
+@click.option("--rounds", type=click.IntRange(1, 1_000), help="Of killing a master.  [default: 10]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-def bench(what: str, body_bytes: int, scale: float, as_json: bool) -> None:
-    """Measure produce, consume, latency and recovery, beside a bare gRPC stream.
+def bench(what: str, body_bytes: int, scale: float, rounds: int | None, as_json: bool) -> None:
+    """Measure produce, consume, latency, recovery and replication, beside a bare gRPC stream.
 
     Starts clusters of its own in temporary folders and stops them. Figures of one run are
     comparable with each other; between machines and moments only their ratios are.
     """
     load = suite.Load(body_bytes=body_bytes).scaled(scale)
+    if rounds is not None:
+        load = replace(load, rounds=rounds)
     report = Report(f"{body_bytes}-byte bodies, one producer, one broker, one consumer")
     progress = Console(stderr=True)
 

@@ -30,6 +30,8 @@ class Load:
     sync_64: int = 60_000
     steady_per_s: int = 1_000
     steady: int = 10_000
+    rounds: int = 10
+    """Of killing a master, and of handing over."""
 
     def scaled(self, scale: float) -> Load:
         """The same shape, smaller or larger."""
@@ -41,6 +43,7 @@ class Load:
             sync_64=int(self.sync_64 * scale),
             steady_per_s=self.steady_per_s,
             steady=int(self.steady * scale),
+            rounds=max(1, int(self.rounds * min(1.0, scale))),
         )
 
 

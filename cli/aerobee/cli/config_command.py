@@ -38,13 +38,16 @@ class ConfigCommand(click.Command):
         environment_prefix: str,
         run: Callable[[Loaded[T]], int],
         help: str,
+        **attributes: Any,
     ) -> None:
-        """`run` takes the loaded configuration and gives the exit code."""
+        """`run` takes the loaded configuration and gives the exit code; the rest is click's."""
         keys = keys_of(kind)
         self._kind = kind
         self._key_by_parameter = {_parameter(key): key for key in keys}
 
         def callback(config: Path | None, log_format: str, log_level: str, **flags: Any) -> None:
+            if click.get_current_context().invoked_subcommand is not None:
+                return
             overrides = {self._key_by_parameter[name].name: text for name, text in flags.items()}
             try:
                 loaded = load_config(
@@ -67,6 +70,7 @@ class ConfigCommand(click.Command):
             help=f"{help}\n\nEach option is also a key of the --config file (`a.b = ...`) and an "
             f"environment variable {environment_prefix}_A_B; flags win over the environment, the "
             "environment wins over the file.",
+            **attributes,
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -77,6 +81,13 @@ class ConfigCommand(click.Command):
             if key is not None and isinstance(parameter, click.Option):
                 parameter.help = _help(sentences.get(key.name, ""), key)
         super().format_options(ctx, formatter)
+
+
+class ConfigGroup(ConfigCommand, click.Group):
+    """The same, with commands below it: without one of them, the service runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, invoke_without_command=True, **kwargs)
 
 
 def field_sentences(kind: type[Any], prefix: str = "") -> dict[str, str]:

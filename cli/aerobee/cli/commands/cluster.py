@@ -1,8 +1,7 @@
-"""`aerobee cluster`: the brokers of a cluster, how they are, and cleaning them by command."""
+"""`aerobee cluster`: the brokers of a cluster, how they are, and what is done to them."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,10 +12,7 @@ from aerobee.cli.output import json_option, print_json, print_table, remark
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
     from aerobee.client_core import Admin
-    from aerobee.v1 import broker_pb2, nameserver_pb2
 
 MIB = 1024 * 1024
 STATS_TIMEOUT_MS = 2_000
@@ -24,66 +20,72 @@ STATS_TIMEOUT_MS = 2_000
 
 @click.group()
 def cluster() -> None:
-    """Show the brokers of the cluster, and clean their logs."""
+    """Show the brokers of the cluster, clean their logs, remove replicas that have gone."""
 
 
 @cluster.command()
 @json_option
 @target_options
 def show(target: Target, as_json: bool) -> None:
-    """Show each broker: address, role, registration, log, traffic, memory."""
+    """Show each replica: role, epoch, lag, address, registration, log, traffic, memory."""
 
     async def main() -> None:
+        from aerobee.cli import cluster_picture
         from aerobee.client_core import Admin
 
         async with target.connect() as connection:
             admin = Admin(connection, timeout_ms=STATS_TIMEOUT_MS)
             description = await admin.describe_cluster()
-            async with asyncio.TaskGroup() as tasks:
-                asked = [
-                    tasks.create_task(_stats(admin, broker.address))
-                    for broker in description.brokers
-                ]
-        found = sorted(
-            zip(
-                description.brokers,
-                description.heartbeat_age_ms,
-                (task.result() for task in asked),
-                strict=True,
-            ),
-            key=lambda row: (row[0].identity.broker_name, row[0].identity.broker_id),
-        )
+            replicas = await cluster_picture.look(admin, description)
+        name = description.cluster or target.cluster
         if as_json:
             print_json(
                 {
-                    "cluster": description.cluster or target.cluster,
+                    "cluster": name,
                     "stale": description.stale,
-                    "brokers": [_document(*row) for row in found],
+                    "groups": [
+                        cluster_picture.group_document(group) for group in description.groups
+                    ],
+                    "brokers": [cluster_picture.replica_document(each) for each in replicas],
                 }
             )
             return
         if description.stale:
             remark("etcd is away: this is what the nameserver last knew")
         print_table(
-            [
-                "broker",
-                "id",
-                "role",
-                "address",
-                "heartbeat",
-                "flush",
-                "log",
-                "disk",
-                "in",
-                "out",
-                "memory",
-            ],
-            [_row(*row) for row in found],
-            title=f"cluster {description.cluster or target.cluster}: {len(found)} brokers",
+            cluster_picture.HEADERS,
+            [cluster_picture.row(each) for each in replicas],
+            title=f"cluster {name}: {len(description.brokers)} brokers",
         )
-        for broker, _, stats in found:
-            for line in _remarks(stats):
-                remark(f"{broker.identity.broker_name}: {line}")
+        for line in cluster_picture.remarks(replicas):
+            remark(line)
+
+    run(main)
+
+
+@cluster.command("remove-replica")
+@click.argument("broker")
+@click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
+@json_option
+@target_options
+def remove_replica(target: Target, broker: str, broker_id: int, as_json: bool) -> None:
+    """Forget replica ID of the group BROKER, which has gone for good.
+
+    Refused while it is registered, or in sync: its log may then be the only one with all messages.
+    A replica that is started again later is a new one.
+    """
+
+    async def main() -> None:
+        from aerobee.cli.cluster_picture import group_document
+        from aerobee.client_core import Admin
+
+        async with target.connect() as connection:
+            group = await Admin(connection).remove_replica(broker, broker_id)
+        if as_json:
+            print_json(group_document(group))
+            return
+        left = ", ".join(map(str, group.replicas))
+        click.echo(f"{broker}: replica {broker_id} is removed; left are {left}")
 
     run(main)
 
@@ -107,6 +109,7 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
         click.confirm(f"Remove messages of {broker} even if groups have not read them?", abort=True)
 
     async def main() -> None:
+        from aerobee.cli.cluster_picture import message_document
         from aerobee.client_core import Admin
 
         async with target.connect() as connection:
@@ -114,7 +117,7 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
             address = await _address_of(admin, broker)
             done = await admin.clean_store(address, force=force, unread=unread)
         if as_json:
-            print_json(_message(done))
+            print_json(message_document(done))
             return
         click.echo(
             f"{broker}: removed {done.removed_segments} segments "
@@ -148,92 +151,3 @@ async def _address_of(admin: Admin, broker: str) -> str:
             return endpoint.address
     known = ", ".join(endpoint.broker_name for endpoint in masters) or "none"
     raise click.UsageError(f"no broker is named {broker}; registered are: {known}")
-
-
-async def _stats(admin: Admin, address: str) -> broker_pb2.BrokerStats | None:
-    """None for a broker that is registered but does not answer."""
-    from aerobee.runtime.errors import MqError
-
-    try:
-        return await admin.broker_stats(address)
-    except MqError:
-        return None
-
-
-def _row(
-    broker: nameserver_pb2.BrokerEndpoint,
-    heartbeat_age_ms: int,
-    stats: broker_pb2.BrokerStats | None,
-) -> list[object]:
-    row: list[object] = [
-        broker.identity.broker_name,
-        broker.identity.broker_id,
-        _role(broker),
-        broker.address,
-        "-" if heartbeat_age_ms < 0 else f"{heartbeat_age_ms / 1_000:.1f} s ago",
-    ]
-    if stats is None:
-        return [*row, "no answer", "-", "-", None, None, "-"]
-    return [
-        *row,
-        stats.flush_mode if stats.writable else "read-only",
-        f"{(stats.log_appended_end - stats.log_min_offset) / MIB:,.1f} MiB",
-        _disk(stats),
-        stats.messages_in,
-        stats.messages_out,
-        f"{stats.resident_bytes / MIB:,.0f} MiB",
-    ]
-
-
-def _disk(stats: broker_pb2.BrokerStats) -> str:
-    """How full it is."""
-    if not stats.disk_total_bytes:
-        return "-"
-    return f"{100 * (1 - stats.disk_free_bytes / stats.disk_total_bytes):.0f} %"
-
-
-def _remarks(stats: broker_pb2.BrokerStats | None) -> list[str]:
-    """What an operator should know and no column has room for."""
-    if stats is None:
-        return []
-    remarks = []
-    if not stats.writable:
-        remarks.append(f"takes no messages: {stats.not_writable_reason}")
-    if stats.removed_unread_messages:
-        groups = sorted({each.group for each in stats.removed_unread})
-        remarks.append(
-            f"{stats.removed_unread_messages:,} messages were removed before they were read, of "
-            f"the groups {', '.join(groups)}; see `aerobee group show`"
-        )
-    return remarks
-
-
-def _role(broker: nameserver_pb2.BrokerEndpoint) -> str:
-    from aerobee.v1 import common_pb2
-
-    return common_pb2.BrokerRole.Name(broker.role).lower()
-
-
-def _document(
-    broker: nameserver_pb2.BrokerEndpoint,
-    heartbeat_age_ms: int,
-    stats: broker_pb2.BrokerStats | None,
-) -> dict[str, object]:
-    return {
-        "broker": broker.identity.broker_name,
-        "id": broker.identity.broker_id,
-        "instance": broker.identity.instance,
-        "role": _role(broker),
-        "epoch": broker.epoch,
-        "address": broker.address,
-        "writable": broker.writable,
-        "heartbeatAgeMs": heartbeat_age_ms if heartbeat_age_ms >= 0 else None,
-        "stats": None if stats is None else _message(stats),
-    }
-
-
-def _message(message: Message) -> dict[str, object]:
-    from google.protobuf.json_format import MessageToDict
-
-    document: dict[str, object] = MessageToDict(message, always_print_fields_with_no_presence=True)
-    return document

@@ -41,6 +41,20 @@ DATA_DEFAULT = "aerobee-data"
     show_default=True,
     help="Broker groups; one uses up to one core.",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, planning.REPLICAS_MAX),
+    default=1,
+    show_default=True,
+    help="Processes of each broker group: a master, and slaves that take over when it dies.",
+)
+@click.option(
+    "--replication",
+    type=click.Choice(["async", "sync"]),
+    default="sync",
+    show_default=True,
+    help="With replicas: acknowledge once every replica in sync has the message, or at once.",
+)
 @click.option("--cluster", default="aerobee", show_default=True, envvar="AEROBEE_CLUSTER")
 @click.option(
     "--ports",
@@ -55,7 +69,10 @@ DATA_DEFAULT = "aerobee-data"
     type=int,
     default=planning.BROKER_PORT_FIRST,
     show_default=True,
-    help=f"Of the first broker; each further one listens {planning.BROKER_PORT_STEP} higher.",
+    help=(
+        f"Of the first broker group; each further one listens {planning.BROKER_PORT_STEP} higher, "
+        "a group's further replicas one higher each."
+    ),
 )
 @click.option("--etcd-port", type=int, default=planning.ETCD_PORT, show_default=True)
 @click.option(
@@ -81,6 +98,8 @@ def up(
     data: Path | None,
     ephemeral: bool,
     brokers: int,
+    replicas: int,
+    replication: str,
     cluster: str,
     ports: str,
     nameserver_port: int,
@@ -99,13 +118,18 @@ def up(
         raise click.UsageError("--ephemeral and --data exclude each other")
     settings = {
         "store.flush_mode": flush,
+        "replication.mode": f"{replication}_master",
         **parse_settings(broker_settings, option="--broker-set"),
     }
     chosen = (
-        free_ports(brokers=brokers, chance=system_random())
+        free_ports(brokers=brokers, replicas=replicas, chance=system_random())
         if ports == "auto"
         else planning.default_ports(
-            brokers=brokers, nameserver=nameserver_port, broker_first=broker_port, etcd=etcd_port
+            brokers=brokers,
+            replicas=replicas,
+            nameserver=nameserver_port,
+            broker_first=broker_port,
+            etcd=etcd_port,
         )
     )
     _check_numbers(chosen)
@@ -159,7 +183,9 @@ class _Announcer:
         self.cluster = cluster
         self._write_ready_file()
         plan = cluster.plan
-        brokers = ", ".join(f"{name} {address}" for name, address in plan.brokers.items())
+        brokers = ", ".join(
+            f"{replica.name} {address}" for replica, address in plan.brokers.items()
+        )
         click.echo(
             f"ready in {elapsed_s:.1f} s: nameserver {plan.nameserver_address}, {brokers}, "
             f"etcd {plan.etcd_address}, data {plan.data}"

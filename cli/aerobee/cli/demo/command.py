@@ -18,7 +18,7 @@ from aerobee.cli.event_loop import run
 from aerobee.cli.failures import FAILED
 from aerobee.cli.local_cluster.child import ChildEnded
 from aerobee.cli.local_cluster.cluster import running_cluster
-from aerobee.cli.local_cluster.plan import ClusterPlan
+from aerobee.cli.local_cluster.plan import REPLICAS_MAX, ClusterPlan
 from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.runtime.clock import SystemClock, system_random
 
@@ -34,14 +34,21 @@ SEGMENT_BYTES = 64 * 1024 * 1024
     type=click.IntRange(min=1_000),
     help="Only so many of the flights.  [default: all 336,776]",
 )
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, REPLICAS_MAX),
+    default=1,
+    show_default=True,
+    help="Of each broker group; with more than one, a master broker is killed, too.",
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with stores, notes and logs.")
-def demo(flights_max: int | None, keep: bool) -> None:
+def demo(flights_max: int | None, replicas: int, keep: bool) -> None:
     """Send real events through a real cluster, kill a consumer, prove that nothing is missing.
 
     Two broker groups; a producer; three consumers in one group, of which one is killed in the
     middle; a second group that reads two carriers by tag. Takes about a minute.
     """
-    settings = DemoSettings(flights_max=flights_max)
+    settings = DemoSettings(flights_max=flights_max, replicas=replicas)
     console = Console()
     with _folder(keep, console) as folder:
         proven = run(lambda: _demo(settings, folder, console))
@@ -55,8 +62,11 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
     plan = ClusterPlan(
         data=folder / "cluster",
         cluster=CLUSTER,
-        ports=free_ports(brokers=settings.brokers, chance=chance),
-        broker_settings={"store.segment_bytes": str(SEGMENT_BYTES)},
+        ports=free_ports(brokers=settings.brokers, replicas=settings.replicas, chance=chance),
+        broker_settings={
+            "store.segment_bytes": str(SEGMENT_BYTES),
+            "replication.mode": "sync_master",
+        },
     )
 
     def on_ended(ended: ChildEnded) -> None:
@@ -68,6 +78,7 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
         flights = await asyncio.to_thread(_load, settings)
         await cluster.wait_serving()
         # What needs gRPC is imported after `wait_serving`, which prepares for it.
+        from aerobee.cli.demo.broker_killing import BrokerKilling
         from aerobee.cli.demo.report import print_report
         from aerobee.cli.demo.story import Stage, play
 
@@ -86,6 +97,7 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
                 folder=folder,
                 console=console,
                 clock=clock,
+                broker_killing=BrokerKilling(cluster) if settings.replicas > 1 else None,
             )
         )
     print_report(console, outcome)

@@ -59,6 +59,8 @@ class Outcome:
     takeover_s: float | None
     """From the kill to the first message of a queue that the killed consumer had held."""
     retried_batches: int
+    killed_master: str | None = None
+    """The broker that was killed, with replicas."""
 
     @property
     def is_proven(self) -> bool:
@@ -113,6 +115,8 @@ def event_lines(outcome: Outcome) -> list[str]:
             f"{outcome.killed} was killed; its queues were read on by others "
             f"{outcome.takeover_s:.1f} s later, when its session had ended"
         )
+    if outcome.killed_master is not None:
+        lines.append(f"{outcome.killed_master}, a master, was killed; a slave took over")
     if outcome.retried_batches:
         lines.append(f"the producer sent {outcome.retried_batches:,} batches more than once")
     return lines
@@ -142,9 +146,13 @@ def verdict_lines(group: str, verdict: Verdict, lag: int, outcome: Outcome) -> l
 def conclusion(outcome: Outcome) -> Text:
     """One line."""
     if outcome.is_proven:
+        killed = outcome.killed
+        if outcome.killed_master is not None:
+            killed = f"the master {outcome.killed_master} and {killed}"
+        was = "was" if outcome.killed_master is None else "were"
         return Text(
-            f"PROVEN: none of {outcome.sent:,} flights is missing, although {outcome.killed} "
-            "was killed with kill -9",
+            f"PROVEN: none of {outcome.sent:,} flights is missing, although {killed} "
+            f"{was} killed with kill -9",
             style="bold green",
         )
     return Text("NOT PROVEN: see above", style="bold red")

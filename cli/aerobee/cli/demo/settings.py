@@ -12,6 +12,8 @@ class DemoSettings:
     """What the demo does, as far as it can be chosen."""
 
     brokers: int = 2
+    replicas: int = 1
+    """Of each broker group; with more than one, a master is killed, too."""
     queues: int = 8
     consumers: int = 3
     """In the group that reads everything; one of them is killed."""
@@ -19,13 +21,18 @@ class DemoSettings:
     """What the second group reads, by tag."""
     flights_max: int | None = None
     """Only so many of the flights; None: all."""
+    master_kill_at_share: float = 0.2
+    """With replicas: a master is killed when the group has seen this share of all flights."""
     kill_at_share: float = 0.5
     """The consumer is killed when the group has seen this share of all flights."""
     session_timeout_ms: int = 3_000
-    """How long the queues of the killed consumer wait for it."""
+    """How long the queues of the killed consumer wait for it. With replicas twice as long, so that
+    queues outlive the change of a master."""
     commit_interval_ms: int = 1_000
     """What a consumer saw since its last commit comes again when it dies."""
     batch_messages: int = 1_000
+    send_timeout_ms: int = 15_000
+    """Longer than a broker group may be without a master."""
     patience_s: float = 60.0
     """Without any news for this long the demo gives up and says what is missing."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from aerobee.cli.demo.broker_killing import BrokerKilling
 from aerobee.cli.demo.consumers import ConsumerProcess, ConsumerSpec, start_consumer
 from aerobee.cli.demo.display import Display, Gauge, opened_display
 from aerobee.cli.demo.feed import Feed
@@ -26,7 +27,7 @@ from aerobee.cli.demo.sightings import checksum
 from aerobee.cli.demo.watch import GroupTally
 from aerobee.cli.failures import Failure
 from aerobee.client_core import Admin, ClusterConnection, GroupState, Topics
-from aerobee.producer_client import Producer
+from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import GroupNotFound
 
@@ -45,6 +46,8 @@ class Stage:
     """For the consumers' notes and logs."""
     console: Console
     clock: Clock
+    broker_killing: BrokerKilling | None = None
+    """With replicas."""
 
 
 async def play(stage: Stage) -> Outcome:
@@ -57,7 +60,9 @@ async def play(stage: Stage) -> Outcome:
     settings = stage.settings
     async with (
         ClusterConnection(stage.nameserver, stage.cluster) as connection,
-        Producer(connection=connection) as producer,
+        Producer(
+            connection=connection, config=ProducerConfig(send_timeout_ms=settings.send_timeout_ms)
+        ) as producer,
     ):
         await Topics(connection).create(TOPIC, queues=settings.queues)
         admin = Admin(connection)
@@ -104,7 +109,7 @@ async def _consumers(stage: Stage) -> AsyncIterator[list[ConsumerProcess]]:
                 nameserver=stage.nameserver,
                 cluster=stage.cluster,
                 topic=TOPIC,
-                session_timeout_ms=settings.session_timeout_ms,
+                session_timeout_ms=settings.session_timeout_ms * min(2, settings.replicas),
                 commit_interval_ms=settings.commit_interval_ms,
                 folder=stage.folder,
             )
@@ -180,6 +185,7 @@ async def _watch(
         carriers.check_alive()
         values = [feed.acknowledged, len(everything.seen), len(carriers.seen)]
         display.update(values, [f"{feed.per_second:,.0f}/s", everything.note(), ""])
+        await _kill_master(stage, admin, display, values[1] / max(1, totals[1]))
         now_s = stage.clock.monotonic_s()
         if not killing.is_done and values[1] >= settings.kill_at_share * totals[1]:
             held = await _holders(admin, everything.group)
@@ -197,6 +203,16 @@ async def _watch(
             display.say(f"nothing has moved for {settings.patience_s:g} s: giving up waiting")
             return
         await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+async def _kill_master(stage: Stage, admin: Admin, display: Display, seen_share: float) -> None:
+    """With replicas, once, when it is time."""
+    killing = stage.broker_killing
+    if killing is None or killing.victim is not None:
+        return
+    if seen_share >= stage.settings.master_kill_at_share:
+        victim = await killing.execute(admin)
+        display.say(f"kill -9 of {victim.name}, the master of {victim.broker_name}")
 
 
 async def _until_committed(
@@ -259,4 +275,7 @@ def _outcome(
         commit_interval_ms=settings.commit_interval_ms,
         takeover_s=killing.takeover_s,
         retried_batches=feed.retried_batches,
+        killed_master=stage.broker_killing.victim.name
+        if stage.broker_killing is not None and stage.broker_killing.victim is not None
+        else None,
     )

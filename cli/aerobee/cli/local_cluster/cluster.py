@@ -31,12 +31,12 @@ class LocalCluster:
     def __init__(self, plan: ClusterPlan, *, clock: Clock, chance: random.Random) -> None:
         self.plan = plan
         self.not_writable: dict[str, str] = {}
-        """Brokers that took no messages when the cluster began to serve, and why."""
+        """Broker groups that took no messages when the cluster began to serve, and why."""
         self.etcd = Child(etcd_child(plan), clock=clock, chance=chance)
         self.nameserver = Child(nameserver_child(plan), clock=clock, chance=chance)
         self.brokers = {
-            name: Child(broker_child(plan, name), clock=clock, chance=chance)
-            for name in plan.brokers
+            replica: Child(broker_child(plan, replica), clock=clock, chance=chance)
+            for replica in plan.brokers
         }
 
     @property

@@ -1,7 +1,8 @@
 """What a local cluster consists of: processes, ports and folders. Values only, nothing is started.
 
 Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`.
-Starting again on the same folder continues with its messages.
+Starting again on the same folder continues with its messages. The first replica of a group has the
+group's name, the others a number behind it; so replicas can be added to a cluster that had none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ BROKER_PORT_FIRST = 10911
 BROKER_PORT_STEP = 10
 ETCD_PORT = 2379
 BROKERS_MAX = 64
+REPLICAS_MAX = 5
+"""Of one group; their ports lie side by side, below the next group's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +29,34 @@ class Ports:
     nameserver: int
     etcd_client: int
     etcd_peer: int
-    brokers: tuple[int, ...]
+    brokers: tuple[tuple[int, ...], ...]
+    """By broker group, one for each replica."""
 
     def named(self) -> dict[str, int]:
         """Each port with what it is for."""
-        brokers = {broker_name(index): port for index, port in enumerate(self.brokers)}
         return {
             "the nameserver": self.nameserver,
             "etcd": self.etcd_client,
             "etcd's peer port": self.etcd_peer,
-            **brokers,
+            **{
+                Replica(broker_name(group), broker_id).name: port
+                for group, ports in enumerate(self.brokers)
+                for broker_id, port in enumerate(ports)
+            },
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One broker process of the cluster."""
+
+    broker_name: str
+    broker_id: int
+
+    @property
+    def name(self) -> str:
+        """Of the process, its folder and its log."""
+        return self.broker_name if self.broker_id == 0 else f"{self.broker_name}-{self.broker_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +77,28 @@ class ClusterPlan:
         return f"{HOST}:{self.ports.etcd_client}"
 
     @property
-    def brokers(self) -> dict[str, str]:
-        """Broker name -> address."""
+    def brokers(self) -> dict[Replica, str]:
+        """Every broker process and its address, group by group."""
         return {
-            broker_name(index): f"{HOST}:{port}" for index, port in enumerate(self.ports.brokers)
+            Replica(broker_name(group), broker_id): f"{HOST}:{port}"
+            for group, ports in enumerate(self.ports.brokers)
+            for broker_id, port in enumerate(ports)
         }
+
+    @property
+    def groups(self) -> dict[str, list[Replica]]:
+        """The replicas of each broker group."""
+        groups: dict[str, list[Replica]] = {}
+        for replica in self.brokers:
+            groups.setdefault(replica.broker_name, []).append(replica)
+        return groups
 
     @property
     def logs(self) -> Path:
         return self.data / "logs"
 
-    def broker_folder(self, name: str) -> Path:
-        return self.data / "brokers" / name
+    def broker_folder(self, replica: Replica) -> Path:
+        return self.data / "brokers" / replica.name
 
 
 def broker_name(index: int) -> str:
@@ -81,11 +111,17 @@ def broker_name(index: int) -> str:
     return f"broker-{letters}"
 
 
-def default_ports(*, brokers: int, nameserver: int, broker_first: int, etcd: int) -> Ports:
-    """The documented ports: the first broker's and every tenth above it, etcd's and the next."""
+def default_ports(
+    *, brokers: int, nameserver: int, broker_first: int, etcd: int, replicas: int = 1
+) -> Ports:
+    """The documented ports: the first broker's and every tenth above it, further replicas' right
+    above each, etcd's and the next."""
     return Ports(
         nameserver=nameserver,
         etcd_client=etcd,
         etcd_peer=etcd + 1,
-        brokers=tuple(broker_first + BROKER_PORT_STEP * index for index in range(brokers)),
+        brokers=tuple(
+            tuple(broker_first + BROKER_PORT_STEP * group + number for number in range(replicas))
+            for group in range(brokers)
+        ),
     )

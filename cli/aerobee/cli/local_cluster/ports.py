@@ -32,7 +32,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_ports(*, brokers: int, chance: random.Random) -> Ports:
+def free_ports(*, brokers: int, chance: random.Random, replicas: int = 1) -> Ports:
     """Ports that nobody listens on, for clusters that run beside others.
 
     Raises:
@@ -43,16 +43,18 @@ def free_ports(*, brokers: int, chance: random.Random) -> Ports:
         port = chance.randrange(AUTO_FIRST, AUTO_END)
         if port not in found and is_free(port):
             found.append(port)
-        if len(found) == brokers + 3:
+        if len(found) == brokers * replicas + 3:
             nameserver, etcd_client, etcd_peer, *rest = found
             return Ports(
                 nameserver=nameserver,
                 etcd_client=etcd_client,
                 etcd_peer=etcd_peer,
-                brokers=tuple(rest),
+                brokers=tuple(
+                    tuple(rest[first : first + replicas]) for first in range(0, len(rest), replicas)
+                ),
             )
     raise EnvironmentFailure(
-        f"found no {brokers + 3} free ports between {AUTO_FIRST} and {AUTO_END}; "
+        f"found no {brokers * replicas + 3} free ports between {AUTO_FIRST} and {AUTO_END}; "
         "stop some of the servers on this machine"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.child import ChildSpec
-from aerobee.cli.local_cluster.plan import HOST, ClusterPlan
+from aerobee.cli.local_cluster.plan import HOST, ClusterPlan, Replica
 
 BROKER_STOP_TIMEOUT_S = 30.0
 NAMESERVER_STOP_TIMEOUT_S = 10.0
@@ -80,22 +80,23 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
     )
 
 
-def broker_child(plan: ClusterPlan, name: str) -> ChildSpec:
-    address = plan.brokers[name]
+def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
+    address = plan.brokers[replica]
     settings = {**_LAPTOP_SETTINGS, **plan.broker_settings}
     return ChildSpec(
-        name=name,
+        name=replica.name,
         argv=_aerobee(
             "broker",
             ("--cluster", plan.cluster),
-            ("--broker-name", name),
+            ("--broker-name", replica.broker_name),
+            ("--broker-id", str(replica.broker_id)),
             ("--listen", address),
             ("--nameservers", plan.nameserver_address),
-            ("--store-root", str(plan.broker_folder(name))),
+            ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
             *((_flag(key), value) for key, value in settings.items()),
         ),
-        log=plan.logs / f"{name}.log",
+        log=plan.logs / f"{replica.name}.log",
         stop_timeout_s=BROKER_STOP_TIMEOUT_S,
     )
 

@@ -1,4 +1,5 @@
-"""When a local cluster serves: the nameserver answers, and every broker is registered and answers.
+"""When a local cluster serves: the nameserver answers, every broker is registered and answers, and
+every broker group has a master that all its replicas follow.
 
 A registration alone proves little: after a kill the registry shows a dead broker until its lease
 ends. So each broker is asked itself, and must be the instance that the nameserver knows.
@@ -10,12 +11,18 @@ import asyncio
 
 import grpc
 
-from aerobee.cli.local_cluster.plan import ClusterPlan
+from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 
 # The bare stubs, not `client_core`: it would load numpy while the services load theirs, and the
 # start of all of them competes for the same cores.
 from aerobee.runtime.rpc import build_channel
-from aerobee.v1 import broker_pb2, broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
+from aerobee.v1 import (
+    broker_pb2,
+    broker_pb2_grpc,
+    common_pb2,
+    nameserver_pb2,
+    nameserver_pb2_grpc,
+)
 
 POLL_INTERVAL_S = 0.03
 CALL_TIMEOUT_S = 1.0
@@ -24,32 +31,39 @@ CALL_TIMEOUT_S = 1.0
 async def wait_until_serving(plan: ClusterPlan) -> dict[str, str]:
     """Returns once the whole cluster serves; bounded by the caller's patience, not by itself.
 
-    The brokers that take no messages as it begins, and why.
+    The broker groups that take no messages as it begins, and why.
     """
     async with asyncio.TaskGroup() as tasks:
         waits = {
-            name: tasks.create_task(wait_until_broker_serves(plan, name), name=f"ready:{name}")
-            for name in plan.brokers
+            name: tasks.create_task(wait_until_group_serves(plan, replicas), name=f"ready:{name}")
+            for name, replicas in plan.groups.items()
         }
     reasons = {name: wait.result() for name, wait in waits.items()}
     return {name: reason for name, reason in reasons.items() if reason}
 
 
-async def wait_until_broker_serves(plan: ClusterPlan, name: str) -> str:
-    """Returns once the nameserver knows the instance that answers on the broker's port: why it
-    takes no messages, empty if it does."""
+async def wait_until_group_serves(plan: ClusterPlan, replicas: list[Replica]) -> str:
+    """Why its master takes no messages; empty if it does."""
     while True:
-        if (stats := await _stats_if_serving(plan, name)) is not None:
-            return "" if stats.writable else stats.not_writable_reason
+        answers = [await _stats_if_serving(plan, replica) for replica in replicas]
+        masters = [stats for stats in answers if stats is not None and _leads(stats, replicas)]
+        if None not in answers and masters:
+            return "" if masters[0].writable else masters[0].not_writable_reason
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def _stats_if_serving(plan: ClusterPlan, name: str) -> broker_pb2.BrokerStats | None:
+def _leads(stats: broker_pb2.BrokerStats, replicas: list[Replica]) -> bool:
+    """Whether it is the master, with all other replicas in sync."""
+    in_sync = sum(1 for replica in stats.replicas if replica.in_sync)
+    return stats.role == common_pb2.MASTER and stats.epoch > 0 and in_sync >= len(replicas) - 1
+
+
+async def _stats_if_serving(plan: ClusterPlan, replica: Replica) -> broker_pb2.BrokerStats | None:
     """None while the broker does not serve."""
     # Fresh channels: one that failed before its server listened would back off.
     async with (
         build_channel(plan.nameserver_address) as nameserver,
-        build_channel(plan.brokers[name]) as broker,
+        build_channel(plan.brokers[replica]) as broker,
     ):
         admin = broker_pb2_grpc.AdminServiceStub(broker)
         registry = nameserver_pb2_grpc.NameserverServiceStub(nameserver)
@@ -61,5 +75,9 @@ async def _stats_if_serving(plan: ClusterPlan, name: str) -> broker_pb2.BrokerSt
         except grpc.aio.AioRpcError:
             return None
     identity = stats.identity
+    is_asked = (identity.broker_name, identity.broker_id) == (
+        replica.broker_name,
+        replica.broker_id,
+    )
     is_known = any(endpoint.identity == identity for endpoint in described.brokers)
-    return stats if identity.broker_name == name and is_known else None
+    return stats if is_asked and is_known else None

@@ -23,8 +23,13 @@ def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[st
         "nameserver": plan.nameserver_address,
         "etcd": plan.etcd_address,
         "brokers": [
-            {"name": name, "address": address, "pid": pids.get(name)}
-            for name, address in plan.brokers.items()
+            {
+                "name": replica.broker_name,
+                "id": replica.broker_id,
+                "address": address,
+                "pid": pids.get(replica.name),
+            }
+            for replica, address in plan.brokers.items()
         ],
         "pid": os.getpid(),
         "pids": dict(pids),

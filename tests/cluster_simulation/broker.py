@@ -1,0 +1,376 @@
+"""A broker process's shell: its life between the start and the loss of its role.
+
+The decisions are the real ones: what a start makes of the folder, whether to lead or to follow,
+lease, term, histories, where to start. A process is one instance; a demotion ends it, and the same
+folder is opened again as another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
+from aerobee.broker.replication.joining import LogState
+from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.mastership import Follow, GroupView, Lead, StepDown
+from aerobee.nameserver.stored import BrokerGroup
+from tests.cluster_simulation.derived import Derived
+from tests.cluster_simulation.heartbeats import Directive, Heartbeat
+from tests.cluster_simulation.kernel import Place, Process
+from tests.cluster_simulation.log import Folder
+from tests.cluster_simulation.master import MasterPart
+from tests.cluster_simulation.nameserver import Nameserver
+from tests.cluster_simulation.network import Stream
+from tests.cluster_simulation.slave import SlavePart
+
+if TYPE_CHECKING:
+    from aerobee.broker.replication.replica_folder import OpenedReplica
+    from tests.cluster_simulation.world import World
+
+SEGMENT_BYTES = 4_096
+SNAPSHOT_TICKS = 12
+SILENCE_S = 1.2
+"""Of a nameserver, before another one is asked."""
+
+
+class Broker(Process):
+    """See the module."""
+
+    __slots__ = (
+        "_directive_s",
+        "_has_news",
+        "_is_writing",
+        "_predecessor",
+        "_sequence",
+        "_session",
+        "confirmed_end",
+        "derived",
+        "folder",
+        "history",
+        "instance",
+        "is_flushing",
+        "is_stopping",
+        "known_replicas",
+        "master",
+        "mastership",
+        "opened_end",
+        "slave",
+        "successor_id",
+        "ticks",
+        "unclean_epochs",
+        "world",
+    )
+
+    def __init__(self, world: World, place: Place, folder: Folder, opened: OpenedReplica) -> None:
+        super().__init__(place)
+        self.world = world
+        self.folder = folder
+        self.derived = Derived(folder)
+        self.instance = opened.state.instance
+        self.history = opened.history
+        self._predecessor = opened.predecessor
+        self.mastership = world.variant.mastership(
+            opened.own, self.instance, is_alone=opened.is_alone
+        )
+        self.opened_end = 0 if opened.is_alone else folder.log.end
+        self.confirmed_end = folder.log.begin
+        self.known_replicas: frozenset[int] = frozenset()
+        self.unclean_epochs: tuple[int, ...] = ()
+        self.successor_id = -1
+        self.is_stopping = False
+        self.is_flushing = False
+        self.ticks = 0
+        self.master: MasterPart | None = None
+        self.slave: SlavePart | None = None
+        self._sequence = 0
+        self._session: Stream | None = None
+        self._directive_s = self.clock_s()
+        self._is_writing = False
+        self._has_news = False
+        world.note("%s opens as %s: %s, %s", place, opened.own, opened, folder.log)
+        world.kernel.after(0.0, self, Broker.open)
+
+    @property
+    def name(self) -> ReplicaName:
+        return self.mastership.own
+
+    @property
+    def epoch(self) -> int:
+        """The one that it acts under, or else the newest that its log has."""
+        return self.history.latest_epoch if self.master is None else self.master.term.epoch
+
+    @property
+    def log_state(self) -> LogState:
+        log = self.folder.log
+        return LogState(log.begin, log.end, self.history, SEGMENT_BYTES, self.confirmed_end)
+
+    @property
+    def readable_end(self) -> int | None:
+        """How far consumers may read here; None while it is not known."""
+        end = min(self.confirmed_end, self.folder.log.end)
+        if self.world.variant.reads_unconfirmed:
+            return self.folder.log.end
+        return end if self.mastership.is_alone or self.confirmed_end >= self.opened_end else None
+
+    def clock_s(self) -> float:
+        return self.world.kernel.clock_s(self.place)
+
+    def safe_end(self) -> int:
+        """What this replica promises to keep, as the flush mode has it."""
+        log = self.folder.log
+        return log.synced_end if self.world.settings.sync_flush else log.end
+
+    def may_act(self) -> bool:
+        """Whether it may take, confirm and acknowledge anything as master at this moment."""
+        return self.mastership.may_act(self.clock_s())
+
+    # ------------------------------------------------------------------------------ time
+
+    def open(self) -> None:
+        """The folder is open; who is alone leads at once."""
+        if self.mastership.is_alone:
+            self._begin_term(self.history.latest_epoch, None)
+        self.tick()
+
+    def tick(self) -> None:
+        settings = self.world.settings
+        self.ticks += 1
+        if self.ticks % 2:
+            self.send_heartbeat()
+        if self.master is not None:
+            self.master.tick()
+        elif self.slave is not None:
+            self.slave.tick()
+        else:
+            self.look()
+        if not settings.sync_flush and self.ticks % settings.flush_ticks == 0:
+            self.flush()
+        if self.ticks % SNAPSHOT_TICKS == 0:
+            self.derived.save()
+        self.world.kernel.after(settings.tick_s, self, Broker.tick)
+
+    def flush(self) -> None:
+        """Bring the log to the disk; what comes while a sync is under way waits for the next."""
+        log = self.folder.log
+        if self.is_flushing or log.synced_end == log.end:
+            return
+        self.is_flushing = True
+        self.world.kernel.after(self.world.flush_s(), self, Broker._flushed, log.end)
+
+    def _flushed(self, end: int) -> None:
+        self.is_flushing = False
+        log = self.folder.log
+        log.synced_end = max(log.synced_end, end)
+        if self.master is not None:
+            self.master.advance()
+        elif self.slave is not None:
+            self.slave.acknowledge()
+        if self.world.settings.sync_flush:
+            self.flush()
+
+    # ------------------------------------------------------------------------------ nameserver
+
+    def send_heartbeat(self) -> None:
+        now_s = self.clock_s()
+        if self._session is not None and now_s - self._directive_s > SILENCE_S:
+            self._session.close(self)
+            self._session = None
+        if self._session is None:
+            nameserver = self.world.any_nameserver()
+            if nameserver is None:
+                return
+            self._session = Stream(self.world.network, self, nameserver)
+            self._directive_s = now_s
+        self._sequence += 1
+        log = self.folder.log
+        heartbeat = Heartbeat(
+            self._sequence,
+            self.folder.broker_id,
+            self.instance,
+            self.name.incarnation,
+            self._predecessor,
+            self.history.up_to(log.end).latest_epoch,
+            log.end,
+            self.mastership.resigned_epoch or 0,
+            self.successor_id,
+            self.is_stopping,
+        )
+        self.mastership.heartbeat_sent(self._sequence, now_s)
+        self._session.send(self, Nameserver.on_heartbeat, heartbeat)
+
+    def on_directive(self, stream: Stream, directive: Directive) -> None:
+        if stream is not self._session:
+            return
+        self._directive_s = self.clock_s()
+        if directive.group is not None:
+            self.hear(directive.group)
+        if directive.renewed_sequence:
+            self.mastership.renewed(directive.renewed_sequence, directive.lease_ms)
+        if self.master is not None:
+            self.master.advance()
+
+    def hear(self, group: BrokerGroup) -> None:
+        """News of the group's record, perhaps not the newest."""
+        known = self.mastership.group
+        if known is not None and known.revision >= group.revision:
+            return
+        if self.mastership.hear(_view(group)):
+            self.unclean_epochs = group.unclean_epochs
+            self.look()
+
+    def heard_epoch(self, epoch: int) -> None:
+        """Somebody knows `epoch`: if it is newer, the lease must be proven again."""
+        if self.master is not None and epoch > self.epoch and not self.mastership.is_alone:
+            self.world.note("%s hears of epoch %s", self.instance, epoch)
+            self.mastership.doubt()
+            self.send_heartbeat()
+
+    def altered(self, epoch: int, outcome: BrokerGroup | str) -> None:
+        """The answer to a proposal of the in-sync set: the record, or why it was refused."""
+        if isinstance(outcome, BrokerGroup):
+            self.hear(outcome)
+        elif self.master is not None and self.epoch == epoch:
+            if outcome == "StaleEpoch":
+                self.heard_epoch(epoch + 1)
+            else:
+                self.master.term.proposal_refused(self.clock_s())
+
+    # ------------------------------------------------------------------------------ roles
+
+    def look(self) -> None:
+        """Do what is due, one step after another; each durable before the next."""
+        if self._is_writing:
+            self._has_news = True
+            return
+        if self.is_stopping:
+            return
+        group = self.mastership.group
+        if group is not None:
+            if group.replicas != self.folder.opened_state.replicas:
+                self._write(Broker._replicas_noted, group.replicas)
+                return
+            self.known_replicas = group.replicas
+        match self.mastership.decide():
+            case Lead(epoch):
+                self._lead(epoch)
+            case Follow(master_id, epoch):
+                self._follow(master_id, epoch)
+            case StepDown(epoch):
+                self.world.note("%s steps down: epoch %s began", self.instance, epoch)
+                self.world.reopen(self)
+            case _:
+                if self.master is None and self.slave is not None:
+                    self.slave.end()
+
+    def _write(self, then: Callable[..., None], *values: object) -> None:
+        self._is_writing = True
+        self.world.kernel.after(self.world.write_s(), self, then, *values)
+
+    def _written(self) -> None:
+        self._is_writing = self._has_news = False
+        self.look()
+
+    def _replicas_noted(self, replicas: frozenset[int]) -> None:
+        self.folder.state = replace(self.folder.opened_state, replicas=replicas)
+        self._written()
+
+    def _lead(self, epoch: int) -> None:
+        if self.slave is not None:
+            self.slave.end()
+        end = self.folder.log.end
+        kept = self.history.up_to(end)
+        if epoch <= kept.latest_epoch:
+            return
+        history = EpochHistory((*kept.entries, EpochStart(epoch, end)))
+        if self.world.variant.uses_epoch_first:
+            self.history = history
+            self._begin_term(epoch, self.mastership.group)
+            self.world.kernel.after(0.7, self, Broker._note_history, history)
+        else:
+            self._write(Broker._history_written, epoch, history)
+
+    def _note_history(self, history: EpochHistory) -> None:
+        self.folder.history = self.history = history
+        self.folder.state = replace(self.folder.opened_state, epoch=history.latest_epoch)
+
+    def _history_written(self, epoch: int, history: EpochHistory) -> None:
+        self._note_history(history)
+        group = self.mastership.group
+        if self.mastership.decide() == Lead(epoch):
+            self._begin_term(epoch, group)
+        self._written()
+
+    def adopt_history(self, history: EpochHistory, slave: SlavePart) -> None:
+        """The master's epochs are ours, before the first byte of them is."""
+        self._write(Broker._history_adopted, history, slave)
+
+    def _history_adopted(self, history: EpochHistory, slave: SlavePart) -> None:
+        self._note_history(history)
+        if self.slave is slave:
+            slave.begin()
+        self._written()
+
+    def _begin_term(self, epoch: int, group: GroupView | None) -> None:
+        if self.master is not None:
+            self.master.end()
+        self.master = MasterPart(self, epoch, group)
+        self.mastership.lead(self.master.term)
+        self.master.advance()
+
+    def _follow(self, master_id: int, epoch: int) -> None:
+        """Dial the master that the group's record names."""
+        if self.slave is not None:
+            if (self.slave.master_id, self.slave.epoch) == (master_id, epoch):
+                return
+            self.slave.end()
+        process = self.world.broker_places[master_id].process
+        if isinstance(process, Broker):
+            self.slave = SlavePart(self, process, epoch)
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """A clean stop: the groups' leases are left to the next run, then nothing is acknowledged
+        any more and the log is on the disk."""
+        if self.is_stopping:
+            return
+        self.world.note("%s leaves", self.instance)
+        if self.master is not None and self.master.acts:
+            self.master.groups.record_clean_end(lambda: self._leave_now(then))
+            self.world.kernel.after(0.5, self, Broker._leave_now, then)
+        else:
+            self._leave_now(then)
+
+    def _leave_now(self, then: Callable[[], None]) -> None:
+        if self.is_stopping:
+            return
+        if self.master is not None:
+            self.master.end()
+            self.master = None
+            self.mastership.end_term()
+        if self.slave is not None:
+            self.slave.end()
+        self.is_stopping = True
+        self.send_heartbeat()
+        self.derived.save()
+        self.folder.close()
+        self.world.kernel.after(0.05, self, lambda broker: then())
+
+    def stream_ended(self, stream: object) -> None:
+        if stream is self._session:
+            self._session = None
+        elif self.slave is not None and stream is self.slave.stream:
+            self.slave = None
+        elif self.master is not None:
+            self.master.stream_ended(stream)
+
+
+def _view(group: BrokerGroup) -> GroupView:
+    return GroupView(
+        epoch=group.epoch,
+        master_id=group.master_id,
+        master_instance=group.master_instance,
+        in_sync=frozenset(ReplicaName(one.broker_id, one.incarnation) for one in group.in_sync),
+        replicas=frozenset(group.replicas),
+        revision=group.revision,
+    )

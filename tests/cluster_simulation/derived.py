@@ -1,0 +1,109 @@
+"""What follows from a replica's log: queues' ends, producers' windows, the groups' offsets.
+
+The windows and the offset journal's state are the real ones. Like there, the appended log decides
+about queues and windows, the confirmed one about offsets; a snapshot and the log behind it give the
+same after a restart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from aerobee.broker.offset_journal_records import Entry
+from aerobee.broker.offset_journal_state import OffsetJournalState
+from aerobee.broker.store.producers.producer_windows import ProducerWindows, WindowRow
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.store_format.producer_number import ProducerRun
+from tests.cluster_simulation.log import JOURNAL_QUEUE, Folder, Record
+
+TOPIC = "T"
+
+
+class Message(NamedTuple):
+    """What a producer sent, and its place in its queue."""
+
+    message_id: int
+    producer_id: int
+    sequence: int
+
+
+class Snapshot(NamedTuple):
+    """Files that save a restart the walk over the whole log."""
+
+    position: int
+    """The windows are those of the log up to here."""
+    windows: tuple[WindowRow, ...]
+    table: bytes
+
+
+class JournalRecord(NamedTuple):
+    """One that is in the log and not applied."""
+
+    end: int
+    number: int
+    entries: tuple[Entry, ...]
+
+
+class Derived:
+    """See the module."""
+
+    __slots__ = ("_folder", "_waiting", "journal", "queue_ends", "table", "windows")
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        snapshot: Snapshot | None = folder.snapshot
+        log = folder.log
+        self.queue_ends = dict(folder.queue_bases)
+        for record in log.records:
+            self.queue_ends[record.queue_id] = record.queue_offset + 1
+        self.windows = ProducerWindows()
+        self.table = ConsumerOffsetTable()
+        position = log.begin
+        if snapshot is not None:
+            self.table = ConsumerOffsetTable.load(snapshot.table)
+            self.windows.restore(snapshot.windows)
+            self.windows.cut(lambda topic, queue_id: self.queue_ends.get(queue_id, 0))
+            position = snapshot.position
+        journal_end = self.queue_ends.get(JOURNAL_QUEUE, 0)
+        self.journal = OffsetJournalState(self.table, journal_end=journal_end)
+        self._waiting: deque[JournalRecord] = deque()
+        for start, record in zip(log.starts, log.records, strict=True):
+            if record.kind == "journal" and record.queue_offset >= self.journal.next_offset:
+                end = start + record.size
+                self._waiting.append(JournalRecord(end, record.queue_offset, record.data))
+            elif record.kind == "message" and start >= position:
+                self._number(record)
+
+    @property
+    def has_applied_all(self) -> bool:
+        return not self._waiting
+
+    def appended(self, record: Record, end: int) -> None:
+        """The log has grown by this record."""
+        self.queue_ends[record.queue_id] = record.queue_offset + 1
+        if record.kind == "message":
+            self._number(record)
+        else:
+            self._waiting.append(JournalRecord(end, record.queue_offset, record.data))
+
+    def apply(self, confirmed_end: int) -> Iterator[JournalRecord]:
+        """Let the journal's confirmed records count, one after the other."""
+        while self._waiting and self._waiting[0].end <= confirmed_end:
+            record = self._waiting.popleft()
+            if record.number > self.journal.next_offset:
+                self.journal.skip_to(record.number)
+            self.journal.apply(record.entries, record.number)
+            yield record
+
+    def save(self) -> None:
+        """Write the snapshot."""
+        self._folder.snapshot = Snapshot(
+            self._folder.log.end, tuple(self.windows.take_all()), self.table.snapshot_bytes(0)
+        )
+
+    def _number(self, record: Record) -> None:
+        message: Message = record.data
+        run = ProducerRun(message.producer_id, message.sequence, 1)
+        self.windows.appended(TOPIC, record.queue_id, (run,), record.queue_offset, 0)

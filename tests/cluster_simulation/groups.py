@@ -1,0 +1,324 @@
+"""A master's consumer groups: one term of the offset journal, its members and their leases.
+
+Members, leases and what follows from one another are the real coordinator's. What is here follows
+the real journal: nobody is served before everything in the log is confirmed and applied, a run's
+record is confirmed before its first member has joined, and offsets change as records are confirmed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from aerobee.broker.consumer_groups import ConsumerGroups, Member
+from aerobee.broker.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord, is_log_whole, next_run
+from aerobee.broker.offset_journal_records import Entry, ImageEnd, LeaseEntry, OffsetEntry
+from aerobee.broker.offset_merge import Change, ChangeKind, Standing, is_fenced, merge
+from aerobee.broker.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.runtime.errors import MqError
+from tests.cluster_simulation.derived import TOPIC
+from tests.cluster_simulation.log import JOURNAL_QUEUE, Record
+from tests.cluster_simulation.network import Stream
+
+if TYPE_CHECKING:
+    from tests.cluster_simulation.broker import Broker
+
+GROUP = "G"
+SESSION_S = 1.2
+JOURNAL_RECORD_BYTES = 60
+
+
+class Joining(NamedTuple):
+    """A member's first words on a stream."""
+
+    client_id: str
+    held: tuple[tuple[QueueKey, int], ...]
+    sequence: int
+
+
+class MemberStream:
+    """A member's stream, as the coordinator sees it."""
+
+    def __init__(self, groups: Groups, stream: Stream, member: Member) -> None:
+        self._groups = groups
+        self.stream = stream
+        self.member = member
+
+    def on_members(self, view: GroupView) -> None:
+        """Members of the simulation do not ask for who else is there."""
+
+    def on_granted(self, lease: Lease) -> None:
+        groups = self._groups
+        broker = groups.broker
+        broker.world.checks.offsets.granted(broker, lease)
+        standing = broker.derived.journal.standing(lease.key)
+        offset = 0 if standing is None else standing.offset
+        broker.world.checks.offsets.told(broker, lease.key, offset)
+        self.stream.send(broker, broker.world.on_granted, lease, offset)
+
+    def on_revoked(self, lease: Lease, reason: str) -> None:
+        broker = self._groups.broker
+        self.stream.send(broker, broker.world.on_revoked, lease)
+
+    def on_ended(self, error: MqError) -> None:
+        self.stream.close(self._groups.broker)
+
+
+class Groups:
+    """Of one term."""
+
+    def __init__(self, broker: Broker, epoch: int, start: int, *, is_unclean: bool) -> None:
+        self.broker = broker
+        self._epoch = epoch
+        self._start = start
+        self._is_unclean = is_unclean
+        self._has_begun = False
+        self._is_ready = False
+        self._record: LeaseRecord = FIRST_RECORD
+        self._is_recorded = False
+        self._was_clean = True
+        self._is_recording = False
+        self._joining: list[tuple[Stream, Joining, float]] = []
+        self._streams: dict[Stream, MemberStream] = {}
+        self._answers: deque[tuple[int, Callable[[], None]]] = deque()
+        self._ahead: dict[QueueKey, Standing] = {}
+        """What will stand once all that was written counts."""
+        self._leases = QueueLeases(run_number=0)
+        self._coordinator = GroupCoordinator(
+            ConsumerGroups(),
+            self._leases,
+            on_lease_ended=lambda lease: None,
+            on_views_changed=lambda: None,
+            is_acting=self._acts,
+        )
+
+    def _acts(self) -> bool:
+        master = self.broker.master
+        return master is not None and master.acts
+
+    # ------------------------------------------------------------------------------ the term
+
+    def look(self) -> None:
+        """More may be confirmed: apply it, begin the run when everything is."""
+        broker = self.broker
+        checks = broker.world.checks
+        for record in broker.derived.apply(broker.confirmed_end):
+            for entry in record.entries:
+                if isinstance(entry, OffsetEntry):
+                    checks.offsets.applied(broker, record.number, entry)
+                    if entry.change.kind is ChangeKind.RESET and self._is_ready:
+                        self._coordinator.revoke(entry.key, "reset")
+            while self._answers and self._answers[0][0] <= record.number:
+                self._answers.popleft()[1]()
+        if not self._has_begun and self._acts():
+            is_known = broker.confirmed_end >= self._start and broker.derived.has_applied_all
+            if is_known or not broker.world.variant.waits_for_journal:
+                self._begin_run()
+
+    def _begin_run(self) -> None:
+        self._has_begun = True
+        broker = self.broker
+        previous = broker.derived.journal.lease or FIRST_RECORD
+        self._record = this_run = next_run(
+            previous,
+            f"boot{broker.folder.boots}",
+            epoch=self._epoch,
+            broker_id=broker.folder.broker_id,
+        )
+        self._was_clean = previous.is_clean
+        has_grace = not previous.is_clean and broker.world.variant.waits_for_grace
+        grace_s = previous.session_timeout_max_ms / 1_000 if has_grace else 0.0
+        now_s = broker.clock_s()
+        broker.world.checks.offsets.begin(broker)
+        self._leases.begin_run(
+            this_run.run_number,
+            grace_end_s=now_s + grace_s if grace_s else None,
+            believes_earlier_runs=not self._is_unclean and is_log_whole(previous, this_run),
+        )
+        if previous.is_clean:
+            for member in previous.members:
+                self._coordinator.groups.join(replace(member, last_heartbeat_s=now_s))
+            for lease in previous.leases:
+                if self._coordinator.groups.get(GROUP, lease.client_id) is not None:
+                    self._leases.restore(lease)
+        self._is_ready = True
+        broker.world.note("%s: run %s of leases, after %s", broker.instance, this_run, previous)
+
+    def tick(self) -> None:
+        self.look()
+        if self._is_ready:
+            self._coordinator.expire(self.broker.clock_s())
+
+    def end(self) -> None:
+        """The term is over: members have to look elsewhere."""
+        for stream in [*self._streams, *(one[0] for one in self._joining)]:
+            stream.close(self.broker)
+        self._streams.clear()
+        self._joining.clear()
+
+    # ------------------------------------------------------------------------------ the journal
+
+    def write(self, entries: tuple[Entry, ...], then: Callable[[], None]) -> None:
+        """Append a record; `then` is called when it counts."""
+        master = self.broker.master
+        assert master is not None, "only a master writes"
+        number = self.broker.derived.queue_ends.get(JOURNAL_QUEUE, 0)
+        size = JOURNAL_RECORD_BYTES * len(entries)
+        for entry in entries:
+            if isinstance(entry, OffsetEntry):
+                self._ahead[entry.key] = merge(self._standing(entry.key), entry.change)
+        self._answers.append((number, then))
+        master.append(Record(size, "journal", entries, JOURNAL_QUEUE, number))
+        master.appended()
+
+    def _standing(self, key: QueueKey) -> Standing | None:
+        return self._ahead.get(key) or self.broker.derived.journal.standing(key)
+
+    def write_image(self) -> None:
+        """All that stands, once more: retention may then remove what came before."""
+        state, broker = self.broker.derived.journal, self.broker
+        if not self._is_ready or not self._acts() or not state.is_whole or self._answers:
+            return
+        entries: list[Entry] = []
+        if state.lease is not None:
+            entries.append(LeaseEntry(state.lease, 0))
+        for key in list(state.keys()):
+            standing = state.standing(key)
+            assert standing is not None, "its key was told"
+            entries.append(OffsetEntry(key, Change(ChangeKind.IMAGE, *standing), 0))
+        number = broker.derived.queue_ends.get(JOURNAL_QUEUE, 0)
+        broker.world.note("%s writes an image of the offsets", broker.instance)
+        entries.append(ImageEnd(broker.folder.log.end, number, 0))
+        self.write(tuple(entries), lambda: None)
+
+    def _write_lease(self, record: LeaseRecord, then: Callable[[], None]) -> None:
+        self.write((LeaseEntry(record, 0),), then)
+
+    def record_clean_end(self, then: Callable[[], None]) -> None:
+        """Leave to the next run who is a member and holds what."""
+        leases, record = self._leases, self._record
+        if not self._is_ready or self._is_recording:
+            return
+        if leases.grace_end_s is None and leases.next_block_end_s() is None:
+            members = list(self._coordinator.groups.all_members())
+            record = self.broker.world.variant.clean_record(record, members, leases.held())
+        for stream in list(self._streams):
+            stream.close(self.broker)
+        self._streams.clear()
+        self._is_ready = False
+        if self._is_recorded or (record.is_clean and not self._was_clean):
+            self._write_lease(record, then)
+        else:
+            then()
+
+    # ------------------------------------------------------------------------------ members
+
+    def join(self, stream: Stream, joining: Joining) -> None:
+        broker = self.broker
+        if not self._is_ready or not self._acts():
+            stream.close(broker)
+            return
+        if not self._is_recorded:
+            self._joining.append((stream, joining, broker.clock_s()))
+            if not self._is_recording:
+                self._is_recording = True
+                longest_ms = max(round(SESSION_S * 1_000), self._record.session_timeout_max_ms)
+                self._record = replace(self._record, session_timeout_max_ms=longest_ms)
+                self._write_lease(self._record, self._recorded)
+            return
+        now_s = broker.clock_s()
+        member = Member(GROUP, joining.client_id, joining.client_id, (), False, SESSION_S, now_s)
+        session = MemberStream(self, stream, member)
+        self._streams[stream] = session
+        confirmed = self._coordinator.join(member, joining.held, session)
+        for lease in confirmed:
+            broker.world.checks.offsets.granted(broker, lease)
+        stream.send(broker, broker.world.on_joined, joining.sequence, tuple(confirmed))
+
+    def _recorded(self) -> None:
+        self._is_recorded, self._is_recording = True, False
+        joining, self._joining = self._joining, []
+        for stream, one, _ in joining:
+            if stream.is_open(self.broker):
+                self.join(stream, one)
+
+    def heartbeat(self, stream: Stream, sequence: int) -> None:
+        session = self._session(stream)
+        if session is None:
+            return
+        broker, member = self.broker, session.member
+        try:
+            self._coordinator.heartbeat(member, broker.clock_s(), None)
+        except MqError:
+            stream.close(broker)
+            return
+        stream.send(broker, broker.world.on_heartbeat_ack, sequence)
+
+    def acquire(self, stream: Stream, key: QueueKey) -> None:
+        session = self._session(stream)
+        if session is not None:
+            try:
+                self._coordinator.acquire(
+                    session.member, key.topic, key.queue_id, self.broker.clock_s()
+                )
+            except MqError:
+                stream.close(self.broker)
+
+    def release(self, stream: Stream, key: QueueKey, epoch: int) -> None:
+        session = self._session(stream)
+        if session is not None:
+            self._coordinator.release(session.member, key.topic, key.queue_id, epoch)
+
+    def commit(self, stream: Stream, key: QueueKey, epoch: int, offset: int) -> None:
+        """Not bound to the session: whoever shows the present lease may commit."""
+        broker = self.broker
+        if not self._is_ready or not self._acts():
+            return
+        self._coordinator.expire(broker.clock_s())
+        is_current = self._coordinator.is_current(key, epoch)
+        is_stale = not is_current or is_fenced(self._standing(key), epoch)
+        if broker.world.variant.checks_lease and is_stale:
+            stream.send(broker, broker.world.on_committed, key, epoch, offset, False)
+            return
+        broker.world.checks.offsets.commit_taken(broker, key, epoch)
+        entry = OffsetEntry(key, Change(ChangeKind.COMMIT, offset, epoch), 0)
+        number = broker.derived.queue_ends.get(JOURNAL_QUEUE, 0)
+
+        def done() -> None:
+            broker.world.checks.offsets.committed(broker, key, offset, number)
+            stream.send(broker, broker.world.on_committed, key, epoch, offset, True)
+
+        if broker.world.variant.answers_confirmed:
+            self.write((entry,), done)
+        else:
+            self.write((entry,), lambda: None)
+            stream.send(broker, broker.world.on_committed, key, epoch, offset, True)
+            broker.world.checks.offsets.committed(broker, key, offset, number)
+
+    def reset(self, key: QueueKey, offset: int) -> None:
+        """An operator sets an offset."""
+        if self._is_ready and self._acts():
+            change = Change(ChangeKind.RESET, offset, self._leases.latest_epoch)
+            self.write((OffsetEntry(key, change, 0),), lambda: None)
+
+    def stream_ended(self, stream: object) -> None:
+        assert isinstance(stream, Stream)
+        session = self._streams.pop(stream, None)
+        if session is not None:
+            self._coordinator.detach(session.member, session)
+
+    def _session(self, stream: Stream) -> MemberStream | None:
+        """Of a member that may be served now."""
+        session = self._streams.get(stream)
+        if session is not None and not self._acts():
+            self.stream_ended(stream)
+            stream.close(self.broker)
+            return None
+        return session
+
+
+def queue_key(queue_id: int) -> QueueKey:
+    return QueueKey(GROUP, TOPIC, queue_id)

@@ -1,0 +1,32 @@
+"""What a broker and a nameserver say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.nameserver.stored import BrokerGroup
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """What a broker says of itself."""
+
+    sequence: int
+    broker_id: int
+    instance: str
+    incarnation: str
+    predecessor: str
+    log_epoch: int
+    log_end: int
+    resigned_epoch: int = 0
+    successor_id: int = -1
+    is_leaving: bool = False
+
+
+@dataclass(slots=True)
+class Directive:
+    """What it is told."""
+
+    renewed_sequence: int
+    lease_ms: int
+    group: BrokerGroup | None

@@ -1,0 +1,157 @@
+"""A replica's folder as the simulation has it: records with byte offsets, and the small files.
+
+A record is one object, however many logs have it: two logs are equal byte by byte where they have
+the same objects at the same offsets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from typing import Any
+
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.state_file import ReplicaState
+
+JOURNAL_QUEUE = -1
+"""Where the offset journal's records are numbered; messages have queues from 0 on."""
+
+
+class Record:
+    """One record of the log; `kind` is what it means to the broker, `data` belongs to the kind."""
+
+    __slots__ = ("data", "kind", "queue_id", "queue_offset", "size")
+
+    def __init__(self, size: int, kind: str, data: Any, queue_id: int, queue_offset: int) -> None:
+        self.size = size
+        self.kind = kind
+        self.data = data
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.data})"
+
+
+class Log:
+    """Records one after the other; what lies below `synced_end` survives a power failure."""
+
+    __slots__ = ("begin", "end", "records", "starts", "synced_end")
+
+    def __init__(self) -> None:
+        self.begin = 0
+        self.end = 0
+        self.synced_end = 0
+        self.starts: list[int] = []
+        self.records: list[Record] = []
+
+    def __repr__(self) -> str:
+        return f"log {self.begin} to {self.end}, synced to {self.synced_end}"
+
+    def append(self, record: Record) -> int:
+        """Returns the record's offset."""
+        start = self.end
+        self.starts.append(start)
+        self.records.append(record)
+        self.end = start + record.size
+        return start
+
+    def index(self, position: int) -> int:
+        """Of the first record at or behind `position`."""
+        return bisect_left(self.starts, position)
+
+    def record_at(self, start: int) -> Record | None:
+        index = bisect_left(self.starts, start)
+        if index < len(self.starts) and self.starts[index] == start:
+            return self.records[index]
+        return None
+
+    def boundary(self, position: int) -> int:
+        """The end of the last whole record that ends at or before `position`."""
+        index = bisect_right(self.starts, position) - 1
+        if index < 0:
+            return self.begin
+        end = self.starts[index] + self.records[index].size
+        return end if end <= position else self.starts[index]
+
+    def cut(self, end: int) -> None:
+        """Lose everything from `end` on; what is left is on the disk."""
+        index = bisect_left(self.starts, end)
+        del self.starts[index:], self.records[index:]
+        self.end = end
+        self.synced_end = min(self.synced_end, end)
+
+    def drop_before(self, position: int) -> None:
+        """Begin at `position`, a record's start."""
+        index = bisect_left(self.starts, position)
+        del self.starts[:index], self.records[:index]
+        self.begin = position
+
+    def begin_at(self, position: int) -> None:
+        """Empty, to go on at `position`."""
+        self.starts.clear()
+        self.records.clear()
+        self.begin = self.end = self.synced_end = position
+
+
+class Folder:
+    """All that a replica keeps on its disk."""
+
+    __slots__ = (
+        "boots",
+        "broker_id",
+        "has_lost_power",
+        "history",
+        "is_closed",
+        "log",
+        "queue_bases",
+        "snapshot",
+        "state",
+        "verified_end",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.log = Log()
+        self.history = EpochHistory()
+        self.state: ReplicaState | None = None
+        self.boots = 1
+        self.is_closed = True
+        """The last run stopped cleanly."""
+        self.has_lost_power = False
+        """Since it was last opened."""
+        self.queue_bases: dict[int, int] = {}
+        """Where queues begin, as far as retention has removed their records."""
+        self.snapshot: Any = None
+        """Tables that follow from the log's beginning, as they were last written."""
+        self.verified_end = 0
+        """The checks' own: compared with the confirmed log up to here."""
+
+    @property
+    def opened_state(self) -> ReplicaState:
+        """Once it was opened."""
+        assert self.state is not None, "it was opened"
+        return self.state
+
+    def drop_before(self, position: int) -> None:
+        """Retention: the log begins at `position`, a record's start."""
+        log = self.log
+        for record in log.records[: log.index(position)]:
+            self.queue_bases[record.queue_id] = record.queue_offset + 1
+        log.drop_before(position)
+
+    def close(self) -> None:
+        """Everything is on the disk, and the state says so."""
+        self.log.synced_end = self.log.end
+        self.state = replace(self.opened_state, closed_end=self.log.end)
+        self.is_closed = True
+
+    def lose_power(self, keep: int) -> None:
+        """Bytes up to `keep` and whatever was synced survive."""
+        log = self.log
+        end = log.boundary(min(log.end, max(log.synced_end, keep)))
+        log.cut(max(end, log.synced_end))
+        log.synced_end = log.end
+        self.has_lost_power = True
+        self.boots += 1
+        self.verified_end = min(self.verified_end, log.end)

@@ -1,0 +1,187 @@
+"""Members of a consumer group: they hold leases on queues, commit offsets, and give queues back.
+
+What a member believes to hold is the real client's LeaseTable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable
+from aerobee.consumer_client.lease_table import QueueKey as ClientKey
+from tests.cluster_simulation.broker import Broker
+from tests.cluster_simulation.groups import SESSION_S, Joining, queue_key
+from tests.cluster_simulation.kernel import Place, Process
+from tests.cluster_simulation.nameserver import Nameserver
+from tests.cluster_simulation.network import Stream
+
+if TYPE_CHECKING:
+    from tests.cluster_simulation.world import World
+
+QUEUES = 2
+TICK_S = 0.3
+
+
+class GroupMember(Process):
+    """One client."""
+
+    __slots__ = (
+        "_client_id",
+        "_heard_s",
+        "_offsets",
+        "_pending",
+        "_sent",
+        "_stream",
+        "_target",
+        "_world",
+        "table",
+    )
+
+    def __init__(self, world: World, place: Place, number: int) -> None:
+        super().__init__(place)
+        self._world = world
+        self._client_id = f"member{number}"
+        self.table = LeaseTable()
+        self._stream: Stream | None = None
+        self._sent: dict[int, float] = {}
+        self._offsets: dict[QueueKey, int] = {}
+        self._pending: dict[QueueKey, tuple[int, int]] = {}
+        """A commit that was not answered: it is asked again, from the next master too."""
+        self._heard_s = 0.0
+        self._target = 0
+        world.kernel.after(world.chance.random() * TICK_S, self, GroupMember._tick)
+
+    @property
+    def client_id(self) -> str:
+        return self._client_id
+
+    def believes(self, key: QueueKey) -> int | None:
+        """The epoch under which it holds the queue, as far as it knows at this moment."""
+        if not self.table.is_trusted(self._clock_s()):
+            return None
+        return self.table.epoch_of(ClientKey(key.topic, key.queue_id))
+
+    def _clock_s(self) -> float:
+        return self._world.kernel.clock_s(self.place)
+
+    # ------------------------------------------------------------------------------ time
+
+    def _tick(self) -> None:
+        world, now_s = self._world, self._clock_s()
+        if not self.table.is_trusted(now_s):
+            self.table.lose_all()
+            self._pending.clear()
+        if self._stream is not None and now_s - self._heard_s > 0.8:
+            self._stream.close(self)
+            self._stream = None
+        if self._stream is None:
+            if self.table.held():
+                nameservers = world.nameserver_places
+                target = nameservers[world.chance.randrange(len(nameservers))]
+                world.network.post(self.place, target, Nameserver.query_route, self.place, now_s)
+            self._join(now_s)
+        else:
+            sequence = self.table.on_heartbeat_sent(now_s)
+            self._stream.send(self, world.on_member_heartbeat, sequence)
+            self._change_mind()
+            self._commit()
+        world.kernel.after(TICK_S, self, GroupMember._tick)
+
+    def _join(self, now_s: float) -> None:
+        world = self._world
+        places = list(world.broker_places.values())
+        self._target = (self._target + 1) % len(places)
+        process = places[self._target].process
+        if not isinstance(process, Broker):
+            return
+        self._stream = Stream(world.network, self, process)
+        self._heard_s = now_s
+        held = tuple((queue_key(one.key.queue_id), one.epoch) for one in self.table.held())
+        sequence = len(self._sent)
+        self._sent[sequence] = now_s
+        self._stream.send(self, world.on_join, Joining(self._client_id, held, sequence))
+
+    def _change_mind(self) -> None:
+        """Now and then another queue is wanted, as after a rebalance."""
+        chance = self._world.chance
+        if chance.random() < 0.2:
+            key = ClientKey("T", chance.randrange(QUEUES))
+            if self.table.is_wanted(key):
+                epoch = self.table.unwant(key)
+                if epoch is not None:
+                    self._send_release(key, epoch)
+            elif self.table.want(key):
+                self._send_acquire(key)
+
+    def _commit(self) -> None:
+        assert self._stream is not None
+        for held in self.table.held():
+            key = queue_key(held.key.queue_id)
+            pending = self._pending.get(key)
+            if pending is None or pending[0] != held.epoch:
+                offset = self._offsets.get(key, 0) + self._world.chance.randint(0, 3)
+                self._offsets[key] = offset
+                pending = self._pending[key] = held.epoch, offset
+            self._stream.send(self, self._world.on_commit, key, *pending)
+
+    def _send_acquire(self, key: ClientKey) -> None:
+        if self._stream is not None:
+            self._stream.send(self, self._world.on_acquire, queue_key(key.queue_id))
+
+    def _send_release(self, key: ClientKey, epoch: int) -> None:
+        if self._stream is not None:
+            self._stream.send(self, self._world.on_release, queue_key(key.queue_id), epoch)
+
+    # ------------------------------------------------------------------------------ answers
+
+    def route_told(self, asked_s: float, is_masterless: bool) -> None:
+        """The answer of a nameserver with etcd in reach."""
+        if is_masterless:
+            self.table.on_nobody_can_grant(asked_s, self._clock_s())
+
+    def joined(self, stream: Stream, sequence: int, confirmed: tuple[Lease, ...]) -> None:
+        if stream is not self._stream:
+            return
+        now_s = self._heard_s = self._clock_s()
+        kept = [HeldQueue(ClientKey("T", one.key.queue_id), one.epoch) for one in confirmed]
+        if not self.table.is_trusted(now_s):
+            self.table.lose_all()
+        self.table.on_joined(
+            round(SESSION_S * 1_000), kept, sent_s=self._sent.get(sequence, float("-inf"))
+        )
+        for lease in confirmed:
+            key = ClientKey("T", lease.key.queue_id)
+            if self.table.epoch_of(key) is None:
+                self._send_release(key, lease.epoch)
+        for wish in self.table.wishes():
+            self._send_acquire(wish)
+
+    def heartbeat_acked(self, stream: Stream, sequence: int) -> None:
+        if stream is self._stream:
+            self._heard_s = self._clock_s()
+            self.table.on_heartbeat_ack(sequence)
+
+    def granted(self, stream: Stream, lease: Lease, offset: int) -> None:
+        if stream is not self._stream:
+            return
+        key = ClientKey("T", lease.key.queue_id)
+        if self.table.on_granted(key, lease.epoch, self._clock_s()):
+            self._offsets[lease.key] = offset
+            self._pending.pop(lease.key, None)
+        else:
+            self._send_release(key, lease.epoch)
+
+    def revoked(self, stream: Stream, lease: Lease) -> None:
+        if stream is self._stream:
+            key = ClientKey("T", lease.key.queue_id)
+            if self.table.on_revoked(key, lease.epoch):
+                self._send_acquire(key)
+
+    def committed(self, stream: Stream, key: QueueKey, epoch: int, offset: int, done: bool) -> None:
+        if stream is self._stream and self._pending.get(key) == (epoch, offset):
+            del self._pending[key]
+
+    def stream_ended(self, stream: object) -> None:
+        if stream is self._stream:
+            self._stream = None

@@ -1,0 +1,195 @@
+"""Clusters that are broken on purpose: the simulation has to notice each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from aerobee.broker.replication.joining import Cut, GoOn, LogState, Start
+from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
+from aerobee.broker.replication.master_term import InSyncSet, MasterTerm, ReplicaName
+from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
+from aerobee.broker.store.producers.window import NEW, Standing
+from aerobee.nameserver.election import Election, LiveReplicas
+from aerobee.nameserver.stored import BrokerGroup, InSyncReplica
+from tests.cluster_simulation.variant import Variant
+
+
+class _EverValidLease(MasterLease):
+    def is_valid(self, now_s: float) -> bool:
+        return self.end_s > float("-inf")
+
+
+class NoFencing(Variant):
+    """A master goes on although its lease has ended."""
+
+    def mastership(self, own: ReplicaName, instance: str, *, is_alone: bool) -> Mastership:
+        mastership = super().mastership(own, instance, is_alone=is_alone)
+        mastership.lease = _EverValidLease()
+        return mastership
+
+
+class _LateLease(MasterLease):
+    """Believes that the lease begins when the renewal is heard of."""
+
+    newest_s = 0.0
+
+    def sent(self, sequence: int, now_s: float) -> None:
+        super().sent(sequence, now_s)
+        self.newest_s = now_s
+
+    def renewed(self, sequence: int, lease_ms: int) -> None:
+        self.end_s = max(self.end_s, self.newest_s + LeaseMargin().length_s(lease_ms))
+
+
+class LeaseFromAnswer(Variant):
+    """A lease counts from the newest heartbeat, not from the one that etcd has confirmed."""
+
+    def mastership(self, own: ReplicaName, instance: str, *, is_alone: bool) -> Mastership:
+        mastership = super().mastership(own, instance, is_alone=is_alone)
+        mastership.lease = _LateLease()
+        return mastership
+
+
+class NoTruncation(Variant):
+    """A slave that must cut its log goes on where it ends."""
+
+    def where_to_start(
+        self, slave: LogState, master: LogState, *, unclean_epochs: Collection[int]
+    ) -> Start:
+        start = super().where_to_start(slave, master, unclean_epochs=unclean_epochs)
+        if isinstance(start, Cut) and slave.end <= master.end:
+            return GoOn(slave.end)
+        return start
+
+
+class OtherEpochCounts(Variant):
+    """What a replica has of another epoch counts like an acknowledgement."""
+
+    counts_hello = True
+
+
+class _ShrinkingTerm(MasterTerm):
+    @property
+    def counted(self) -> InSyncSet:
+        return self._in_sync if self._proposed is None else self._proposed
+
+
+class ShrinksFirst(Variant):
+    """A replica counts no more as soon as its removal is proposed."""
+
+    def term(self, **arguments: Any) -> MasterTerm:
+        return _ShrinkingTerm(**arguments)
+
+
+class _ExpandingTerm(MasterTerm):
+    @property
+    def counted(self) -> InSyncSet:
+        return self._in_sync
+
+
+class ExpandsUncounted(Variant):
+    """A newcomer of the in-sync set counts only once the change is known to be made."""
+
+    def term(self, **arguments: Any) -> MasterTerm:
+        return _ExpandingTerm(**arguments)
+
+
+class ElectsAnybody(Variant):
+    """A replica may be elected that is not in sync."""
+
+    def elect(
+        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool
+    ) -> Election | None:
+        names = [InSyncReplica(one.key.broker_id, one.incarnation) for one in live.values()]
+        everybody = replace(group, in_sync=tuple(sorted({*group.in_sync, *names})))
+        return super().elect(everybody, live, allow_unclean=allow_unclean)
+
+
+class KeepsIncarnation(Variant):
+    """A log that has lost bytes keeps its name."""
+
+    renews_incarnation = False
+
+
+class ReadsUnconfirmed(Variant):
+    """Consumers see what is appended."""
+
+    reads_unconfirmed = True
+
+
+class UsesEpochFirst(Variant):
+    """An epoch is used before it is in the epoch file."""
+
+    uses_epoch_first = True
+
+
+class AcknowledgesAlone(Variant):
+    """SYNC_MASTER acknowledges what only the master has."""
+
+    acknowledges_alone = True
+
+
+class UnsyncedHello(Variant):
+    """With synchronous flush a slave's hello names bytes that are not on its disk."""
+
+    syncs_before_hello = False
+
+
+class CommitsUnchecked(Variant):
+    """Offsets are committed whoever holds the queue's lease."""
+
+    checks_lease = False
+
+
+class NoGrace(Variant):
+    """A new master gives queues away at once."""
+
+    waits_for_grace = False
+
+
+class GroupsTooEarly(Variant):
+    """A new master serves groups before it has applied the whole journal."""
+
+    waits_for_journal = False
+
+
+class AnswersUnconfirmed(Variant):
+    """A commit is acknowledged when it is appended."""
+
+    answers_confirmed = False
+
+
+class StoresTwice(Variant):
+    """A producer's number is not looked at."""
+
+    def standing(
+        self, windows: ProducerWindows, name: ProducerName, sequence: int
+    ) -> Standing | None:
+        return NEW
+
+
+MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
+    {
+        "no-fencing": NoFencing,
+        "lease-from-answer": LeaseFromAnswer,
+        "no-truncation": NoTruncation,
+        "other-epoch-counts": OtherEpochCounts,
+        "shrinks-first": ShrinksFirst,
+        "expands-uncounted": ExpandsUncounted,
+        "elects-anybody": ElectsAnybody,
+        "keeps-incarnation": KeepsIncarnation,
+        "reads-unconfirmed": ReadsUnconfirmed,
+        "uses-epoch-first": UsesEpochFirst,
+        "acknowledges-alone": AcknowledgesAlone,
+        "unsynced-hello": UnsyncedHello,
+        "commits-unchecked": CommitsUnchecked,
+        "no-grace": NoGrace,
+        "groups-too-early": GroupsTooEarly,
+        "answers-unconfirmed": AnswersUnconfirmed,
+        "stores-twice": StoresTwice,
+    }
+)

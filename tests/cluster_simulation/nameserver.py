@@ -1,0 +1,400 @@
+"""A nameserver's shell around the election: sessions with brokers, a cache fed by a watch.
+
+It follows the real one in what it asks etcd and when: a claim reads, keeps the lease of the same
+instance or gets a new one, and writes by compare-and-swap; a renewal keeps the lease alive. All
+decisions about the group are `elect` and `alter_in_sync_set`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from aerobee.nameserver.election import alter_in_sync_set, with_replica
+from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica
+from aerobee.runtime.errors import MqError
+from tests.cluster_simulation.etcd_server import GROUP, Content, EtcdServer, Key, Stored
+from tests.cluster_simulation.heartbeats import Directive, Heartbeat
+from tests.cluster_simulation.kernel import Place, Process
+from tests.cluster_simulation.network import Stream
+
+if TYPE_CHECKING:
+    from tests.cluster_simulation.world import World
+
+ETCD_TIMEOUT_S = 0.7
+TICK_S = 1.0
+ATTEMPTS_MAX = 4
+
+
+@dataclass(slots=True)
+class Session:
+    """One broker's stream."""
+
+    stream: Stream
+    heartbeat: Heartbeat
+    registered: BrokerRecord | None = None
+    is_busy: bool = False
+    is_over: bool = False
+    renewed_sequence: int = 0
+    group: BrokerGroup | None = None
+    """The newest that this stream was told of."""
+
+
+class Nameserver(Process):
+    """One run of a nameserver."""
+
+    __slots__ = (
+        "_brokers",
+        "_electing",
+        "_group",
+        "_sessions",
+        "_token",
+        "_waiting",
+        "_watch",
+        "_watched_revision",
+        "_world",
+    )
+
+    def __init__(self, world: World, place: Place) -> None:
+        super().__init__(place)
+        self._world = world
+        self._sessions: dict[Stream, Session] = {}
+        self._waiting: dict[int, tuple[float, Callable[[Any], None]]] = {}
+        self._token = 0
+        self._watch: Stream | None = None
+        self._watched_revision = 0
+        self._group: BrokerGroup | None = None
+        self._brokers: dict[int, BrokerRecord] = {}
+        self._electing = False
+        world.kernel.after(0.0, self, Nameserver.tick)
+
+    # ------------------------------------------------------------------------------ etcd
+
+    def _ask(self, call: Callable[[EtcdServer], Any], then: Callable[[Any], None]) -> None:
+        """`then` gets the result, or None when it is unknown whether the call was made."""
+        self._token += 1
+        self._waiting[self._token] = self._clock_s() + ETCD_TIMEOUT_S, then
+        world = self._world
+        answer = Nameserver.answered
+        world.network.post(
+            self.place, world.etcd_place, EtcdServer.request, self.place, answer, self._token, call
+        )
+
+    def answered(self, token: int, result: Any) -> None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is not None:
+            waiting[1](result)
+
+    def tick(self) -> None:
+        """Once in a while: requests that were not answered, the watch, and an election."""
+        now_s = self._clock_s()
+        late = [token for token, (end_s, _) in self._waiting.items() if end_s <= now_s]
+        for token in late:
+            waiting = self._waiting.pop(token, None)
+            if waiting is not None:
+                waiting[1](None)
+        etcd = self._world.etcd_place.process
+        if self._watch is None and etcd is not None:
+            self._watch = stream = Stream(self._world.network, self, etcd)
+            stream.send(self, lambda server, stream: server.watch(stream))
+        self._elect()
+        self._world.kernel.after(TICK_S, self, Nameserver.tick)
+
+    def _clock_s(self) -> float:
+        return self._world.kernel.clock_s(self.place)
+
+    # ------------------------------------------------------------------------------ cache
+
+    def watch_snapshot(self, stream: Stream, content: Content) -> None:
+        if stream is not self._watch:
+            return
+        self._watched_revision = content.revision
+        self._group, self._brokers = content.group, dict(content.brokers)
+        self._cache_changed()
+
+    def watch_event(self, stream: Stream, key: Key, value: Stored | None, revision: int) -> None:
+        if stream is not self._watch or revision < self._watched_revision:
+            return
+        self._watched_revision = revision
+        if isinstance(value, BrokerGroup):
+            self._group = value
+        elif isinstance(value, BrokerRecord):
+            self._brokers[value.key.broker_id] = value
+        elif isinstance(key, BrokerKey):
+            self._brokers.pop(key.broker_id, None)
+        self._cache_changed()
+
+    def _cache_changed(self) -> None:
+        self._elect()
+        for session in self._sessions.values():
+            self._tell(session, self._group, is_news=True)
+
+    def stream_ended(self, stream: object) -> None:
+        if stream is self._watch:
+            self._watch = None
+        else:
+            assert isinstance(stream, Stream)
+            session = self._sessions.pop(stream, None)
+            if session is not None:
+                session.is_over = True
+
+    # ------------------------------------------------------------------------------ election
+
+    def _elect(self) -> None:
+        if self._electing or self._group is None:
+            return
+        world = self._world
+        election = world.variant.elect(
+            self._group, self._brokers, allow_unclean=world.settings.unclean_election
+        )
+        if election is None:
+            return
+        registrations: dict[Key, int] = dict(election.expects.items())
+        expects = {GROUP: self._group.revision, **registrations}
+        self._electing = True
+
+        def done(result: tuple[bool, Content] | None) -> None:
+            self._electing = False
+            if result is not None and result[0]:
+                world.note("%s elected: %s", self.place, result[1].group)
+
+        self._ask(lambda server: server.transaction(expects, (election.group,)), done)
+
+    # ------------------------------------------------------------------------------ sessions
+
+    def on_heartbeat(self, stream: Stream, heartbeat: Heartbeat) -> None:
+        session = self._sessions.get(stream)
+        if session is None:
+            session = self._sessions[stream] = Session(stream, heartbeat)
+        session.heartbeat = heartbeat
+        if heartbeat.is_leaving:
+            self._leave(session)
+        elif not session.is_busy:
+            self._renew(session)
+
+    def _leave(self, session: Session) -> None:
+        session.is_over = True
+        instance, broker_id = session.heartbeat.instance, session.heartbeat.broker_id
+
+        def leave(server: EtcdServer) -> None:
+            record = server.read().brokers.get(broker_id)
+            if record is not None and record.instance == instance:
+                server.revoke(record.lease_id)
+
+        self._ask(leave, lambda result: None)
+
+    def _renew(self, session: Session) -> None:
+        heartbeat = session.heartbeat
+        session.is_busy = True
+        registered = session.registered
+        cached = self._brokers.get(heartbeat.broker_id)
+        is_known = registered is not None and self._watched_revision >= registered.revision
+        if registered is None or (
+            is_known and (cached is None or cached.instance != heartbeat.instance)
+        ):
+            self._claim(session, heartbeat, 0)
+            return
+
+        def kept(is_kept: bool | None) -> None:
+            if is_kept is None:
+                self._finish(session)
+            elif not is_kept or _changed(registered, heartbeat):
+                self._claim(session, heartbeat, 0)
+            else:
+                self._renewed(session, heartbeat)
+
+        lease_id = registered.lease_id
+        self._ask(lambda server: server.keep_alive(lease_id), kept)
+
+    def _claim(self, session: Session, heartbeat: Heartbeat, attempt: int) -> None:
+        """Read, get a lease, write: three visits to etcd."""
+
+        def has_read(content: Content | None) -> None:
+            if content is None or session.is_over or attempt >= ATTEMPTS_MAX:
+                self._finish(session)
+                return
+            present = content.brokers.get(heartbeat.broker_id)
+            if not self._may_claim(session, heartbeat, present, content.group):
+                session.registered = None
+                self._tell(session, content.group)
+                self._finish(session)
+            else:
+                self._get_lease(session, heartbeat, content, attempt)
+
+        self._ask(lambda server: server.read(), has_read)
+
+    def _get_lease(
+        self, session: Session, heartbeat: Heartbeat, content: Content, attempt: int
+    ) -> None:
+        """The lease that the instance has, or a new one."""
+        present = content.brokers.get(heartbeat.broker_id)
+
+        def has_lease(lease_id: int | None) -> None:
+            if lease_id is None:
+                self._finish(session)
+            elif lease_id == 0:
+                self._claim(session, heartbeat, attempt + 1)
+            else:
+                self._write(session, heartbeat, content, lease_id, attempt)
+
+        if present is not None and present.instance == heartbeat.instance:
+            kept_id = present.lease_id
+            self._ask(lambda server: kept_id if server.keep_alive(kept_id) else 0, has_lease)
+        else:
+            duration_s = self._world.settings.lease_ms / 1_000
+            self._ask(lambda server: server.grant(duration_s), has_lease)
+
+    def _write(
+        self,
+        session: Session,
+        heartbeat: Heartbeat,
+        content: Content,
+        lease_id: int,
+        attempt: int,
+    ) -> None:
+        present = content.brokers.get(heartbeat.broker_id)
+        key = BrokerKey("g", heartbeat.broker_id)
+        record = _record(key, heartbeat, lease_id)
+        expects: dict[Key, int] = {
+            key: 0 if present is None else present.revision,
+            GROUP: 0 if content.group is None else content.group.revision,
+        }
+        puts: tuple[Stored, ...] = (record,)
+        group = with_replica(content.group or BrokerGroup("g"), heartbeat.broker_id)
+        if group != content.group:
+            puts = (record, group)
+
+        def written(result: tuple[bool, Content] | None) -> None:
+            if result is None:
+                self._finish(session)
+                return
+            succeeded, after = result
+            if not succeeded:
+                self._claim(session, heartbeat, attempt + 1)
+                return
+            if present is not None and present.lease_id != lease_id:
+                former = present.lease_id
+                self._ask(lambda server: server.revoke(former), lambda result: None)
+            session.registered = after.brokers[heartbeat.broker_id]
+            self._world.note("%s registered %s", self.place, session.registered)
+            self._renewed(session, heartbeat, after.group)
+
+        self._ask(lambda server: server.transaction(expects, puts), written)
+
+    def _may_claim(
+        self,
+        session: Session,
+        heartbeat: Heartbeat,
+        present: BrokerRecord | None,
+        group: BrokerGroup | None,
+    ) -> bool:
+        """Another instance's key only with proof that it has ended."""
+        if present is None or present.instance == heartbeat.instance:
+            return True
+        if session.registered is not None:
+            return False  # it was registered, and somebody came after it
+        is_proven = heartbeat.predecessor == present.instance
+        is_master = group is not None and (
+            (group.master_id, group.master_instance) == (present.key.broker_id, present.instance)
+        )
+        return is_proven or not is_master
+
+    def _renewed(
+        self, session: Session, heartbeat: Heartbeat, group: BrokerGroup | None = None
+    ) -> None:
+        session.renewed_sequence = max(session.renewed_sequence, heartbeat.sequence)
+        session.is_busy = False
+        self._tell(session, group or self._group)
+
+    def _finish(self, session: Session) -> None:
+        session.is_busy = False
+        self._tell(session, self._group)
+
+    def _tell(self, session: Session, group: BrokerGroup | None, *, is_news: bool = False) -> None:
+        if session.is_over:
+            return
+        known = session.group
+        if group is None or (known is not None and group.revision <= known.revision):
+            if is_news:
+                return
+            group = known
+        session.group = group
+        directive = Directive(session.renewed_sequence, self._world.settings.lease_ms, group)
+        session.stream.send(self, self._world.on_directive, directive)
+
+    # ------------------------------------------------------------------------------ routes
+
+    def query_route(self, source: Place, asked_s: float) -> None:
+        """Whether the group is without a master, unless etcd is known to be away."""
+        group = self._group
+        if self._watch is None or group is None:
+            return
+        master = self._brokers.get(group.master_id)
+        has_master = master is not None and master.instance == group.master_instance
+        is_masterless = bool(self._brokers) and not has_master
+        network = self._world.network
+        network.post(self.place, source, self._world.on_route, asked_s, is_masterless)
+
+    # ------------------------------------------------------------------------------ in-sync set
+
+    def alter(
+        self,
+        source: Place,
+        master: tuple[int, str],
+        epoch: int,
+        in_sync: tuple[InSyncReplica, ...],
+        expected_revision: int,
+    ) -> None:
+        """A master's wish; the answer is the record, or a refusal, or nothing."""
+        world = self._world
+
+        def answer(outcome: BrokerGroup | str) -> None:
+            world.network.post(self.place, source, world.on_altered, epoch, outcome)
+
+        def has_read(content: Content | None) -> None:
+            if content is None or content.group is None:
+                return
+            group = content.group
+            if group.revision != expected_revision:
+                answer(group)
+                return
+            try:
+                changed = alter_in_sync_set(group, master=master, epoch=epoch, in_sync=in_sync)
+            except MqError as error:
+                answer(type(error).__name__)
+                return
+            expects: dict[Key, int] = {GROUP: expected_revision}
+            self._ask(lambda server: server.transaction(expects, (changed,)), written)
+
+        def written(result: tuple[bool, Content] | None) -> None:
+            if result is not None and result[1].group is not None:
+                answer(result[1].group)
+
+        self._ask(lambda server: server.read(), has_read)
+
+
+def _record(key: BrokerKey, heartbeat: Heartbeat, lease_id: int) -> BrokerRecord:
+    return BrokerRecord(
+        key,
+        heartbeat.instance,
+        "address",
+        incarnation=heartbeat.incarnation,
+        predecessor=heartbeat.predecessor,
+        log_epoch=heartbeat.log_epoch,
+        log_end=heartbeat.log_end,
+        resigned_epoch=heartbeat.resigned_epoch,
+        successor_id=heartbeat.successor_id,
+        lease_id=lease_id,
+    )
+
+
+def _changed(registered: BrokerRecord | None, heartbeat: Heartbeat) -> bool:
+    """What a registration says besides how far the log reached when it was made."""
+    assert registered is not None
+    return replace(registered, log_epoch=0, log_end=0) != replace(
+        _record(registered.key, heartbeat, registered.lease_id),
+        revision=registered.revision,
+        log_epoch=0,
+        log_end=0,
+    )

@@ -1,0 +1,95 @@
+"""What must always hold of the groups' offsets and queue leases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.offset_journal_records import OffsetEntry
+from aerobee.broker.offset_merge import ChangeKind
+from aerobee.broker.queue_leases import Lease, QueueKey
+from tests.cluster_simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.cluster_simulation.broker import Broker
+    from tests.cluster_simulation.world import World
+
+
+class OffsetChecks:
+    """See the module. Its methods raise Violation."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._floors: dict[QueueKey, tuple[int, int]] = {}
+        """Queue -> the largest offset that was acknowledged since the last reset, and the number
+        of the journal's record that said so."""
+        self._granted: dict[tuple[QueueKey, int], str] = {}
+        self._newest: dict[QueueKey, int] = {}
+        self._has_lost = False
+
+    def forget(self) -> None:
+        """After a lossy election what stands is what the next master knows."""
+        self._floors.clear()
+
+    def begin(self, broker: Broker) -> None:
+        """A master's groups begin: it knows every offset that was acknowledged."""
+        self._world.checks.check_acts(broker, "serves groups")
+        for key, (offset, _) in self._floors.items():
+            standing = broker.derived.journal.standing(key)
+            if standing is None or standing.offset < offset:
+                raise Violation(
+                    f"I4: {broker.instance} begins with {standing} of {key}, {offset} was committed"
+                )
+
+    def told(self, broker: Broker, key: QueueKey, offset: int) -> None:
+        """A member is told where to go on."""
+        floor = self._floors.get(key)
+        if floor is not None and offset < floor[0]:
+            raise Violation(f"I4: {broker.instance} tells {offset} of {key}, {floor} was committed")
+
+    def applied(self, broker: Broker, number: int, entry: OffsetEntry) -> None:
+        """A record counts on the master."""
+        key, change = entry.key, entry.change
+        floor = self._floors.get(key)
+        if change.kind is ChangeKind.RESET:
+            if floor is None or number > floor[1]:
+                self._floors[key] = change.offset, number
+            return
+        if floor is not None and number > floor[1]:
+            standing = broker.derived.journal.standing(key)
+            if standing is None or standing.offset < floor[0]:
+                raise Violation(f"I4: {entry} leaves {standing}, {floor} was committed")
+
+    def commit_taken(self, broker: Broker, key: QueueKey, epoch: int) -> None:
+        """A master takes a commit: it comes from the queue's owner."""
+        self._world.checks.check_acts(broker, "takes a commit")
+        if epoch < self._newest.get(key, 0):
+            raise Violation(
+                f"I6: {broker.instance} takes a commit of {key} under lease {epoch}, "
+                f"{self._newest[key]} was granted"
+            )
+
+    def committed(self, broker: Broker, key: QueueKey, offset: int, number: int) -> None:
+        """A member is told that its commit counts."""
+        self._world.checks.check_acts(broker, "acknowledges a commit")
+        self._world.checks.figures.commits += 1
+        standing = broker.derived.journal.standing(key)
+        if standing is None or standing.offset < offset:
+            raise Violation(f"I4: {offset} of {key} is acknowledged, {standing} stands")
+        floor = self._floors.get(key)
+        if floor is None or floor[0] < offset:
+            self._floors[key] = offset, number
+
+    def granted(self, broker: Broker, lease: Lease) -> None:
+        """A member owns a queue: nobody else does, or believes to."""
+        self._world.checks.check_acts(broker, "grants a queue")
+        self._world.checks.figures.grants += 1
+        key, client_id, epoch = lease.key, lease.client_id, lease.epoch
+        owner = self._granted.setdefault((key, epoch), client_id)
+        if owner != client_id:
+            raise Violation(f"I6: {lease} was granted to {owner}")
+        if epoch < self._newest.get(key, 0):
+            raise Violation(f"I6: {lease} is older than {self._newest[key]}")
+        self._newest[key] = epoch
+        for member in self._world.members:
+            if member.client_id != client_id and (held := member.believes(key)) is not None:
+                raise Violation(f"I6: {lease} is granted while {member.client_id} has {held}")

@@ -1,0 +1,361 @@
+"""One seed: a cluster, its faults, and the check that it recovers once they are over."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from aerobee.broker.replication.master_term import TermPolicy
+from tests.cluster_simulation.broker import Broker
+from tests.cluster_simulation.checks import Figures
+from tests.cluster_simulation.clients import Producer, Reader
+from tests.cluster_simulation.groups import queue_key
+from tests.cluster_simulation.kernel import Place, Process
+from tests.cluster_simulation.members import GroupMember
+from tests.cluster_simulation.variant import Variant
+from tests.cluster_simulation.violation import Violation
+from tests.cluster_simulation.world import Settings, Trace, World
+
+HEALED_WITHIN_S = 15.0
+_LOOK_S = 0.25
+
+
+def draw_settings(chance: random.Random) -> Settings:
+    return Settings(
+        sync_master=chance.random() < 0.7,
+        sync_flush=chance.random() < 0.4,
+        unclean_election=chance.random() < 0.1,
+        lease_ms=chance.choice((1_000, 2_000, 3_000)),
+        idle_s=chance.choice((0.8, 1.5)),
+        flush_ticks=chance.choice((1, 2, 8)),
+        policy=TermPolicy(
+            min_insync_replicas=chance.choice((1, 1, 2)),
+            in_sync_lag_s=chance.choice((0.6, 1.0, 2.0)),
+            proposal_pause_s=0.3,
+        ),
+    )
+
+
+class Scenario:
+    """See the module."""
+
+    def __init__(self, seed: int, *, variant: Variant, trace: Trace | None = None) -> None:
+        self._chance = chance = random.Random(seed)
+        self.world = world = World(chance, draw_settings(chance), variant, trace)
+        world.note("%s", world.settings)
+        world.start_etcd()
+        for _ in range(chance.choice((1, 2))):
+            world.add_nameserver()
+        self._producers: list[Producer] = []
+        count = chance.choice((2, 3, 3))
+        for broker_id in range(count):
+            if broker_id == 0 or chance.random() < 0.8:
+                world.add_replica(broker_id)
+            else:
+                self._at(chance.random() * 5.0, partial(world.add_replica, broker_id))
+        for number in range(chance.choice((1, 2))):
+            place = world.new_place("producer")
+            pause_s = chance.choice((0.05, 0.2))
+            place.process = producer = Producer(world, place, number + 1, pause_s)
+            self._producers.append(producer)
+        for number in range(chance.choice((0, 2, 3))):
+            place = world.new_place(f"member{number}")
+            place.process = member = GroupMember(world, place, number)
+            world.members.append(member)
+        place = world.new_place("reader")
+        place.process = Reader(world, place, 0.2)
+        self._commits_before = -1
+        self._mishaps: list[tuple[Callable[[], None], int]] = [
+            (self._kill, 4),
+            (self._lose_power, 4),
+            (self._pause, 4),
+            (self._split, 5),
+            (self._cut_streams, 4),
+            (self._restart_etcd, 1),
+            (self._restart_nameserver, 1),
+            (self._hand_over, 2),
+            (self._stop_cleanly, 2),
+            (self._retain, 2),
+            (self._lose_all_power, 1),
+            (self._reset_offset, 1),
+            (self._pause_member, 1),
+        ]
+
+    def run(self) -> Figures:
+        """Raises Violation; anything else that is raised is a defect as well."""
+        world, chance = self.world, self._chance
+        duration_s = chance.choice((6.0, 10.0, 14.0))
+        mishaps, weights = zip(*self._mishaps, strict=True)
+        count = chance.choice((2, 4, 8, 12))
+        for mishap in chance.choices(mishaps, weights, k=count):
+            self._at(1.0 + chance.random() * (duration_s - 1.0), mishap)
+        kernel = world.kernel
+        kernel.run(duration_s)
+        self._heal()
+        end_s = duration_s + HEALED_WITHIN_S
+        sent = [producer.acknowledged for producer in self._producers]
+        while trouble := self._trouble(sent):
+            if kernel.now_s >= end_s:
+                raise Violation(f"not well {HEALED_WITHIN_S} s after the last fault: {trouble}")
+            kernel.run(kernel.now_s + _LOOK_S)
+        figures = world.checks.figures
+        figures.runs = 1
+        figures.faults = count
+        figures.steps = kernel.steps
+        figures.virtual_s = kernel.now_s
+        return figures
+
+    # ------------------------------------------------------------------------------ the end
+
+    def _heal(self) -> None:
+        world = self.world
+        world.note("all faults end")
+        network = world.network
+        network.lost_share = network.doubled_share = 0.0
+        for link in sorted(network.blocked):
+            network.unblock(link)
+        members = [member.place for member in world.members]
+        places = [world.etcd_place, *world.nameserver_places, *world.broker_places.values()]
+        for place in [*places, *members]:
+            if place.is_paused:
+                world.kernel.resume(place)
+        if world.etcd_place.process is None:
+            world.start_etcd()
+        for place in world.nameserver_places:
+            if place.process is None:
+                world.start_nameserver(place)
+        for broker_id, place in world.broker_places.items():
+            if place.process is None and place.opens_at == 0.0:
+                world.start_broker(broker_id)
+
+    def _trouble(self, sent: list[int]) -> str:
+        """What is not well yet; empty when all is."""
+        world = self.world
+        group = world.etcd_state.group
+        if group is None:
+            return "no group"
+        masters = [
+            process
+            for place in world.broker_places.values()
+            if isinstance(process := place.process, Broker) and process.master is not None
+        ]
+        if len(masters) != 1:
+            return f"masters {[one.instance for one in masters]}, record {group}"
+        master = masters[0]
+        if master.instance != group.master_instance or not master.may_act():
+            return f"{master.instance} does not act, record {group}"
+        in_sync = {name.broker_id for name in group.in_sync}
+        if in_sync != set(world.broker_places):
+            return f"in sync are only {sorted(in_sync)}, record {group}"
+        for producer, before in zip(self._producers, sent, strict=True):
+            if producer.acknowledged <= before:
+                return "a producer has nothing acknowledged"
+        commits = world.checks.figures.commits
+        if world.members and self._commits_before < 0:
+            self._commits_before = commits
+        if world.members and commits <= self._commits_before:
+            return "no commit was acknowledged"
+        return ""
+
+    # ------------------------------------------------------------------------------ faults
+
+    def _at(self, time_s: float, act: Callable[[], None]) -> None:
+        control = self.world.control
+        self.world.kernel.push(time_s, control.place, control, lambda control: act())
+
+    def _soon(self, delay_s: float, act: Callable[[], None]) -> None:
+        self._at(self.world.kernel.now_s + delay_s, act)
+
+    def _any_replica(self) -> int:
+        """Mostly the master: there it hurts."""
+        chance, world = self._chance, self.world
+        group = world.etcd_state.group
+        if group is not None and group.master_id >= 0 and chance.random() < 0.5:
+            return group.master_id
+        return chance.choice(list(world.broker_places))
+
+    def _start_later(self, broker_id: int) -> None:
+        delay_s = self._chance.choice((0.05, 0.5, 2.0, 5.0))
+        place = self.world.broker_places[broker_id]
+
+        def start() -> None:
+            if place.process is None and place.opens_at == 0.0:
+                self.world.start_broker(broker_id)
+
+        self._soon(delay_s, start)
+
+    def _kill(self) -> None:
+        broker_id = self._any_replica()
+        self.world.note("replica %s is killed", broker_id)
+        self.world.end_process(self.world.broker_places[broker_id])
+        self._start_later(broker_id)
+
+    def _lose_power(self, broker_id: int | None = None) -> None:
+        world = self.world
+        if broker_id is None:
+            broker_id = self._any_replica()
+        folder, place = world.folders[broker_id], world.broker_places[broker_id]
+        world.end_process(place, is_heard=False)
+        log = folder.log
+        folder.lose_power(self._chance.randint(min(log.synced_end, log.end), log.end))
+        world.note("replica %s loses power, its log ends at %s", broker_id, log.end)
+        self._start_later(broker_id)
+
+    def _lose_all_power(self) -> None:
+        for broker_id in list(self.world.broker_places):
+            self._lose_power(broker_id)
+
+    def _pause(self) -> None:
+        world, chance = self.world, self._chance
+        if chance.random() < 0.8:
+            place = world.broker_places[self._any_replica()]
+        else:
+            place = chance.choice(world.nameserver_places)
+        self._pause_place(place)
+
+    def _pause_place(self, place: Place) -> None:
+        world, chance = self.world, self._chance
+        if place.is_paused:
+            return
+        duration_s = chance.choice((0.3, 1.0, 2.5, 5.0))
+        world.note("%s is paused for %s s", place, duration_s)
+        place.is_paused = True
+
+        def resume() -> None:
+            if place.is_paused:
+                world.note("%s goes on", place)
+                world.kernel.resume(place)
+
+        self._soon(duration_s, resume)
+
+    def _split(self) -> None:
+        """One place and some of the others do not hear each other, or only one way."""
+        world, chance = self.world, self._chance
+        one = world.broker_places[self._any_replica()]
+        others: list[Place] = [
+            place
+            for place in (
+                world.etcd_place,
+                *world.nameserver_places,
+                *world.broker_places.values(),
+                *(producer.place for producer in self._producers),
+                *(member.place for member in world.members),
+            )
+            if place is not one and chance.random() < 0.5
+        ]
+        if chance.random() < 0.1:
+            one = chance.choice(world.nameserver_places)
+        kind = chance.choice(("both", "in", "out"))
+        links = []
+        for other in others:
+            if kind != "out":
+                links.append((other.index, one.index))
+            if kind != "in":
+                links.append((one.index, other.index))
+        duration_s = chance.choice((0.2, 1.0, 3.0, 6.0))
+        world.note("%s and %s are split (%s) for %s s", one, others, kind, duration_s)
+        for link in links:
+            world.network.block(link)
+
+        def unite() -> None:
+            for link in links:
+                world.network.unblock(link)
+
+        self._soon(duration_s, unite)
+
+    def _cut_streams(self) -> None:
+        process = self.world.broker_places[self._any_replica()].process
+        if process is not None:
+            chance = self._chance
+            for stream in process.streams:
+                if chance.random() < 0.7:
+                    stream.cut(chance.choice((0.0, 0.05, 1.0)), chance.choice((0.0, 0.05, 1.0)))
+
+    def _restart_etcd(self) -> None:
+        world = self.world
+        world.note("etcd goes down")
+        world.end_process(world.etcd_place)
+
+        def start() -> None:
+            if world.etcd_place.process is None:
+                world.note("etcd is back")
+                world.start_etcd()
+
+        self._soon(self._chance.choice((0.1, 1.0, 4.0)), start)
+
+    def _restart_nameserver(self) -> None:
+        world = self.world
+        place = self._chance.choice(world.nameserver_places)
+        world.note("%s goes down", place)
+        world.end_process(place)
+
+        def start() -> None:
+            if place.process is None:
+                world.start_nameserver(place)
+
+        self._soon(self._chance.choice((0.1, 1.0, 4.0)), start)
+
+    def _running(self) -> Broker | None:
+        process: Process | None = self.world.broker_places[self._any_replica()].process
+        return process if isinstance(process, Broker) else None
+
+    def _hand_over(self) -> None:
+        broker = self._running()
+        if broker is None or broker.place.is_paused:
+            return
+        others = [one for one in self.world.broker_places if one != broker.folder.broker_id]
+        if others:
+            self.world.note("%s is to hand over", broker.instance)
+            if broker.master is not None:
+                broker.master.hand_over(self._chance.choice(others))
+
+    def _stop_cleanly(self) -> None:
+        broker = self._running()
+        if broker is None or broker.place.is_paused:
+            return
+
+        def end() -> None:
+            if broker.runs:
+                self.world.end_process(broker.place)
+                self._start_later(broker.folder.broker_id)
+
+        broker.leave(end)
+
+    def _retain(self) -> None:
+        """Retention removes the oldest part of a replica's log, once the offsets in it are said
+        again behind it."""
+        self._remove_oldest()
+        self._soon(1.0, self._remove_oldest)
+
+    def _remove_oldest(self) -> None:
+        broker = self._running()
+        if broker is None or broker.place.is_paused or broker.is_stopping:
+            return
+        log = broker.folder.log
+        end = min(self.world.checks.end_before(4.0), broker.confirmed_end, log.synced_end)
+        if end <= log.begin:
+            return
+        position = log.boundary(self._chance.randint(log.begin, end))
+        image_position = broker.derived.journal.image_position
+        if position > image_position:
+            if broker.master is not None:
+                broker.master.groups.write_image()
+            position = log.boundary(image_position)
+        if position > log.begin:
+            broker.folder.drop_before(position)
+            self.world.note("%s: the log begins at %s", broker.instance, position)
+
+    def _reset_offset(self) -> None:
+        broker = self._running()
+        if broker is not None and broker.master is not None and not broker.place.is_paused:
+            broker.master.groups.reset(queue_key(self._chance.randrange(2)), 1)
+
+    def _pause_member(self) -> None:
+        if self.world.members:
+            self._pause_place(self._chance.choice(self.world.members).place)
+
+
+def run_seed(seed: int, *, variant: Variant | None = None, trace: Trace | None = None) -> Figures:
+    """Raises what is wrong."""
+    return Scenario(seed, variant=variant or Variant(), trace=trace).run()

@@ -1,0 +1,68 @@
+"""The decisions as the product makes them; a mutant makes one of them otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from aerobee.broker.consumer_groups import Member
+from aerobee.broker.lease_journal import LeaseRecord, clean_record
+from aerobee.broker.queue_leases import Lease
+from aerobee.broker.replication.joining import LogState, Start, where_to_start
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
+from aerobee.broker.store.producers.window import Standing
+from aerobee.nameserver.election import Election, LiveReplicas, elect
+from aerobee.nameserver.stored import BrokerGroup
+
+
+class Variant:
+    """The true one."""
+
+    renews_incarnation = True
+    """A log that may have lost bytes gets a new name."""
+    uses_epoch_first = False
+    """An epoch is used before it is durable."""
+    reads_unconfirmed = False
+    """Consumers see what is appended."""
+    counts_hello = False
+    """What a hello names counts before both logs are compared."""
+    acknowledges_alone = False
+    """What the master has on its own is acknowledged."""
+    checks_lease = True
+    """A commit counts only under the queue's present lease."""
+    waits_for_grace = True
+    """After an unclean end of a term queues are given to nobody new for a session's length."""
+    waits_for_journal = True
+    """A master's groups begin once everything in its log is confirmed and applied."""
+    answers_confirmed = True
+    """A commit is acknowledged once it is confirmed."""
+    syncs_before_hello = True
+    """With synchronous flush a hello names only what is on the disk."""
+
+    def term(self, **arguments: Any) -> MasterTerm:
+        return MasterTerm(**arguments)
+
+    def mastership(self, own: ReplicaName, instance: str, *, is_alone: bool) -> Mastership:
+        return Mastership(own, instance, is_alone=is_alone)
+
+    def elect(
+        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool
+    ) -> Election | None:
+        return elect(group, live, allow_unclean=allow_unclean)
+
+    def where_to_start(
+        self, slave: LogState, master: LogState, *, unclean_epochs: Collection[int]
+    ) -> Start:
+        return where_to_start(slave, master, unclean_epochs=unclean_epochs)
+
+    def standing(
+        self, windows: ProducerWindows, name: ProducerName, sequence: int
+    ) -> Standing | None:
+        return windows.standing(name, sequence, 1)
+
+    def clean_record(
+        self, record: LeaseRecord, members: Sequence[Member], leases: Sequence[Lease]
+    ) -> LeaseRecord:
+        return clean_record(record, members, leases)

@@ -1,0 +1,5 @@
+"""What a check raises."""
+
+
+class Violation(AssertionError):
+    """A promise is broken."""

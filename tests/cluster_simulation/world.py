@@ -1,0 +1,347 @@
+"""A simulated cluster: machines, who runs on them, and what they say to each other."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+
+from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.joining import LogState
+from aerobee.broker.replication.master_term import TermPolicy
+from aerobee.broker.replication.replica_folder import (
+    ReplicaIdentity,
+)
+from aerobee.broker.replication.replica_folder import _next_run as next_run
+from aerobee.broker.replication.replica_folder import _Previous as PreviousRun
+from aerobee.broker.replication.state_file import FoundLog
+from aerobee.nameserver.stored import BrokerGroup, InSyncReplica
+from tests.cluster_simulation.broker import Broker
+from tests.cluster_simulation.checks import Checks
+from tests.cluster_simulation.clients import Producer, Send
+from tests.cluster_simulation.etcd_server import Content, EtcdServer, EtcdState, Key, Stored
+from tests.cluster_simulation.groups import Groups, Joining
+from tests.cluster_simulation.heartbeats import Directive
+from tests.cluster_simulation.kernel import Kernel, Place, Process
+from tests.cluster_simulation.log import Folder
+from tests.cluster_simulation.master import Frame, Hello
+from tests.cluster_simulation.members import GroupMember
+from tests.cluster_simulation.nameserver import Nameserver
+from tests.cluster_simulation.network import Network, Stream
+from tests.cluster_simulation.variant import Variant
+
+Trace = Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """One cluster's configuration."""
+
+    sync_master: bool = True
+    sync_flush: bool = False
+    unclean_election: bool = False
+    lease_ms: int = 2_000
+    tick_s: float = 0.25
+    flush_ticks: int = 2
+    idle_s: float = 1.5
+    send_timeout_s: float = 1.0
+    policy: TermPolicy = field(default_factory=lambda: TermPolicy(in_sync_lag_s=1.0))
+
+
+class World:
+    """See the module."""
+
+    def __init__(
+        self, chance: random.Random, settings: Settings, variant: Variant, trace: Trace | None
+    ) -> None:
+        self.chance = chance
+        self.settings = settings
+        self.variant = variant
+        self._trace = trace
+        self.kernel = Kernel()
+        self.network = Network(self.kernel, chance)
+        self.checks = Checks(self)
+        self.etcd_state = EtcdState()
+        self._places = 0
+        self._messages = 0
+        self._slow_disk = chance.choice((1.0, 1.0, 10.0, 100.0, 100.0))
+        self.folders: dict[int, Folder] = {}
+        self.broker_places: dict[int, Place] = {}
+        self.control = Process(self.new_place("control"))
+        """Where the story's own events happen."""
+        self.control.place.process = self.control
+        self.etcd_place = self.new_place("etcd")
+        self.nameserver_places: list[Place] = []
+        self.members: list[GroupMember] = []
+
+    def new_place(self, name: str) -> Place:
+        rate = 1.0 + self.chance.choice((-0.005, 0.0, 0.005))
+        place = Place(self._places, name, rate=rate, skew_s=self.chance.random() * 1_000)
+        self._places += 1
+        return place
+
+    def note(self, text: str, *values: object) -> None:
+        if self._trace is not None:
+            self._trace(f"{self.kernel.now_s:8.3f} {text % values if values else text}")
+
+    @property
+    def is_traced(self) -> bool:
+        return self._trace is not None
+
+    # ------------------------------------------------------------------------------ who runs
+
+    def start_etcd(self) -> None:
+        self.etcd_place.process = EtcdServer(self, self.etcd_place, self.etcd_state)
+
+    def add_nameserver(self) -> Place:
+        place = self.new_place(f"nameserver{len(self.nameserver_places)}")
+        self.nameserver_places.append(place)
+        self.start_nameserver(place)
+        return place
+
+    def start_nameserver(self, place: Place) -> None:
+        place.process = nameserver = Nameserver(self, place)
+        assert nameserver.runs
+
+    def add_replica(self, broker_id: int) -> None:
+        place = self.new_place(f"replica{broker_id}")
+        self.broker_places[broker_id] = place
+        self.folders[broker_id] = Folder(broker_id)
+        self.start_broker(broker_id)
+
+    def start_broker(self, broker_id: int) -> None:
+        """Open the replica's folder, whatever state it is in."""
+        folder, chance = self.folders[broker_id], self.chance
+        place = self.broker_places[broker_id]
+        log = folder.log
+        log.synced_end = log.end
+        found = FoundLog(end=log.end, is_clean=folder.is_closed, boot_id=f"boot{folder.boots}")
+        identity = ReplicaIdentity(
+            broker_id=broker_id, has_nameservers=True, is_sync_flush=self.settings.sync_flush
+        )
+        previous = PreviousRun(folder.state, is_certain=True)
+        opened = next_run(identity, previous, folder.history, found, chance)
+        if folder.state is not None and not self.variant.renews_incarnation:
+            kept = replace(opened.state, incarnation=folder.state.incarnation)
+            opened = replace(opened, state=kept)
+        has_lost, folder.has_lost_power = folder.has_lost_power, False
+        folder.is_closed = False
+        folder.state, folder.history = opened.state, opened.history
+        if opened.is_alone and has_lost:
+            self.checks.lost_alone(folder)
+        place.process = Broker(self, place, folder, opened)
+
+    def reopen(
+        self,
+        broker: Broker,
+        *,
+        cut_end: int | None = None,
+        begin_at: int | None = None,
+        queue_bases: dict[int, int] | None = None,
+    ) -> None:
+        """End the instance, change the folder, and open it as a new one."""
+        if not broker.runs:
+            return
+        if broker.master is not None:
+            broker.master.end()
+        broker.derived.save()
+        self.end_process(broker.place)
+        folder = broker.folder
+        if cut_end is not None:
+            self.checks.cut(folder, cut_end)
+            folder.log.cut(cut_end)
+        folder.close()
+        if begin_at is not None:
+            name = f"{self.chance.getrandbits(32):x}"
+            folder.state = replace(folder.opened_state, incarnation=name, epoch=0, closed_end=None)
+            folder.history = EpochHistory()
+            folder.log.begin_at(begin_at)
+            folder.verified_end = begin_at
+            folder.queue_bases = queue_bases or {}
+            if folder.snapshot is not None:
+                folder.snapshot = folder.snapshot._replace(windows=(), position=begin_at)
+        delay_s = self.chance.choice((0.01, 0.05, 0.3))
+        kernel = self.kernel
+        place = broker.place
+
+        def open_again(control: Process) -> None:
+            if place.process is None and place.opens_at == opens_at:
+                self.start_broker(folder.broker_id)
+
+        place.opens_at = opens_at = kernel.now_s + delay_s
+        kernel.push(opens_at, self.control.place, None, open_again)
+
+    def end_process(self, place: Place, *, is_heard: bool = True) -> None:
+        """It is gone; those it was connected with hear of it, unless the machine is gone too."""
+        process = place.process
+        place.process = None
+        place.opens_at = 0.0
+        if process is None:
+            return
+        for stream in process.streams:
+            if is_heard:
+                stream.cut(self.network.delay_s(), self.network.delay_s())
+            else:
+                stream.is_cut = True
+
+    def any_nameserver(self) -> Nameserver | None:
+        place = self.nameserver_places[self.chance.randrange(len(self.nameserver_places))]
+        process = place.process
+        return process if isinstance(process, Nameserver) else None
+
+    # ------------------------------------------------------------------------------ durations
+
+    def flush_s(self) -> float:
+        return 0.002 * self._slow_disk * (0.5 + self.chance.random())
+
+    def write_s(self) -> float:
+        """Of a small file."""
+        return 0.005 * self._slow_disk * (0.5 + self.chance.random())
+
+    def next_message_id(self) -> int:
+        self._messages += 1
+        return self._messages
+
+    # ------------------------------------------------------------------------------ messages
+
+    def on_directive(self, broker: Process, stream: Stream, directive: Directive) -> None:
+        assert isinstance(broker, Broker)
+        broker.on_directive(stream, directive)
+
+    def on_watch_snapshot(self, server: Process, stream: Stream, content: Content) -> None:
+        assert isinstance(server, Nameserver)
+        server.watch_snapshot(stream, content)
+
+    def on_watch_event(
+        self, server: Process, stream: Stream, key: Key, value: Stored | None, revision: int
+    ) -> None:
+        assert isinstance(server, Nameserver)
+        server.watch_event(stream, key, value, revision)
+
+    def alter(
+        self,
+        broker: Broker,
+        master: tuple[int, str],
+        epoch: int,
+        in_sync: tuple[InSyncReplica, ...],
+        expected_revision: int,
+    ) -> None:
+        place = self.nameserver_places[self.chance.randrange(len(self.nameserver_places))]
+        self.network.post(
+            broker.place,
+            place,
+            Nameserver.alter,
+            broker.place,
+            master,
+            epoch,
+            in_sync,
+            expected_revision,
+        )
+
+    def on_altered(self, broker: Process, epoch: int, outcome: BrokerGroup | str) -> None:
+        assert isinstance(broker, Broker)
+        broker.altered(epoch, outcome)
+
+    def on_hello(self, broker: Process, stream: Stream, hello: Hello) -> None:
+        assert isinstance(broker, Broker)
+        if broker.master is None:
+            stream.close(broker)
+        else:
+            broker.master.on_hello(stream, hello)
+
+    def on_agreement(
+        self,
+        broker: Process,
+        stream: Stream,
+        master: LogState,
+        unclean: Collection[int],
+        queue_bases: dict[int, int],
+    ) -> None:
+        assert isinstance(broker, Broker)
+        if broker.slave is not None and broker.slave.stream is stream:
+            broker.slave.on_agreement(master, unclean, queue_bases)
+
+    def on_frame(self, broker: Process, stream: Stream, frame: Frame) -> None:
+        assert isinstance(broker, Broker)
+        if broker.slave is not None and broker.slave.stream is stream:
+            broker.slave.on_frame(frame)
+
+    def on_ack(self, broker: Process, stream: Stream, epoch: int, stored_end: int) -> None:
+        assert isinstance(broker, Broker)
+        if broker.master is not None:
+            broker.master.on_ack(stream, epoch, stored_end)
+
+    def on_send(self, broker: Process, send: Send) -> None:
+        assert isinstance(broker, Broker)
+        refusal = "NOT_MASTER" if broker.master is None else broker.master.take(send)
+        if refusal:
+            self.answer(broker, send, refusal, -1)
+
+    def answer(self, broker: Broker, send: Send, status: str, start: int) -> None:
+        self.network.post(broker.place, send.source, Producer.answered, send.attempt, status, start)
+
+    # ------------------------------------------------------------------------------ groups
+
+    def _groups(self, broker: Process, stream: Stream) -> Groups | None:
+        assert isinstance(broker, Broker)
+        if broker.master is None:
+            stream.close(broker)
+            return None
+        return broker.master.groups
+
+    def on_join(self, broker: Process, stream: Stream, joining: Joining) -> None:
+        if groups := self._groups(broker, stream):
+            groups.join(stream, joining)
+
+    def on_member_heartbeat(self, broker: Process, stream: Stream, sequence: int) -> None:
+        if groups := self._groups(broker, stream):
+            groups.heartbeat(stream, sequence)
+
+    def on_acquire(self, broker: Process, stream: Stream, key: QueueKey) -> None:
+        if groups := self._groups(broker, stream):
+            groups.acquire(stream, key)
+
+    def on_release(self, broker: Process, stream: Stream, key: QueueKey, epoch: int) -> None:
+        if groups := self._groups(broker, stream):
+            groups.release(stream, key, epoch)
+
+    def on_commit(
+        self, broker: Process, stream: Stream, key: QueueKey, epoch: int, offset: int
+    ) -> None:
+        if groups := self._groups(broker, stream):
+            groups.commit(stream, key, epoch, offset)
+
+    def on_joined(
+        self, member: Process, stream: Stream, sequence: int, confirmed: tuple[Lease, ...]
+    ) -> None:
+        assert isinstance(member, GroupMember)
+        member.joined(stream, sequence, confirmed)
+
+    def on_route(self, member: Process, asked_s: float, is_masterless: bool) -> None:
+        assert isinstance(member, GroupMember)
+        member.route_told(asked_s, is_masterless)
+
+    def on_heartbeat_ack(self, member: Process, stream: Stream, sequence: int) -> None:
+        assert isinstance(member, GroupMember)
+        member.heartbeat_acked(stream, sequence)
+
+    def on_granted(self, member: Process, stream: Stream, lease: Lease, offset: int) -> None:
+        assert isinstance(member, GroupMember)
+        member.granted(stream, lease, offset)
+
+    def on_revoked(self, member: Process, stream: Stream, lease: Lease) -> None:
+        assert isinstance(member, GroupMember)
+        member.revoked(stream, lease)
+
+    def on_committed(
+        self,
+        member: Process,
+        stream: Stream,
+        key: QueueKey,
+        epoch: int,
+        offset: int,
+        is_done: bool,
+    ) -> None:
+        assert isinstance(member, GroupMember)
+        member.committed(stream, key, epoch, offset, is_done)

@@ -1,0 +1,238 @@
+"""The clients of a harmed cluster: producers, two members of a consumer group, and an observer who
+asks for committed offsets all the time. They run through all faults without a restart, and write
+down what they see.
+
+A lane is one producer and one queue; its messages are numbered and a few of them are under way at a
+time. Nothing here knows of any fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.message import Message, MessageQueue, ReceivedMessage
+from aerobee.client_core.methods import QUERY_OFFSETS
+from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
+from aerobee.producer_client import Producer, ProducerConfig, SendStatus
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, common_pb2
+from tests.failover.history import (
+    Acknowledged,
+    Committed,
+    Delivered,
+    History,
+    Lane,
+    Place,
+    body_of,
+)
+from tests.failover.world import CLUSTER, GROUP, QUEUES, TOPIC, World
+
+CONSUMER_GROUP = "billing"
+PRODUCERS = 2
+MEMBERS = 2
+IN_FLIGHT_PER_LANE = 4
+BODY_BYTES_MAX = 1_500
+SEND_TIMEOUT_MS = 25_000
+CAUGHT_UP_TIMEOUT_S = 40.0
+OBSERVE_EVERY_S = 0.1
+
+
+class Clients:
+    """Use `open_clients`. Sends wait until `resume`."""
+
+    def __init__(self, world: World, chance: random.Random, *, pace_s: float) -> None:
+        self.history = History()
+        self._world = world
+        self._chance = chance
+        self._pace_s = pace_s
+        self._sending = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._under_way = 0
+        self._end = False
+        self._seen: set[Place] = set()
+        self._observers = Channels()
+
+    def resume(self) -> None:
+        self._sending.set()
+
+    async def pause(self) -> None:
+        """No more messages; returns when every send has ended."""
+        self._sending.clear()
+        while self._under_way:
+            await asyncio.sleep(0.01)
+
+    async def acknowledged_after(self, moment_s: float, timeout_s: float = 30.0) -> float:
+        """Until a message sent after `moment_s` is acknowledged; the pause in seconds."""
+        deadline_s = time.monotonic() + timeout_s
+        while (pause_s := self.history.pause_s(moment_s)) is None:
+            assert time.monotonic() < deadline_s, (
+                f"no acknowledgement for {timeout_s} s\n{await self._world.account()}"
+            )
+            await asyncio.sleep(0.005)
+        return pause_s
+
+    async def caught_up(self, places: set[Place]) -> None:
+        """Until the members were given all of `places` and their offsets are committed."""
+        ends: dict[int, int] = {}
+        for place in places:
+            ends[place.queue_id] = max(place.offset + 1, ends.get(place.queue_id, 0))
+
+        async def holds() -> bool:
+            return places <= self._seen and (await self._committed_of_master()) == ends
+
+        try:
+            await self._world.until(holds, "consumers that caught up", CAUGHT_UP_TIMEOUT_S)
+        except AssertionError as error:
+            missing = sorted((one.queue_id, one.offset) for one in places - self._seen)
+            raise AssertionError(
+                f"{len(missing)} messages are not delivered: {missing[:5]}; "
+                f"ends {ends}, committed {await self._committed_of_master()}\n{error}"
+            ) from None
+
+    async def send_lane(self, producer: Producer, lane: Lane) -> None:
+        queue = MessageQueue(TOPIC, GROUP, lane.queue_id)
+        room = asyncio.Semaphore(IN_FLIGHT_PER_LANE)
+        async with asyncio.TaskGroup() as sends:
+            while not self._end:
+                await self._sending.wait()
+                await room.acquire()
+                if not self._sending.is_set():
+                    room.release()
+                    continue
+                number = self.history.attempted.get(lane, 0)
+                self.history.attempted[lane] = number + 1
+                self._under_way += 1
+                sends.create_task(self._send(producer, queue, lane, number, room))
+                await asyncio.sleep(self._chance.uniform(0.2, 1.8) * self._pace_s)
+
+    async def _send(
+        self,
+        producer: Producer,
+        queue: MessageQueue,
+        lane: Lane,
+        number: int,
+        room: asyncio.Semaphore,
+    ) -> None:
+        sent_s = time.monotonic()
+        body = body_of(lane, number, bytes(self._chance.randrange(BODY_BYTES_MAX)))
+        try:
+            receipt = await producer.send(Message(TOPIC, body), queue=queue)
+        except errors.MqError as error:
+            waited_s = time.monotonic() - sent_s
+            self.history.failed.append(
+                f"{lane} {number} after {waited_s:.1f} s: {type(error).__name__}: {error}"
+            )
+        else:
+            if receipt.status is SendStatus.OK:
+                self.history.acknowledged.append(
+                    Acknowledged(lane, number, receipt.queue_offset, sent_s, time.monotonic())
+                )
+            else:
+                self.history.failed.append(f"{lane} {number}: {receipt.status}")
+        finally:
+            self._under_way -= 1
+            room.release()
+
+    def listen(self, messages: Sequence[ReceivedMessage]) -> None:
+        now_s = time.monotonic()
+        for message in messages:
+            place = Place(message.queue.queue_id, message.queue_offset)
+            self._seen.add(place)
+            self.history.delivered.append(Delivered(place, bytes(message.body), now_s))
+
+    async def observe(self) -> None:
+        """Asks every broker in turn of time, all brokers at once."""
+        while not self._end:
+            before = await self._world.record()
+            answers = await asyncio.gather(
+                *(self._committed_of(one) for one in self._world.settings.replicas)
+            )
+            after = await self._world.record()
+            is_same = before.epoch == after.epoch and before.master_id == after.master_id
+            now_s = time.monotonic()
+            for broker_id, offsets in zip(self._world.settings.replicas, answers, strict=True):
+                by_master = is_same and broker_id == after.master_id
+                self.history.committed += [
+                    Committed(queue_id, offset, broker_id, by_master, now_s)
+                    for queue_id, offset in offsets.items()
+                ]
+            await asyncio.sleep(OBSERVE_EVERY_S)
+
+    async def _committed_of_master(self) -> dict[int, int]:
+        master_id = (await self._world.record()).master_id
+        return await self._committed_of(master_id) if master_id >= 0 else {}
+
+    async def _committed_of(self, broker_id: int) -> dict[int, int]:
+        """By queue; empty if the broker does not tell."""
+        with suppress(errors.MqError):
+            answer = await self._observers.call(
+                self._world.address(broker_id),
+                QUERY_OFFSETS,
+                broker_pb2.QueryOffsetsRequest(group=CONSUMER_GROUP),
+                timeout_ms=1_000,
+            )
+            return {
+                one.queue_id: one.offset
+                for one in answer.offsets
+                if one.topic == TOPIC and one.code == common_pb2.OK
+            }
+        return {}
+
+    async def close(self) -> None:
+        self._end = True
+        self._sending.set()
+        await self._observers.close()
+
+
+@asynccontextmanager
+async def open_clients(
+    world: World, chance: random.Random, *, pace_s: float = 0.03
+) -> AsyncIterator[Clients]:
+    """Producers, members and the observer. `pace_s` lies between two messages of a lane."""
+    clients = Clients(world, chance, pace_s=pace_s)
+    config = ProducerConfig(send_timeout_ms=SEND_TIMEOUT_MS, close_timeout_ms=1_000)
+    async with asyncio.TaskGroup() as tasks:
+        members = [
+            PushConsumer(
+                world.nameserver_addresses,
+                CONSUMER_GROUP,
+                clients.listen,
+                consume_batch_max=32,
+                start_from=StartFrom.FIRST,
+                client_id=f"member-{number}",
+                cluster=CLUSTER,
+                options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
+            ).subscribe(TOPIC)
+            for number in range(MEMBERS)
+        ]
+        running = [tasks.create_task(member.run(), name=member.client_id) for member in members]
+        background = [tasks.create_task(clients.observe(), name="observer")]
+        background += [
+            tasks.create_task(_produce(world, clients, f"producer-{number}", config))
+            for number in range(PRODUCERS)
+        ]
+        try:
+            yield clients
+        finally:
+            await clients.close()
+            for member in members:
+                member.stop()
+            for task in background:
+                task.cancel()
+            await asyncio.wait(running, timeout=5)
+            for task in running:
+                task.cancel()
+
+
+async def _produce(world: World, clients: Clients, name: str, config: ProducerConfig) -> None:
+    async with (
+        Producer(world.nameserver_addresses, CLUSTER, config=config) as producer,
+        asyncio.TaskGroup() as lanes,
+    ):
+        for queue_id in range(QUEUES):
+            lanes.create_task(clients.send_lane(producer, Lane(name, queue_id)))
