@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
 from aerobee.runtime.errors import DuplicateClient, UnknownMember
 
 

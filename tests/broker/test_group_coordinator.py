@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.consumer_groups import ConsumerGroups, Member, Subscription
-from aerobee.broker.group_coordinator import GroupCoordinator, GroupView
-from aerobee.broker.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
 from aerobee.runtime.errors import DuplicateClient, InvalidArgument, MqError, UnknownMember
 
 

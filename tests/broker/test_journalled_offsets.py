@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.offset_journal_records import JOURNAL_TOPIC, OffsetEntry, decode_body
-from aerobee.broker.offset_merge import ChangeKind
+from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC, OffsetEntry, decode_body
+from aerobee.broker.offsets.merge import ChangeKind
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.retention.retention_config import RetentionConfig

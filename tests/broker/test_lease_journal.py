@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.consumer_groups import Member, Subscription
-from aerobee.broker.group_state import GroupState
-from aerobee.broker.lease_journal import (
+from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.lease_journal import (
     FIRST_RECORD,
     LeaseRecord,
     clean_record,
     known_by_backup,
     next_run,
 )
-from aerobee.broker.queue_leases import COUNTER_BITS, Lease, QueueKey
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey
 
 NAMES = st.text("abc-_%", min_size=1, max_size=5)
 MEMBERS = st.builds(

@@ -6,31 +6,39 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from aerobee.broker import offset_journal_writer
-from aerobee.broker.consumer_groups import Member, Subscription
-from aerobee.broker.group_state import GroupState
-from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord
-from aerobee.broker.offset_journal import OffsetJournal, RunIdentity
-from aerobee.broker.offset_journal_records import (
-    LEASE_PART_OBJECTS,
+from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey
+from aerobee.broker.offsets import journal, journal_writer
+from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
+from aerobee.broker.offsets.journal_records import (
+    LEASE_PART_BYTES,
     OffsetEntry,
     body_of,
     decode_body,
     entry_text,
     lease_entries,
 )
-from aerobee.broker.offset_journal_state import OffsetJournalState
-from aerobee.broker.offset_merge import Change, ChangeKind, Standing
-from aerobee.broker.queue_leases import COUNTER_BITS, Lease, QueueKey
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import Busy, NotMaster, NotWritable, ReplicaBehind
+from aerobee.runtime.errors import (
+    Busy,
+    MessageTooLarge,
+    MqError,
+    NotMaster,
+    NotWritable,
+    ReplicaBehind,
+)
 from tests.support.journal_log import MemoryLog
 
 KEY = QueueKey("g", "t", 0)
@@ -175,7 +183,7 @@ async def test_a_record_is_no_longer_than_64_kib() -> None:
 
 
 async def test_too_much_that_waits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_journal_writer, "WAITING_BYTES_MAX", 2_000)
+    monkeypatch.setattr(journal_writer, "WAITING_BYTES_MAX", 2_000)
     master = Replica(MemoryLog(is_sync=False))
     async with running(master):
         await master.lead(1)
@@ -209,6 +217,30 @@ async def test_what_the_log_refuses_leaves_no_trace() -> None:
         await asyncio.gather(first, again)
         assert (master.offset(), master.offset(KEYS[1])) == (6, None)
         assert master.journal.waiting_bytes == 0
+
+
+@pytest.mark.parametrize("failure", [MessageTooLarge("too large"), ValueError("a defect")])
+async def test_whatever_fails_in_the_writers_turn_reaches_those_who_wait(
+    failure: Exception,
+) -> None:
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        master.log.refusal = failure
+        refused = [master.commit(8), master.commit(1, key=KEYS[1])]
+        async with asyncio.timeout(1):
+            for each in refused:
+                with pytest.raises(MqError, match=r"too large|a defect"):
+                    await each
+            with pytest.raises(MqError):
+                await master.groups.promise_session(1_000)
+        assert master.journal.waiting_bytes == 0
+        # A clean end that cannot be written down ends the term all the same.
+        await master.journal.end_term(is_clean=True)
+        master.log.refusal = None
+        await master.lead(2)
+        await master.commit(6)
+        assert master.offset() == 6
 
 
 async def test_a_slave_follows_what_is_confirmed_and_takes_over_where_the_master_was() -> None:
@@ -308,6 +340,102 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
         assert master.groups.leases.holder(KEY) == lease
 
 
+async def test_a_clean_end_that_is_called_off_is_followed_by_a_run_of_its_own() -> None:
+    """The record may count after all; whoever is granted a queue then is in no other."""
+    log = MemoryLog()
+    master = Replica(log)
+    async with running(master):
+        await master.lead(1)
+        await master.groups.promise_session(8_000)
+        join(master, "a")
+        lease = master.groups.leases.acquire(KEY, "a")
+        assert lease is not None
+        log.is_sync = False
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await master.journal.end_term(is_clean=True)
+        with pytest.raises(NotMaster):
+            master.journal.writer()
+        master.journal.go_on()
+        log.is_sync = True
+        log.confirm()
+        log.flush()
+        await master.until(lambda: master.journal.is_ready)
+        assert master.groups.leases.holder(KEY) == lease, "as if the broker had restarted"
+        await master.groups.promise_session(8_000)
+        assert master.state.lease is not None
+        assert (master.state.lease.run_number, master.state.lease.is_clean) == (2, False)
+        join(master, "b")
+        master.groups.leases.release(KEY, "a", lease.epoch)
+        assert master.groups.leases.acquire(KEY, "b") is not None
+    slave = Replica(log.copy(), broker_id=1)
+    slave.log.confirm()
+    slave.log.is_sync = True
+    async with running(slave):
+        await slave.lead(2)
+        assert slave.groups.leases.grace_end_s is not None
+        join(slave, "c")
+        assert slave.groups.leases.acquire(KEY, "c") is None
+
+
+async def test_nothing_is_granted_while_the_clean_record_is_written() -> None:
+    log = MemoryLog()
+    master = Replica(log)
+    async with running(master):
+        await master.lead(1)
+        await master.groups.promise_session(8_000)
+        join(master, "a")
+        other = KEYS[1]
+        assert master.groups.leases.acquire(other, "a") is not None
+        assert master.groups.leases.acquire(other, "b") is None
+        log.is_sync = False
+        ending = asyncio.create_task(master.journal.end_term(is_clean=True))
+        await asyncio.sleep(0.01)
+        with pytest.raises(NotMaster, match="leaves its groups"):
+            master.journal.check_granting()
+        with pytest.raises(NotMaster, match="leaves its groups"):
+            await run_to_its_wait(ending, master.groups.promise_session(9_000), log)
+        assert master.groups.leases.acquire(KEY, "a") is None
+        assert master.groups.leases.drop_member("g", "a")[1] == []
+        await ending
+
+
+async def run_to_its_wait(
+    ending: asyncio.Task[None], promise: Coroutine[Any, Any, None], log: MemoryLog
+) -> None:
+    """The promise waits for its turn behind the record of the end."""
+    promised = asyncio.create_task(promise)
+    await asyncio.sleep(0.01)
+    assert not ending.done()
+    assert not promised.done()
+    log.confirm()
+    log.flush()
+    await promised
+
+
+async def test_a_promise_of_the_run_before_is_none_of_the_next_one() -> None:
+    """Its record was written; the next run has not written its own yet."""
+    master = Replica(MemoryLog())
+    let_go = asyncio.Event()
+
+    async def save_slowly(record: LeaseRecord) -> None:
+        await let_go.wait()
+
+    async with running(master):
+        await master.lead(1)
+        master.groups.save = save_slowly
+        promise = asyncio.create_task(master.groups.promise_session(8_000))
+        await asyncio.sleep(0.02)
+        await master.journal.end_term()
+        await master.lead(2)
+        let_go.set()
+        with pytest.raises(NotMaster):
+            await promise
+        await master.groups.promise_session(8_000)
+        assert master.state.lease is not None
+        assert master.state.lease.epoch == 2
+
+
 async def test_after_a_crash_the_next_master_waits_but_believes_what_members_show() -> None:
     master = Replica(MemoryLog())
     async with running(master):
@@ -361,8 +489,8 @@ async def test_a_run_whose_record_was_lost_never_shares_its_number() -> None:
 
 async def test_leases_in_parts_of_which_one_is_missing_are_not_believed() -> None:
     leases = tuple(
-        Lease(QueueKey("g", "t", number), "c", number + 1)
-        for number in range(LEASE_PART_OBJECTS + 1)
+        Lease(QueueKey("g" * (LEASE_PART_BYTES // 2), "t", number), "c", number + 1)
+        for number in range(2)
     )
     record = LeaseRecord(3, 1_000, True, "boot", (), leases)
     first, second = lease_entries(record, 1)
@@ -497,6 +625,69 @@ async def test_an_image_is_written_again_as_the_log_grows() -> None:
             await master.commit(offset)
         await master.until(lambda: master.log.end - master.state.image_position < 2_000)
         assert master.state.image_position > 2_000
+
+
+async def test_an_idle_log_does_not_grow_however_large_the_image() -> None:
+    master = Replica(MemoryLog(), image_interval_bytes=2_000)
+    async with running(master):
+        await master.lead(1)
+        await asyncio.gather(*(master.commit(1, key=QueueKey("g", "t", n)) for n in range(100)))
+        await master.until(lambda: master.state.image_position > 2_000)
+        await asyncio.sleep(0.2)
+        end = master.log.end
+        assert end - master.state.image_position > 2_000, "the image is longer than the interval"
+        await asyncio.sleep(0.2)
+        assert master.log.end == end
+        for offset in range(2, 20):
+            await master.commit(offset)
+        await master.until(lambda: master.state.image_position >= end)
+
+
+async def test_an_image_that_nobody_waits_for_any_more_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journal, "IMAGE_TIMEOUT_S", 0.02)
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        await master.commit(3)
+        end = master.log.end
+        master.log.is_sync = False
+        for _ in range(5):
+            why = await master.journal.prepare_removal(end, nothing)
+            assert "not confirmed in another place yet" in why
+        assert master.log.records_end <= 2, "its one record waits to be confirmed"
+        master.log.is_sync = True
+        master.log.confirm()
+        await master.until(lambda: master.state.image_position >= end)
+        assert await master.journal.prepare_removal(end, nothing) == ""
+
+
+async def test_an_image_never_says_older_leases_than_what_is_on_its_way() -> None:
+    """A run's first record is not confirmed yet: behind it the clean one of the run before would
+    let the next master give the same queues away."""
+    log = MemoryLog()
+    master = Replica(log)
+    async with running(master):
+        await master.lead(1)
+        await master.groups.promise_session(8_000)
+        await master.journal.end_term(is_clean=True)
+        await master.lead(2)
+        log.is_sync = False
+        promise = asyncio.create_task(master.groups.promise_session(8_000))
+        await asyncio.sleep(0.01)
+        removing = asyncio.create_task(master.journal.prepare_removal(log.end, nothing))
+        while not removing.done():
+            await asyncio.sleep(0.003)
+            log.confirm()
+            log.flush()
+        await promise
+    slave = Replica(log.copy(), broker_id=1)
+    slave.log.confirm()
+    async with running(slave):
+        await slave.until(lambda: slave.state.next_offset == slave.log.records_end)
+        assert slave.state.lease is not None
+        assert (slave.state.lease.is_clean, slave.state.lease.epoch) == (False, 2)
 
 
 async def test_commits_and_resets_between_the_records_of_an_image_count() -> None:

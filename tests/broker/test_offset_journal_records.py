@@ -10,21 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.lease_journal import LeaseRecord
-from aerobee.broker.offset_journal_records import (
-    LEASE_PART_OBJECTS,
+from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.offsets.journal_records import (
+    LEASE_PART_BYTES,
     Entry,
     ImageEnd,
     LeaseEntry,
+    LeaseParts,
     OffsetEntry,
     body_of,
     decode_body,
     entry_text,
-    joined_lease,
     lease_entries,
 )
-from aerobee.broker.offset_merge import Change, ChangeKind
-from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.offsets.merge import Change, ChangeKind
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-journal.md"
 
@@ -83,15 +84,31 @@ def test_entries_of_a_later_kind_are_skipped() -> None:
     assert decode_body(b'[{"kind":"from the future","x":1}]') == []
 
 
-def test_a_long_record_of_leases_comes_in_parts() -> None:
-    leases = tuple(
-        Lease(QueueKey("g", "t", number), "c", number + 1)
-        for number in range(2 * LEASE_PART_OBJECTS + 1)
+@given(st.lists(st.integers(0, LEASE_PART_BYTES), max_size=20), st.integers(0, 20))
+def test_a_long_record_of_leases_comes_in_parts_that_fit(lengths: list[int], members: int) -> None:
+    """No part is longer than a record of the journal may be, whatever clients call themselves."""
+    record = LeaseRecord(
+        3,
+        1_000,
+        True,
+        "boot",
+        tuple(Member("g", "c" * length, "i", (), False, 1.0, 0.0) for length in lengths[:members]),
+        tuple(
+            Lease(QueueKey("g", "t", number), "c" * length, number + 1)
+            for number, length in enumerate(lengths)
+        ),
+        epoch=2,
+        broker_id=1,
     )
-    record = LeaseRecord(3, 1_000, True, "boot", (), leases, epoch=2, broker_id=1)
-    parts = lease_entries(record, 5)
-    assert [(entry.part, entry.parts) for entry in parts] == [(0, 3), (1, 3), (2, 3)]
-    assert joined_lease(parts) == record
+    entries = lease_entries(record, 5)
+    assert [(entry.part, entry.parts) for entry in entries] == [
+        (number, len(entries)) for number in range(len(entries))
+    ]
+    assert max(len(entry_text(entry)) for entry in entries) < 2 * LEASE_PART_BYTES + 2_000
+    parts = LeaseParts()
+    assert [parts.take(entry) for entry in entries][-1] == record
+    alone = LeaseParts()
+    assert all(alone.take(entry) is None for entry in entries[1:])
 
 
 def test_the_example_of_the_page_is_what_it_says() -> None:

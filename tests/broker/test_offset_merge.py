@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.offset_merge import NO_LEASE, Change, ChangeKind, Standing, is_fenced, merge
+from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, Standing, is_fenced, merge
 
 EPOCHS = st.integers(0, 4)
 COMMITS = st.builds(Change, st.just(ChangeKind.COMMIT), st.integers(0, 9), EPOCHS)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.group_state import GroupState
-from aerobee.broker.lease_journal import LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.lease_journal import LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, QueueKey
 from aerobee.broker.opening import open_folder
-from aerobee.broker.queue_leases import COUNTER_BITS, QueueKey
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically

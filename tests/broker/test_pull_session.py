@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aerobee.broker.egress import ColdRead, Egress, Fetched, ReadCode, Wake
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.pull_session import (
     COLD_READS_MAX,
     ColdPull,
@@ -15,7 +16,6 @@ from aerobee.broker.pull_session import (
     PullParameters,
     PullSession,
 )
-from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import Busy, LeaseExpired, MqError
 

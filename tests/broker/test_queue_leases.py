@@ -13,7 +13,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aerobee.broker.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
 
 KEY = QueueKey("g", "t", 0)
 

@@ -244,6 +244,13 @@ class TermMachine(RuleBasedStateMachine):
             self.term.in_sync_changed(self.in_sync, self.revision)
             self.pending = None
 
+    @precondition(lambda self: self.pending is not None)
+    @rule()
+    def be_refused_at_last(self) -> None:
+        """Asked again, of a nameserver that knows better or less."""
+        if self.term.proposal_again() is not None:
+            self.term.proposal_refused(self.now_s)
+
     @rule()
     def another_field_changes(self) -> None:
         self.revision += 1
@@ -270,6 +277,58 @@ class TermMachine(RuleBasedStateMachine):
 
 TestTerm = TermMachine.TestCase
 TestTerm.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def term_of_two(*, confirmed_end: int = 0) -> MasterTerm:
+    return MasterTerm(
+        epoch=1,
+        own=OWN,
+        in_sync=(OWN, OTHERS[0]),
+        revision=1,
+        log_end=0,
+        confirmed_end=confirmed_end,
+        policy=TermPolicy(in_sync_lag_s=2.0),
+        now_s=0.0,
+    )
+
+
+def test_a_refusal_after_an_unknown_outcome_leaves_both_sets_counted() -> None:
+    term = term_of_two()
+    assert term.propose(100, 3.0) is not None, "the silent one leaves"
+    assert term.proposal_again() is not None
+    term.proposal_refused(3.1)
+    assert term.counted == {OWN, OTHERS[0]}
+    assert term.confirm(100) == 0
+    term.in_sync_changed((OWN,), 2)
+    assert term.counted == {OWN}
+    assert term.confirm(100) == 100
+
+
+def test_a_refusal_of_the_first_attempt_is_certain() -> None:
+    term = term_of_two()
+    assert term.propose(100, 3.0) is not None
+    term.proposal_refused(3.1)
+    assert not term.is_proposing
+
+
+def test_a_replica_that_lacks_what_it_once_had_leaves_the_set_until_it_has_it_again() -> None:
+    term, other = term_of_two(), OTHERS[0]
+    term.joined(other, 0, 0, 0.0)
+    term.acknowledged(other, 1_000, 1_000, 0.1)
+    assert term.confirm(1_000) == 1_000
+    term.left(other)
+    term.joined(other, 500, 1_000, 0.5)
+    term.left(other)
+    left = term.propose(1_000, 0.6)
+    assert left is not None, "though it left again at once, and was heard of a moment ago"
+    assert left.in_sync == {OWN}
+    term.in_sync_changed(left.in_sync, 2)
+    term.joined(other, 500, 1_000, 0.7)
+    assert term.propose(1_000, 0.8) is None
+    term.acknowledged(other, 1_000, 1_000, 0.9)
+    back = term.propose(1_000, 1.0)
+    assert back is not None
+    assert back.in_sync == {OWN, other}
 
 
 def test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history() -> None:

@@ -119,11 +119,12 @@ def test_a_hello_says_all_of_a_slave(
 @pytest.mark.parametrize(("start", "position"), [(GoOn(5), 5), (Cut(6), 6), (BeginAnew(7), 7)])
 def test_an_agreement_says_all_of_a_master(start: GoOn | Cut | BeginAnew, position: int) -> None:
     state = LogState(5, 50, EpochHistory.of([(1, 0), (4, 20)]), 4096, confirmed_end=40)
-    frame = FrameWriter(SENDER).agreement(agreement_of(state, start, (4,)))
+    frame = FrameWriter(SENDER).agreement(agreement_of(state, start, (4,), tail_bytes=9))
     agreement = master_event(frame).agreement
     assert master_state(agreement, 4096) == state
     assert agreement.start == position
     assert list(agreement.unclean_epochs) == [4]
+    assert agreement.tail_bytes == 9
 
 
 def every_frame() -> list[bytes]:

@@ -11,10 +11,20 @@ from typing import Any
 
 import grpc
 import pytest
+from isal.isal_zlib import crc32
 
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.frames import FrameWriter, agreement_of, hello_of, master_event
-from aerobee.broker.replication.joining import GoOn, LogState, Sender
+from aerobee.broker.replication.joining import (
+    COMPARED_BYTES_MAX,
+    BeginAnew,
+    Cut,
+    GoOn,
+    LogState,
+    Sender,
+    Start,
+    compared_bytes,
+)
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.stream_tasks import FrameStream
 from aerobee.broker.rpc.replication_client import METHOD, connect_to_master
@@ -36,6 +46,7 @@ from tests.support.replicas import log_bytes
 from tests.support.replication_streams import (
     CLUSTER,
     GROUP,
+    KIB,
     MIB,
     STORE,
     Master,
@@ -253,10 +264,27 @@ async def test_a_receipt_that_cannot_be_ends_the_stream(
         await slave.hello()
         assert (await slave.event()).agreement.start == 0
         await slave.bytes()
+        await slave.write(slave.frames.ack(0, 0))
         await slave.write(frame)
         assert await slave.ending() == ending
     await until(lambda: not master.sender.connected)
     assert master.roles.events == [("joined", NAME), ("left", NAME)]
+
+
+@pytest.mark.parametrize("frame", [None, FrameWriter(SENDER).ack(100 * MIB, 0)])
+async def test_a_slave_does_not_count_before_its_first_receipt(
+    master: Master, frame: bytes | None
+) -> None:
+    """It may have found that its log is another one with the same epochs."""
+    async with bare_slave(master) as slave:
+        await slave.hello()
+        await slave.bytes()
+        assert master.sender.connected == [NAME.broker_id]
+        if frame is not None:
+            await slave.write(frame)
+            await slave.ending()
+    await until(lambda: not master.sender.connected)
+    assert not master.roles.events
 
 
 async def test_a_receipt_that_goes_back_ends_the_stream(master: Master) -> None:
@@ -274,6 +302,7 @@ async def test_a_silent_slave_is_given_up(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m", heartbeat_interval_s=0.2) as master:
         async with bare_slave(master) as slave:
             await slave.hello()
+            await slave.write(slave.frames.ack(0, 0))
             heartbeats = 0
             while not master.roles.events[1:]:
                 try:
@@ -290,6 +319,7 @@ async def test_the_end_of_the_stream_by_the_slave_is_no_error(master: Master) ->
     async with bare_slave(master) as slave:
         await slave.hello()
         await slave.bytes()
+        await slave.write(slave.frames.ack(0, 0))
         await slave._call.done_writing()
         assert (await asyncio.wait_for(slave._call.code(), 5)) is grpc.StatusCode.OK
     assert master.roles.events == [("joined", NAME), ("left", NAME)]
@@ -408,6 +438,135 @@ async def test_a_master_without_the_slaves_epochs_is_left(tmp_path: Path) -> Non
         slave.store.append(batch_of("t", b"mine"), queue_id=0)
         slave.history = history((1, 0))
         with pytest.raises(ReplicaDiverged):
+            await slave.follow("master:1")
+        assert not slave.adopted
+
+
+# ------------------------------------------------------------------------ same epochs, other bytes
+
+
+def commit_logs(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "commitlog").iterdir()}
+
+
+@pytest.mark.parametrize("batches", [3, 10, 100, 103])
+async def test_another_clusters_folder_of_the_same_names_and_epochs_is_refused_untouched(
+    tmp_path: Path, batches: int
+) -> None:
+    """Were its epochs all that counts, 3 and 10 batches would be taken for the beginning of the
+    master's log, and of more the rest would be cut."""
+    async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
+        for _ in range(10):
+            master.append(batch_of("t", b"x" * 1000))
+        for _ in range(batches):
+            slave.store.append(batch_of("t", b"y" * 1000), queue_id=0)
+        slave.history = history((1, 0))
+        before = commit_logs(tmp_path / "s")
+        with pytest.raises(ReplicaDiverged, match="another cluster's"):
+            await asyncio.wait_for(slave.follow(master.address), 5)
+        assert "move it away" in slave.follower.trouble
+        assert commit_logs(tmp_path / "s") == before
+        assert not slave.adopted
+        await until(lambda: not master.sender.connected)
+        assert not master.roles.events
+
+
+async def test_a_log_that_was_used_elsewhere_is_refused_although_it_began_as_the_masters(
+    tmp_path: Path,
+) -> None:
+    async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
+        master.append(batch_of("t", b"both"))
+        slave.follow(master.address)
+        await until(lambda: slave.store.appended_end == master.store.appended_end)
+        await slave.stop()
+        master.append(batch_of("t", b"here"))
+        slave.store.append(batch_of("t", b"elsewhere"), queue_id=0)
+        before = log_bytes(slave.store)
+        with pytest.raises(ReplicaDiverged, match="other bytes"):
+            await slave.follow(master.address)
+        assert log_bytes(slave.store) == before
+
+
+@pytest.mark.parametrize("extra_batches", [0, 2])
+async def test_a_slave_whose_bytes_are_the_masters_goes_on_or_cuts(
+    tmp_path: Path, extra_batches: int
+) -> None:
+    """However far back its log agrees, no more is read than the protocol says."""
+    async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
+        for _ in range(100):
+            master.append(batch_of("t", b"x" * 1000))
+        end = master.store.appended_end
+        assert end > COMPARED_BYTES_MAX
+        slave.follow(master.address)
+        await until(lambda: slave.store.appended_end == end)
+        await slave.stop()
+        for _ in range(extra_batches):
+            slave.store.append(batch_of("t", b"of no other replica"), queue_id=0)
+        following = slave.follow(master.address)
+        if extra_batches:
+            assert await following == Cut(end)
+        else:
+            await until(lambda: slave.follower.is_connected)
+        async with bare_slave(master) as bare:
+            name = ReplicaName(2, "two")
+            await bare.hello(replace(EMPTY, end=end, epochs=history((1, 0))), name)
+            agreement = (await bare.event()).agreement
+            tail = log_bytes(master.store, end - COMPARED_BYTES_MAX)
+            assert agreement.start == end
+            assert (agreement.tail_bytes, agreement.tail_checksum) == (len(tail), crc32(tail))
+
+
+async def test_what_stands_behind_a_blank_record_is_not_compared(tmp_path: Path) -> None:
+    """It is no part of the log: a slave does not store it."""
+    config = replace(STORE, segment_bytes=64 * KIB)
+    async with (
+        running_master(tmp_path / "m", config) as master,
+        running_slave(tmp_path / "s", config) as slave,
+    ):
+        while master.store.appended_end < 64 * KIB:
+            filled = master.append(batch_of("t", b"x" * 3000))
+        slave.follow(master.address)
+        await until(lambda: slave.store.appended_end == filled)
+        await slave.stop()
+        segment = tmp_path / "m" / "commitlog" / f"{0:020}"
+        assert not segment.read_bytes()[-100:].strip(b"\0")
+        with segment.open("r+b") as file:
+            file.seek(-100, 2)
+            file.write(b"z" * 100)
+        slave.follow(master.address)
+        await until(lambda: slave.follower.is_connected)
+
+
+@pytest.mark.parametrize(
+    ("slave", "master", "start", "size"),
+    [
+        ((0, 500), (0, 900), GoOn(500), 500),
+        ((0, 900), (0, 500), Cut(500), 500),
+        ((200, 500), (0, 900), GoOn(500), 300),
+        ((0, 500), (300, 900), GoOn(500), 200),
+        ((0, 500), (500, 900), GoOn(500), 0),
+        ((0, 0), (0, 900), GoOn(0), 0),
+        ((0, 900), (500, 700), BeginAnew(500), 0),
+        ((0, MIB), (0, MIB), GoOn(MIB - 1), COMPARED_BYTES_MAX),
+        ((0, 9 * MIB), (0, 9 * MIB), GoOn(STORE.segment_bytes + 70), 70),
+    ],
+)
+def test_what_both_logs_have_before_the_start_is_compared(
+    slave: tuple[int, int], master: tuple[int, int], start: Start, size: int
+) -> None:
+    theirs = replace(EMPTY, begin=slave[0], end=slave[1])
+    own = replace(EMPTY, begin=master[0], end=master[1])
+    assert compared_bytes(theirs, own, start) == size
+
+
+async def test_a_master_that_proves_nothing_is_not_followed(tmp_path: Path) -> None:
+    """An older version does not know of the comparison."""
+    async with running_slave(tmp_path / "s") as slave:
+        slave.history = history((1, 0))
+        end = slave.store.append(batch_of("t", b"mine"), queue_id=0).end
+        script = ScriptedMaster(agreed(start=end))
+        slave.follower._connect = script.connect
+        with pytest.raises(InvalidArgument, match="one version"):
             await slave.follow("master:1")
         assert not slave.adopted
 

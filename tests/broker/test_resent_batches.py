@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from aerobee.broker.guard import Guard
 from aerobee.broker.ingest import Ingest
 from aerobee.broker.stats import Counters
-from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.batch import BatchLimits
@@ -262,24 +261,46 @@ def _batch(
     )
 
 
-def test_what_a_crash_left_of_a_batch_is_completed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others_behind", [False, True])
+def test_what_a_crash_left_of_a_batch_is_told_and_the_rest_is_stored_once(
+    tmp_path: Path, others_behind: bool
+) -> None:
+    """A promoted slave may have the first records of a batch only, and others behind them."""
     taking = Taking(tmp_path)
-    whole = _batch(0, 7, 5, 1, [b"%d" % number for number in range(8)])
-    torn = _batch(0, 7, 5, 1, [b"%d" % number for number in range(3)])
-    (lost,) = taking.ingest.accept([torn])
-    other = _batch(1, 8, 0, 2, [b"other"])
-    first, _, again = taking.ingest.accept([whole, other, whole])
+    texts = [b"%d" % number for number in range(8)]
+    (left,) = taking.ingest.accept([_batch(0, 7, 5, 1, texts[:3])])
+    left_end = taking.store.appended_end
+    if others_behind:
+        taking.ingest.accept([_batch(1, 8, 0, 1, [b"other"])])
+    taking.restart()
+    whole = _batch(2, 7, 5, 1, texts)
+    whole.skip_wait = True
+    for receipt in taking.ingest.accept([whole, whole]):
+        assert (receipt.code, receipt.stored_count) == (OK, 3)
+        assert receipt.base_queue_offset == left.base_queue_offset
+        assert receipt.base_physical_offset == left.base_physical_offset
+        assert receipt.wait_end == left_end, "it is told only once it is confirmed"
+    rest = _batch(3, 7, 13, 1, texts[3:])
+    first, again = taking.ingest.accept([rest, rest])
     assert first.code == again.code == OK
-    assert first.base_queue_offset == again.base_queue_offset == lost.base_queue_offset == 0
-    assert first.base_physical_offset == again.base_physical_offset == lost.base_physical_offset
-    assert first.wait_end == taking.store.appended_end - _record_size(taking.store)
-    stored = [record.body for record in log_records(taking.store) if record.queue_id == 1]
-    assert stored == [b"%d" % number for number in range(8)]
+    assert first.stored_count == again.stored_count == 0
+    assert first.base_queue_offset == again.base_queue_offset == 3 + others_behind
+    stored = [record.body for record in log_records(taking.store)]
+    assert stored == texts[:3] + [b"other"] * others_behind + texts[3:]
     taking.store.close()
 
 
-def _record_size(store: MessageStore) -> int:
-    return log_records(store)[-1].size
+async def test_a_client_is_told_how_much_of_a_batch_is_stored(
+    broker: Any, make_batch: MakeBatch
+) -> None:
+    def frame(*bodies: bytes) -> broker_pb2.SendFrame:
+        return broker_pb2.SendFrame(batches=[numbered(make_batch("t", 0, *bodies), 7, 0)])
+
+    (first,) = await broker.exchange(frame(b"a", b"b"))
+    (again,) = await broker.exchange(frame(b"a", b"b", b"c"))
+    assert place(again) == place(first)
+    assert (first.stored_count, again.stored_count) == (0, 2)
+    assert await bodies(broker) == [b"a", b"b"]
 
 
 def test_numbers_come_from_the_batch_alone(tmp_path: Path) -> None:

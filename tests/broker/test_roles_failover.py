@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.replicas.closed_log import begin_log_at
@@ -180,6 +181,39 @@ async def test_a_graceful_stop_hands_everything_to_the_next_master_at_once(
         assert time.monotonic() - began_s < LEASE_MS / 1_000, "nobody waited for its lease"
         expected = [b"first", *(b"%d" % number for number in range(200)), b"after"]
         assert await bodies(group, successor) == expected
+
+
+async def test_a_slave_that_is_stopped_under_load_stops_at_once_and_keeps_its_name(
+    tmp_path: Path, etcd: str
+) -> None:
+    async with replica_group(tmp_path, etcd, (0, 1), mode="async_master") as group:
+        master = await ready(group)
+        slave = 1 - master
+
+        async def load() -> None:
+            body = bytes(100_000)
+            while True:
+                await group.send(master, "t", body)
+
+        def incarnation() -> str:
+            path = group.replicas[slave].folder / STATE_PATH
+            return ReplicaState.decode(path.read_bytes()).incarnation
+
+        loads = [asyncio.create_task(load()) for _ in range(4)]
+        try:
+            await asyncio.sleep(0.5)
+            before = incarnation()
+            began_s = time.monotonic()
+            assert await group.replicas[slave].stop() == 0
+            assert time.monotonic() - began_s < 3, "it does not wait for what still comes"
+        finally:
+            for task in loads:
+                task.cancel()
+            await asyncio.gather(*loads, return_exceptions=True)
+        await group.replicas[slave].start()
+        await group.in_sync(0, 1)
+        assert incarnation() == before
+        await group.logs_equal(0, 1)
 
 
 async def outcome(group: ReplicaGroup, broker_id: int, body: bytes) -> int:

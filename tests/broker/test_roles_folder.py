@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.replica_folder import (
     OpenedReplica,
+    ReplicaFolder,
     ReplicaIdentity,
     load_history,
+    note_failed,
+    note_log_cut,
     note_log_emptied,
+    note_log_repaired,
     open_replica,
     save_history,
 )
@@ -100,6 +104,41 @@ def test_a_power_failure_renews_it_unless_everything_was_flushed(folder: Folder)
     assert folder.open(power_failure).own == (1, "log-1")
     folder.write(replace(STATE, closed_end=None))
     assert folder.open(power_failure).own != (1, "log-1")
+
+
+def test_a_failed_disk_renews_it_unless_everything_was_flushed(folder: Folder) -> None:
+    """The machine goes on, and its page cache does not have what the disk refused."""
+    crashed = FoundLog(end=900, is_clean=False, boot_id="boot-1")
+    failed = replace(STATE, closed_end=None, has_failed=True)
+    folder.write(replace(failed, is_sync_flush=True))
+    assert folder.open(crashed).own == (1, "log-1")
+    folder.write(failed)
+    renewed = folder.open(crashed).own
+    assert renewed != (1, "log-1")
+    assert folder.open(crashed).own == renewed, "once"
+
+
+@pytest.mark.parametrize("failing", ["fsync", "close"])
+async def test_a_failure_of_the_disk_is_noted(folder: Folder, failing: str) -> None:
+    folder.write(STATE)
+    opened = folder.open()
+
+    async def write(path: str, data: bytes) -> None:
+        replace_atomically(folder.disk, path, data)
+
+    if failing == "fsync":
+        await ReplicaFolder(opened, write).note_failed()
+    else:
+        note_failed(folder.disk)
+    assert folder.open(replace(FOUND, is_clean=False)).own != opened.own
+
+
+def test_a_cut_log_keeps_its_name_and_a_repaired_one_does_not(folder: Folder) -> None:
+    folder.write(STATE)
+    note_log_cut(folder.disk, 700)
+    assert folder.open(replace(FOUND, end=700)).own == (1, "log-1")
+    note_log_repaired(folder.disk, folder.chance)
+    assert folder.open(replace(FOUND, end=700)).own != (1, "log-1")
 
 
 def test_a_log_that_somebody_has_changed_is_another_log(folder: Folder) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from aerobee.broker.replication.replica_folder import OpenedReplica, ReplicaFold
 from aerobee.broker.replication.role_manager import RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
+from aerobee.broker.rpc.group_registry import GroupRegistry
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
@@ -244,7 +246,11 @@ async def test_news_during_a_promotion_overrules_it() -> None:
 async def test_an_epoch_that_its_log_has_already_is_never_taken_up() -> None:
     scene = Scene(history=EpochHistory.of([(5, 0)]))
     async with running(scene):
+        asked: list[int] = []
+        scene.roles.on_doubt = lambda: asked.append(1)
         scene.hear(scene.record(5))
+        await until(lambda: scene.mastership.resigned_epoch == 5)
+        assert asked, "or nobody would be elected while it is registered"
         await asyncio.sleep(0.05)
         assert scene.roles.term is None
         scene.hear(scene.record(6))
@@ -375,6 +381,75 @@ async def test_while_its_outcome_is_unknown_a_change_is_asked_again_and_both_set
         await until(lambda: term.in_sync == {OWN, OTHER})
         assert len(set(scene.proposals)) == 1
         assert len(scene.proposals) == 3
+
+
+async def test_after_an_unknown_outcome_a_refusal_changes_nothing_until_the_record_is_heard() -> (
+    None
+):
+    scene = Scene(lag_ms=60_000)
+    refused = errors.InvalidArgument("not of this cluster")
+    scene.answers = [errors.Unreachable("no answer"), refused, refused]
+    async with running(scene):
+        scene.hear(scene.record(1))
+        await until(lambda: scene.terms == [1])
+        term = scene.roles.term
+        assert term is not None
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.roles.replica_acknowledged(OTHER, 1_000)
+        await until(lambda: len(scene.proposals) == 3)
+        assert term.counted == {OWN, OTHER}
+        scene.store.appended_end = 2_000
+        assert term.confirm(2_000) == 1_000
+        await until(lambda: term.in_sync == {OWN, OTHER})
+
+
+async def test_a_refusal_does_not_undo_what_another_nameserver_may_have_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registry = GroupRegistry(("ns1", "ns2"), common_pb2.BrokerIdentity(broker_name="broker-a"))
+    answers: dict[str, errors.MqError] = {
+        "ns1": errors.Unreachable("no answer"),
+        "ns2": errors.InvalidArgument("not of this cluster"),
+    }
+
+    async def ask(address: str, request: object) -> nameserver_pb2.GroupRecord:
+        raise answers[address]
+
+    monkeypatch.setattr(registry, "_ask", ask)
+    proposal = Proposal(frozenset({OWN}), 3)
+    for _ in range(3):
+        with pytest.raises(errors.Unreachable):
+            await registry.alter(1, proposal)
+    answers["ns1"] = answers["ns2"]
+    with pytest.raises(errors.InvalidArgument):
+        await registry.alter(1, proposal)
+
+
+async def test_a_master_that_was_stopped_reads_what_waits_before_it_judges_its_replicas() -> None:
+    scene = Scene(lag_ms=1_000)
+    async with running(scene):
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        await until(lambda: scene.terms == [1])
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.store.appended_end = 2_000
+        await asyncio.sleep(0.2)
+        # As after SIGSTOP: the loop stands still, and the acknowledgement waits in its socket.
+        loop = asyncio.get_running_loop()
+        loop.call_later(1.22, scene.roles.replica_acknowledged, OTHER, 2_000)
+        time.sleep(1.2)
+        await asyncio.sleep(0.3)
+        assert scene.proposals == []
+
+
+async def test_a_stranger_who_speaks_of_newer_epochs_does_not_stop_a_master() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(3))
+        await until(lambda: scene.terms == [3])
+        for stranger in (ReplicaName(99, "x"), ReplicaName(0, "y")):
+            with pytest.raises(errors.NotMaster):
+                scene.roles.check_joining(stranger, 1_000)
+        assert scene.roles.may_act()
 
 
 async def test_without_a_lease_no_change_of_the_set_is_asked_for() -> None:

@@ -147,6 +147,46 @@ def test_a_record_that_is_older_than_the_known_one_changes_nothing() -> None:
     assert scene.mastership.decide() == Stay()
 
 
+def test_a_renewal_that_comes_with_an_older_record_gives_no_authority() -> None:
+    scene = leading(3)
+    newest = scene.revision
+    scene.now_s += 60
+    assert not scene.hear(3, master_id=1, instance="x", revision=newest - 1)
+    scene.beat()
+    assert not scene.may_act, "etcd was restored: who is master there is not known"
+    scene.hear(3, revision=newest)
+    scene.beat()
+    assert scene.may_act
+
+
+def test_a_newer_epoch_counts_also_with_the_lower_revision_of_a_restored_etcd() -> None:
+    scene = leading(3)
+    scene.hear(50, revision=1_000)
+    scene.lead(50)
+    assert scene.hear(51, master_id=1, instance="x", revision=7)
+    assert scene.mastership.decide() == StepDown(51)
+    scene.beat()
+    assert not scene.may_act
+
+
+def test_who_was_alone_steps_down_before_another_master_in_a_new_etcd() -> None:
+    scene = Scene(is_alone=True)
+    scene.lead(9, in_sync=(OWN,))
+    scene.hear(1, master_id=1, instance="x", in_sync=(OTHER,))
+    assert not scene.may_act
+    assert scene.mastership.decide() == StepDown(1)
+
+
+def test_who_knows_to_be_alone_believes_a_new_etcd_that_names_another_master() -> None:
+    scene = Scene(is_alone=True)
+    scene.hear(9, in_sync=(OWN,), replicas=(0,), revision=1_000)
+    scene.lead(9, in_sync=(OWN,))
+    assert scene.may_act
+    scene.hear(1, master_id=1, instance="x", in_sync=(OTHER,), revision=5)
+    assert not scene.may_act
+    assert scene.mastership.decide() == StepDown(1)
+
+
 def test_a_renewal_that_comes_with_news_of_another_master_gives_no_authority() -> None:
     scene = leading(3)
     scene.now_s += 60

@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 
 from aerobee.broker.egress import Egress, Fetched, ReadCode
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
 from aerobee.broker.pull_session import PulledFrame, PullParameters, PullSession
-from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.read_places import ReadPlaces

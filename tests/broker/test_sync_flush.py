@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import DiskFile, RealDisk
 from aerobee.broker.store.log.preallocation import SPARE_PREFIX
@@ -278,6 +279,18 @@ async def test_a_failed_sync_ends_the_broker_and_acknowledges_nothing(
     with pytest.raises(grpc.aio.AioRpcError):
         await call.read()
     assert os.path.exists(os.path.join(disk.root, "abort"))
+
+
+async def test_after_a_failed_sync_the_folder_says_that_its_log_may_lack_something(
+    start_broker: Any, disk: GatedDisk, sync_flush: StoreConfig, make_batch: MakeBatch
+) -> None:
+    broker = await start(start_broker, disk, sync_flush)
+    disk.failure = OSError(errno.EIO, "Input/output error")
+    call = broker.send.SendStream()
+    await call.write(broker_pb2.SendFrame(batches=[make_batch("t", 0, b"x")]))
+    with pytest.raises(BaseExceptionGroup):
+        await broker.task
+    assert ReplicaState.decode(disk.read_file(STATE_PATH)).has_failed
 
 
 async def test_a_failed_write_ends_the_broker_and_the_batch_is_refused(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable

@@ -152,3 +152,23 @@ def test_a_group_without_master_has_none_in_its_document() -> None:
         "replicas": [0, 1, 2],
         "uncleanEpochs": [],
     }
+
+
+async def test_nobody_is_told_to_remove_a_replica_that_alone_has_all_messages() -> None:
+    record = group(master_id=-1, in_sync=[pb.ReplicaName(broker_id=2, incarnation="log-2")])
+    replicas = await picture(described(record, endpoint(1, common_pb2.SLAVE)), b1=SLAVE_STATS)
+    said = cluster_picture.remarks(replicas)
+    assert "broker-a/2: not registered; start it again: it has all messages" in said
+    assert not [line for line in said if "remove-replica broker-a 2" in line]
+
+
+async def test_that_a_slave_takes_no_messages_is_no_news() -> None:
+    refusing = broker_pb2.BrokerStats()
+    refusing.CopyFrom(SLAVE_STATS)
+    refusing.writable, refusing.not_writable_reason = False, "it is a slave"
+    brokers = (endpoint(0, common_pb2.MASTER), endpoint(1, common_pb2.SLAVE))
+    replicas = await picture(
+        described(group(replicas=[0, 1]), *brokers), b0=MASTER_STATS, b1=refusing
+    )
+    assert cluster_picture.remarks(replicas) == []
+    assert cells(replicas[1])["flush"] == "async"

@@ -14,7 +14,9 @@ from aerobee.cli.demo.display import Gauge, opened_display
 from aerobee.cli.demo.flights import flights_archive, parse_flight, read_flights
 from aerobee.cli.demo.proof import judge
 from aerobee.cli.demo.report import Holding, Outcome, Pace, print_report
+from aerobee.cli.demo.settings import DemoSettings
 from aerobee.cli.demo.sightings import Position, Sighting, SightingsReader, SightingsWriter
+from aerobee.cli.local_cluster.programs import REGISTRATION_LEASE_MS
 from aerobee.runtime.clock import ManualClock
 
 
@@ -188,3 +190,10 @@ def test_without_a_terminal_progress_is_a_line_now_and_then() -> None:
         "  sent 5 of 10 (9/s); seen 4",
         "something happened",
     ]
+
+
+def test_with_replicas_the_members_sessions_outlive_a_change_of_master() -> None:
+    """docs/consuming.md says how long a session must be for that."""
+    session_ms = DemoSettings(replicas=2).member_session_timeout_ms
+    assert 0.65 * session_ms > REGISTRATION_LEASE_MS + 1_000
+    assert DemoSettings().member_session_timeout_ms < session_ms, "else a kill takes longer to see"

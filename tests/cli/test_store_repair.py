@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.opening import lock_store
+from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.cli.__main__ import main
 from tests.support.damaged_stores import (
     CONFIG,
@@ -55,6 +57,17 @@ def test_without_apply_only_the_plan_is_shown(store: Path) -> None:
     assert "nothing was changed; do it with --apply" in result.stdout
     assert files_of(store) == before
     assert not list(store.glob("repair-*"))
+
+
+def test_a_repaired_log_does_not_pass_for_the_one_that_a_replica_had(store: Path) -> None:
+    disk = RealDisk(store)
+    state = ReplicaState(broker_id=1, instance="run-1", incarnation="log-1")
+    replace_atomically(disk, STATE_PATH, state.encode())
+    assert repair(store, "--apply").exit_code == 0
+    assert ReplicaState.decode(disk.read_file(STATE_PATH)) == state, "nothing was damaged"
+    damage_message_44(store)
+    assert repair(store, "--apply").exit_code == 0
+    assert ReplicaState.decode(disk.read_file(STATE_PATH)).incarnation != "log-1"
 
 
 def test_apply_repairs_keeps_a_copy_and_verifies(store: Path) -> None:

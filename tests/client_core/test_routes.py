@@ -327,18 +327,39 @@ async def test_a_block_for_a_master_ends_when_the_route_replaces_it(
         await stay()
 
 
-async def test_only_answers_with_etcd_in_reach_are_current(
+async def test_each_caller_waits_for_its_own_time_only_while_a_nameserver_hangs(
     nameserver: FakeNameserver, connection: ClusterConnection
 ) -> None:
-    routes, now_s = connection.routes, connection.clock.monotonic_s
-    assert routes.current_s("orders") == float("-inf")
-    began_s = now_s()
-    await routes.route("orders")
-    asked_s = routes.current_s("orders")
-    assert began_s <= asked_s <= now_s()
-    nameserver.stale = True
-    await routes.refresh("orders")
-    assert routes.current_s("orders") == asked_s
-    nameserver.stale = False
-    await routes.refresh("orders")
-    assert routes.current_s("orders") > asked_s
+    routes, loop = connection.routes, asyncio.get_running_loop()
+    nameserver.hangs = True
+
+    async def ask(number: int) -> float:
+        await asyncio.sleep(number * 0.01)
+        before_s = loop.time()
+        with pytest.raises((errors.DeadlineExceeded, errors.Unreachable)):
+            await routes.refresh("orders", timeout_ms=300 + 20 * (number % 3))
+        return loop.time() - before_s
+
+    # Who asks first has the least time, or does not wait at all; the last has plenty.
+    brief = asyncio.ensure_future(routes.refresh("orders", timeout_ms=3_000))
+    await asyncio.sleep(0.01)
+    patient = asyncio.ensure_future(routes.refresh("orders", timeout_ms=3_000))
+    await asyncio.sleep(0.01)
+    brief.cancel()
+    took_s = await asyncio.gather(*(ask(number) for number in range(12)))
+    assert max(took_s) < 0.7
+    assert not patient.done()
+    nameserver.hangs = False
+    assert (await patient).queues
+
+
+async def test_a_question_that_failed_at_once_is_not_repeated_by_all_who_waited(
+    nameserver: FakeNameserver, connection: ClusterConnection
+) -> None:
+    nameserver.refuse = errors.RegistryUnavailable("etcd is away")
+    outcomes = await asyncio.gather(
+        *(connection.routes.refresh("orders") for _ in range(20)), return_exceptions=True
+    )
+    assert nameserver.queries == 1
+    assert all(isinstance(outcome, errors.RegistryUnavailable) for outcome in outcomes)
+    assert len({id(outcome) for outcome in outcomes}) == 20

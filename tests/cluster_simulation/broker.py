@@ -51,6 +51,7 @@ class Broker(Process):
         "history",
         "instance",
         "is_flushing",
+        "is_leaving",
         "is_stopping",
         "known_replicas",
         "master",
@@ -79,6 +80,8 @@ class Broker(Process):
         self.known_replicas: frozenset[int] = frozenset()
         self.unclean_epochs: tuple[int, ...] = ()
         self.successor_id = -1
+        self.is_leaving = False
+        """It takes no role any more; a master's term goes on."""
         self.is_stopping = False
         self.is_flushing = False
         self.ticks = 0
@@ -244,7 +247,7 @@ class Broker(Process):
         if self._is_writing:
             self._has_news = True
             return
-        if self.is_stopping:
+        if self.is_leaving:
             return
         group = self.mastership.group
         if group is not None:
@@ -296,6 +299,9 @@ class Broker(Process):
         self.folder.state = replace(self.folder.opened_state, epoch=history.latest_epoch)
 
     def _history_written(self, epoch: int, history: EpochHistory) -> None:
+        if self.is_leaving:
+            self.folder.history = history  # what was being written is, and nobody acts on it
+            return
         self._note_history(history)
         group = self.mastership.group
         if self.mastership.decide() == Lead(epoch):
@@ -307,6 +313,9 @@ class Broker(Process):
         self._write(Broker._history_adopted, history, slave)
 
     def _history_adopted(self, history: EpochHistory, slave: SlavePart) -> None:
+        if self.is_leaving:
+            self.folder.history = history
+            return
         self._note_history(history)
         if self.slave is slave:
             slave.begin()
@@ -332,8 +341,9 @@ class Broker(Process):
     def leave(self, then: Callable[[], None]) -> None:
         """A clean stop: the groups' leases are left to the next run, then nothing is acknowledged
         any more and the log is on the disk."""
-        if self.is_stopping:
+        if self.is_leaving:
             return
+        self.is_leaving = True
         self.world.note("%s leaves", self.instance)
         if self.master is not None and self.master.acts:
             self.master.groups.record_clean_end(lambda: self._leave_now(then))

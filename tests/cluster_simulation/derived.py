@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from aerobee.broker.offset_journal_records import Entry
-from aerobee.broker.offset_journal_state import OffsetJournalState
+from aerobee.broker.offsets.journal_records import Entry
+from aerobee.broker.offsets.journal_state import OffsetJournalState, cut_mark
 from aerobee.broker.store.producers.producer_windows import ProducerWindows, WindowRow
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.store_format.producer_number import ProducerRun
@@ -64,9 +64,16 @@ class Derived:
         if snapshot is not None:
             self.table = ConsumerOffsetTable.load(snapshot.table)
             self.windows.restore(snapshot.windows)
-            self.windows.cut(lambda topic, queue_id: self.queue_ends.get(queue_id, 0))
             position = snapshot.position
+            if position > log.end:
+                # Written anew before anything is appended, as recovery does: the position of what
+                # the log has lost must not count for what comes in its place.
+                self.windows.cut(lambda topic, queue_id: self.queue_ends.get(queue_id, 0))
+                rows = tuple(self.windows.take_all())
+                folder.snapshot = snapshot._replace(position=log.end, windows=rows)
         journal_end = self.queue_ends.get(JOURNAL_QUEUE, 0)
+        if cut_mark(self.table, journal_end):
+            folder.snapshot = folder.snapshot._replace(table=self.table.snapshot_bytes(0))
         self.journal = OffsetJournalState(self.table, journal_end=journal_end)
         self._waiting: deque[JournalRecord] = deque()
         for start, record in zip(log.starts, log.records, strict=True):

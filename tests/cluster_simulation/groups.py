@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.broker.consumer_groups import ConsumerGroups, Member
-from aerobee.broker.group_coordinator import GroupCoordinator, GroupView
-from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord, is_log_whole, next_run
-from aerobee.broker.offset_journal_records import Entry, ImageEnd, LeaseEntry, OffsetEntry
-from aerobee.broker.offset_merge import Change, ChangeKind, Standing, is_fenced, merge
-from aerobee.broker.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
+from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.broker.offsets.journal_records import Entry, ImageEnd, LeaseEntry, OffsetEntry
+from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
 from aerobee.runtime.errors import MqError
 from tests.cluster_simulation.derived import TOPIC
 from tests.cluster_simulation.log import JOURNAL_QUEUE, Record
@@ -235,7 +235,7 @@ class Groups:
         self._streams[stream] = session
         confirmed = self._coordinator.join(member, joining.held, session)
         for lease in confirmed:
-            broker.world.checks.offsets.granted(broker, lease)
+            broker.world.checks.offsets.shown(broker, lease)
         stream.send(broker, broker.world.on_joined, joining.sequence, tuple(confirmed))
 
     def _recorded(self) -> None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
 from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable
 from aerobee.consumer_client.lease_table import QueueKey as ClientKey
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.groups import SESSION_S, Joining, queue_key
 from tests.cluster_simulation.kernel import Place, Process
-from tests.cluster_simulation.nameserver import Nameserver
 from tests.cluster_simulation.network import Stream
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ class GroupMember(Process):
     __slots__ = (
         "_client_id",
         "_heard_s",
+        "_is_joined",
         "_offsets",
         "_pending",
         "_sent",
@@ -49,6 +49,8 @@ class GroupMember(Process):
         self._pending: dict[QueueKey, tuple[int, int]] = {}
         """A commit that was not answered: it is asked again, from the next master too."""
         self._heard_s = 0.0
+        self._is_joined = False
+        """On the present stream; before that it carries nothing but the join."""
         self._target = 0
         world.kernel.after(world.chance.random() * TICK_S, self, GroupMember._tick)
 
@@ -69,24 +71,33 @@ class GroupMember(Process):
 
     def _tick(self) -> None:
         world, now_s = self._world, self._clock_s()
-        if not self.table.is_trusted(now_s):
-            self.table.lose_all()
-            self._pending.clear()
+        self._check_deadline()
         if self._stream is not None and now_s - self._heard_s > 0.8:
-            self._stream.close(self)
-            self._stream = None
+            self._break()
         if self._stream is None:
-            if self.table.held():
-                nameservers = world.nameserver_places
-                target = nameservers[world.chance.randrange(len(nameservers))]
-                world.network.post(self.place, target, Nameserver.query_route, self.place, now_s)
             self._join(now_s)
-        else:
+        elif self._is_joined:
             sequence = self.table.on_heartbeat_sent(now_s)
             self._stream.send(self, world.on_member_heartbeat, sequence)
-            self._change_mind()
             self._commit()
+        self._change_mind()
         world.kernel.after(TICK_S, self, GroupMember._tick)
+
+    def _check_deadline(self) -> bool:
+        """Whether leases may be trusted; else all are given up, and the stream they came over."""
+        if self.table.is_trusted(self._clock_s()):
+            return True
+        self.table.lose_all()
+        self._pending.clear()
+        if self._is_joined:
+            self._break()
+        return False
+
+    def _break(self) -> None:
+        stream, self._stream = self._stream, None
+        self._is_joined = False
+        if stream is not None:
+            stream.close(self)
 
     def _join(self, now_s: float) -> None:
         world = self._world
@@ -126,19 +137,14 @@ class GroupMember(Process):
             self._stream.send(self, self._world.on_commit, key, *pending)
 
     def _send_acquire(self, key: ClientKey) -> None:
-        if self._stream is not None:
+        if self._stream is not None and self._is_joined:
             self._stream.send(self, self._world.on_acquire, queue_key(key.queue_id))
 
     def _send_release(self, key: ClientKey, epoch: int) -> None:
-        if self._stream is not None:
+        if self._stream is not None and self._is_joined:
             self._stream.send(self, self._world.on_release, queue_key(key.queue_id), epoch)
 
     # ------------------------------------------------------------------------------ answers
-
-    def route_told(self, asked_s: float, is_masterless: bool) -> None:
-        """The answer of a nameserver with etcd in reach."""
-        if is_masterless:
-            self.table.on_nobody_can_grant(asked_s, self._clock_s())
 
     def joined(self, stream: Stream, sequence: int, confirmed: tuple[Lease, ...]) -> None:
         if stream is not self._stream:
@@ -150,6 +156,7 @@ class GroupMember(Process):
         self.table.on_joined(
             round(SESSION_S * 1_000), kept, sent_s=self._sent.get(sequence, float("-inf"))
         )
+        self._is_joined = True
         for lease in confirmed:
             key = ClientKey("T", lease.key.queue_id)
             if self.table.epoch_of(key) is None:
@@ -166,6 +173,8 @@ class GroupMember(Process):
         if stream is not self._stream:
             return
         key = ClientKey("T", lease.key.queue_id)
+        if not self._check_deadline() or self.table.epoch_of(key) == lease.epoch:
+            return
         if self.table.on_granted(key, lease.epoch, self._clock_s()):
             self._offsets[lease.key] = offset
             self._pending.pop(lease.key, None)
@@ -185,3 +194,4 @@ class GroupMember(Process):
     def stream_ended(self, stream: object) -> None:
         if stream is self._stream:
             self._stream = None
+            self._is_joined = False

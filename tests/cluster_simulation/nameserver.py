@@ -323,19 +323,6 @@ class Nameserver(Process):
         directive = Directive(session.renewed_sequence, self._world.settings.lease_ms, group)
         session.stream.send(self, self._world.on_directive, directive)
 
-    # ------------------------------------------------------------------------------ routes
-
-    def query_route(self, source: Place, asked_s: float) -> None:
-        """Whether the group is without a master, unless etcd is known to be away."""
-        group = self._group
-        if self._watch is None or group is None:
-            return
-        master = self._brokers.get(group.master_id)
-        has_master = master is not None and master.instance == group.master_instance
-        is_masterless = bool(self._brokers) and not has_master
-        network = self._world.network
-        network.post(self.place, source, self._world.on_route, asked_s, is_masterless)
-
     # ------------------------------------------------------------------------------ in-sync set
 
     def alter(

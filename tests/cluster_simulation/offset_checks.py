@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.offset_journal_records import OffsetEntry
-from aerobee.broker.offset_merge import ChangeKind
-from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.offsets.journal_records import OffsetEntry
+from aerobee.broker.offsets.merge import ChangeKind
 from tests.cluster_simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -78,6 +78,13 @@ class OffsetChecks:
         floor = self._floors.get(key)
         if floor is None or floor[0] < offset:
             self._floors[key] = offset, number
+
+    def shown(self, broker: Broker, lease: Lease) -> None:
+        """A lease that a member showed is confirmed. That changes nothing for one that has given it
+        up since: a join may have been under way for long."""
+        for member in self._world.members:
+            if member.client_id == lease.client_id and member.believes(lease.key) == lease.epoch:
+                self.granted(broker, lease)
 
     def granted(self, broker: Broker, lease: Lease) -> None:
         """A member owns a queue: nobody else does, or believes to."""

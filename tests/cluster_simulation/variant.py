@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from aerobee.broker.consumer_groups import Member
-from aerobee.broker.lease_journal import LeaseRecord, clean_record
-from aerobee.broker.queue_leases import Lease
+from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.lease_journal import LeaseRecord, clean_record
+from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.replication.joining import LogState, Start, where_to_start
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership

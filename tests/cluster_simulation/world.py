@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import TermPolicy
@@ -317,10 +317,6 @@ class World:
     ) -> None:
         assert isinstance(member, GroupMember)
         member.joined(stream, sequence, confirmed)
-
-    def on_route(self, member: Process, asked_s: float, is_masterless: bool) -> None:
-        assert isinstance(member, GroupMember)
-        member.route_told(asked_s, is_masterless)
 
     def on_heartbeat_ack(self, member: Process, stream: Stream, sequence: int) -> None:
         assert isinstance(member, GroupMember)

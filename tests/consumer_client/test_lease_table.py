@@ -153,27 +153,3 @@ def test_the_member_always_stops_before_the_broker_ends_its_session(
         elif number in sequences:
             table.on_heartbeat_ack(sequences[number])
         assert table.deadline_s < broker_end_s
-
-
-def test_a_moment_without_any_master_counts_like_an_acknowledged_heartbeat() -> None:
-    table = LeaseTable()
-    table.on_joined(10_000, [], sent_s=100.0)
-    table.want(Q0)
-    assert table.on_granted(Q0, 5, 100.1)
-    table.on_nobody_can_grant(105.0, 105.2)
-    assert table.deadline_s == 105.0 + 9.0
-    table.on_nobody_can_grant(103.0, 105.3)
-    assert table.deadline_s == 105.0 + 9.0, "older news changes nothing"
-    assert table.epoch_of(Q0) == 5
-
-
-def test_what_is_over_is_not_brought_back_by_the_news_of_no_master() -> None:
-    table = LeaseTable()
-    table.on_joined(10_000, [], sent_s=100.0)
-    table.want(Q0)
-    assert table.on_granted(Q0, 5, 100.1)
-    table.on_nobody_can_grant(109.5, 109.5)
-    assert not table.is_trusted(109.5)
-    table.lose_all()
-    table.on_nobody_can_grant(109.6, 109.6)
-    assert not table.is_trusted(109.6)

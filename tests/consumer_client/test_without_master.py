@@ -1,4 +1,4 @@
-"""What a member does while its broker group has no master: who may be sure of its leases."""
+"""What a member does while its broker group has no master."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.client_core import ClusterConnection, Offsets
+from aerobee.consumer_client import (
+    ConsumerOptions,
+    MessageQueue,
+    PushConsumer,
+    ReceivedMessage,
+    StartFrom,
+)
+from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.real_brokers import RealCluster
 
 Eventually = Callable[..., Awaitable[None]]
 
 OPTIONS = ConsumerOptions(session_timeout_ms=2_000, commit_interval_ms=100)
-BEYOND_SESSION_S = 3.5
+LONG = ConsumerOptions(session_timeout_ms=6_000, commit_interval_ms=100)
 
 SLAVE = nameserver_pb2.BrokerEndpoint(
     identity=common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=1),
@@ -24,12 +33,14 @@ SLAVE = nameserver_pb2.BrokerEndpoint(
 """A replica that is shown alive; nobody answers there."""
 
 
-def member(cluster: RealCluster, bodies: list[bytes]) -> PushConsumer:
+def member(
+    cluster: RealCluster, bodies: list[bytes], options: ConsumerOptions = OPTIONS
+) -> PushConsumer:
     def listen(messages: Sequence[ReceivedMessage]) -> None:
         bodies.extend(message.body for message in messages)
 
     return PushConsumer(
-        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=OPTIONS
+        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=options
     ).subscribe("single")
 
 
@@ -38,17 +49,18 @@ async def lose_master(cluster: RealCluster) -> None:
     await cluster.nameserver.publish()
 
 
-async def test_leases_outlast_the_session_while_nobody_could_grant_the_queues(
+@pytest.mark.slow
+async def test_leases_are_kept_over_a_time_without_master_that_is_shorter_than_the_session(
     cluster: RealCluster, eventually: Eventually
 ) -> None:
     cluster.nameserver.slaves.append(SLAVE)
     bodies: list[bytes] = []
-    consumer = member(cluster, bodies)
+    consumer = member(cluster, bodies, LONG)
     async with consumer:
         await eventually(lambda: consumer.statistics().queues)
         epoch = consumer.statistics().queues[0].lease_epoch
         await lose_master(cluster)
-        await asyncio.sleep(BEYOND_SESSION_S)
+        await asyncio.sleep(2)
         assert consumer.statistics().queues[0].lease_epoch == epoch
         await cluster.brokers["broker-a"].start()
         await cluster.nameserver.publish()
@@ -59,10 +71,12 @@ async def test_leases_outlast_the_session_while_nobody_could_grant_the_queues(
     assert await cluster.committed("g") == {("single", 0): 1}
 
 
-@pytest.mark.parametrize("why", ["stale", "unreachable", "no replica alive"])
-async def test_a_member_that_cannot_be_sure_of_that_stops_with_its_session(
+@pytest.mark.slow
+@pytest.mark.parametrize("why", ["not stale", "stale", "unreachable", "no replica alive"])
+async def test_without_a_master_a_member_stops_with_its_session_whatever_a_nameserver_says(
     cluster: RealCluster, eventually: Eventually, why: str
 ) -> None:
+    """A nameserver may lag behind, and a master it does not know of gives queues away."""
     if why != "no replica alive":
         cluster.nameserver.slaves.append(SLAVE)
     consumer = member(cluster, [])
@@ -91,3 +105,26 @@ async def test_a_master_that_the_route_replaces_is_left_although_it_still_answer
         await cluster.nameserver.publish()
         # Its heartbeats would be acknowledged there for ever.
         await eventually(lambda: consumer.statistics().queues_lost == 1, timeout_s=2.5)
+
+
+@pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST, StartFrom.TIMESTAMP])
+async def test_a_slave_is_never_asked_where_a_group_starts(
+    two_brokers: RealCluster, start_from: StartFrom
+) -> None:
+    """It may know less: a group that begins at its end would be given what came before."""
+    slave = nameserver_pb2.BrokerEndpoint()
+    slave.CopyFrom(SLAVE)
+    slave.address = two_brokers.brokers["broker-b"].address
+    two_brokers.nameserver.slaves.append(slave)
+    await lose_master(two_brokers)
+    queue = MessageQueue("orders", "broker-a", 0)
+    timestamp_ms = 1 if start_from is StartFrom.TIMESTAMP else None
+    policy = StartPolicy(start_from, timestamp_ms)
+    async with ClusterConnection(two_brokers.address) as connection:
+        offsets = Offsets(connection, timeout_ms=700)
+        assert queue in await offsets.bounds([queue]), "the slave would answer"
+        with pytest.raises(errors.NoBrokerAvailable):
+            await policy.start_offset(offsets, queue)
+        await two_brokers.brokers["broker-a"].start()
+        await two_brokers.nameserver.publish()
+        assert await policy.start_offset(Offsets(connection), queue) == 0

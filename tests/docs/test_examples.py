@@ -40,7 +40,7 @@ NAMESERVER = "127.0.0.1:8081"
 ELLIPSIS = "..."
 
 # Commands that are no one-shot command against a running cluster.
-NOT_RUN = ("aerobee nameserver", "aerobee broker", "aerobee demo", "aerobee bench", "make ")
+NOT_RUN = ("aerobee nameserver", "aerobee broker --", "aerobee demo", "aerobee bench", "make ")
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def matches(shown: str, said: str) -> bool:
 class Cluster:
     """A running `aerobee up`, and a folder in which a user types."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, up: str = "aerobee up") -> None:
         self.folder = folder
         self.ready_file = folder / "ready.json"
         self.log = folder / "up.log"
@@ -139,7 +139,7 @@ class Cluster:
         }
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                ["aerobee", "up", "--ports", "auto", "--ready-file", str(self.ready_file)],
+                [*up.split(), "--ports", "auto", "--ready-file", str(self.ready_file)],
                 cwd=folder,
                 env=self.environment,
                 stdout=log,
@@ -235,12 +235,25 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    running = Cluster(tmp_path)
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """As the page starts it; the simplest one for what is no page."""
+    callspec = getattr(request.node, "callspec", None)
+    running = Cluster(
+        tmp_path, "aerobee up" if callspec is None else up_of(callspec.params["page"])
+    )
     try:
         yield running
     finally:
         running.stop()
+
+
+def up_of(page: Path) -> str:
+    """The first command of a page that starts a cluster."""
+    for block in blocks_of(page):
+        for command in commands_of(block):
+            if command.text.startswith("aerobee up"):
+                return command.text
+    return "aerobee up"
 
 
 def is_run(command: str) -> bool:
@@ -269,7 +282,7 @@ def test_the_examples_of_a_page_run(page: Path, cluster: Cluster) -> None:
 
 
 def run_console_line(cluster: Cluster, block: Block, command: Command) -> None:
-    if command.text == "aerobee up":
+    if command.text.startswith("aerobee up"):
         said = cluster.log.read_text()
     elif is_run(command.text):
         said = cluster.run_command(command, block.where)

@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every row says what is lost, how long writes pause, and which test shows it."""
+"""docs/guarantees.md: every row says what is lost, how long writes pause, and names its test."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def main() -> None:
         )
     for what in sorted({what for what, _ in figures.pauses_s}):
         pauses = sorted(pause_s for name, pause_s in figures.pauses_s if name == what)
-        middle, p95 = pauses[len(pauses) // 2], pauses[int(0.95 * (len(pauses) - 1))]
+        middle, p95 = pauses[len(pauses) // 2], pauses[int(0.95 * len(pauses))]
         print(f"{what}: {len(pauses)} x, median {middle:.2f} s, p95 {p95:.2f} s")
     print(f"seed {chosen.seed}, {time.monotonic() - began:.0f} s: {figures}")
 

@@ -18,10 +18,20 @@ async def kill_master(trial: Trial) -> float:
     master = await trial.world.master()
     fault_s = time.monotonic()
     await trial.world.brokers[master].kill()
+    if await _was_alone(trial, master):
+        await trial.world.brokers[master].start()
+        return await trial.paused("master killed, alone in sync", fault_s)
     pause_s = await trial.paused("master killed", fault_s)
     await trial.world.master(not_id=master)
     trial.figures.fail_overs += 1
     return pause_s
+
+
+async def _was_alone(trial: Trial, master: int) -> bool:
+    """Whether the machine stood still just before, so that the master had lost its replicas when it
+    was hit: nobody can follow it then, and it must come back itself."""
+    in_sync = [one.broker_id for one in (await trial.world.record()).in_sync]
+    return in_sync == [master]
 
 
 async def kill_slave(trial: Trial) -> float:
@@ -38,6 +48,10 @@ async def pause_master(trial: Trial) -> None:
     stale = await world.master()
     fault_s = time.monotonic()
     world.brokers[stale].stand_still()
+    if await _was_alone(trial, stale):
+        world.brokers[stale].go_on()
+        await world.in_sync(*world.settings.replicas)
+        return
     await trial.paused("master stands still", fault_s)
     await world.master(not_id=stale)
     trial.figures.fail_overs += 1

@@ -111,11 +111,17 @@ class World:
             )
             await self.brokers[broker_id].start()
         await self.healthy()
-        await self.channels.call(
-            self.nameserver_addresses[0],
-            CREATE_TOPIC,
-            nameserver_pb2.CreateTopicRequest(cluster=CLUSTER, name=TOPIC, queues=QUEUES),
-        )
+        await self.until(self._created, "the topic")
+
+    async def _created(self) -> bool:
+        request = nameserver_pb2.CreateTopicRequest(cluster=CLUSTER, name=TOPIC, queues=QUEUES)
+        try:
+            await self.channels.call(self.nameserver_addresses[0], CREATE_TOPIC, request)
+        except errors.TopicExists:
+            return True
+        except errors.MqError:
+            return False
+        return True
 
     async def close(self) -> None:
         """Ends everything, however it stands."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.lease_journal import LeaseRecord
+from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead

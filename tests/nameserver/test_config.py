@@ -46,3 +46,8 @@ def test_every_setting_has_a_default_and_an_environment_variable() -> None:
     assert not loaded.config.topics.auto_create
     assert loaded.origins["topics.auto_create"] == "AEROBEE_NAMESERVER_TOPICS_AUTO_CREATE"
     assert len(keys_of(NameserverConfig)) == len(loaded.origins)
+
+
+def test_a_broker_that_names_no_lease_gets_one_that_default_sessions_outlive() -> None:
+    """docs/consuming.md: a lease and a second stay below 0.65 of a session of 10 s."""
+    assert NameserverConfig().broker_lease.default_ms + 1_000 < 0.65 * 10_000

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aerobee.nameserver.config import BrokerLeaseConfig, EtcdConfig
+from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.key_values import Delete, Put, TransactionResult
@@ -21,8 +22,15 @@ from aerobee.nameserver.registry import Registered, Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
-from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica, Keys
-from aerobee.runtime.clock import SystemClock
+from aerobee.nameserver.stored import (
+    NO_MASTER,
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    InSyncReplica,
+    Keys,
+)
+from aerobee.runtime.clock import ManualClock, SystemClock
 from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, RegistryUnavailable, StaleEpoch
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2
@@ -61,8 +69,11 @@ class Parts:
 
     async def catch_up(self) -> RouteTable:
         """Let the routes show etcd as it is now."""
+        asked_s = self.cache._clock.monotonic_s()
         snapshot = await self.etcd.snapshot(self.keys.prefix)
-        self.cache._become(RouteTable.from_snapshot(self.keys, snapshot), stale=False)
+        self.cache._is_following = True
+        self.cache._freshness.begin(snapshot, asked_s=asked_s)
+        self.cache._become(RouteTable.from_snapshot(self.keys, snapshot))
         return self.cache.table
 
     async def group(self) -> BrokerGroup:
@@ -121,7 +132,9 @@ async def parts(shared_etcd: Any, cluster: str) -> AsyncIterator[Parts]:
     chance, clock, keys = random.Random(1), SystemClock(), Keys(cluster)
     etcd = ForgetfulEtcd(EtcdConfig(endpoints=(shared_etcd.endpoint,)), chance=chance)
     async with etcd:
-        cache = RouteCache(etcd, keys, backoff=Backoff(base_ms=10, max_ms=50), chance=chance)
+        cache = RouteCache(
+            etcd, keys, backoff=Backoff(base_ms=10, max_ms=50), chance=chance, clock=clock
+        )
         positions = LogPositions()
         groups = Groups(etcd, keys, positions, allow_unclean=False)
         registry = Registry(etcd, keys, groups, BrokerLeaseConfig())
@@ -313,7 +326,7 @@ async def test_a_stream_is_never_told_of_an_older_record_than_before(parts: Part
     news = session.news()
     assert news is not None
     assert list(news.group.replicas) == [0, 1]
-    parts.cache._become(lagging, stale=True)
+    parts.cache._become(lagging)
     assert session.news() is None or list(session._told.group.replicas) == [0, 1]
     directive = await session.beat(parts.heartbeat(0, "m1", 2))
     assert list(directive.group.replicas) == [0, 1]
@@ -424,10 +437,40 @@ async def test_a_record_that_was_deleted_comes_back_with_a_higher_epoch(parts: P
     first = parts.heartbeat(0, "m1", 1)
     first.log_epoch = 41
     session = parts.open(first)
-    assert (await session.beat(first)).epoch == 42
+    await session.beat(first)
+    assert (await elect_after_a_pause(parts)).epoch == 42
     await parts.etcd.transaction({}, [Delete(parts.keys.group(NAME))])
     await parts.catch_up()
     second = parts.heartbeat(0, "m1", 2)
     second.log_epoch = 42
-    directive = await session.beat(second)
-    assert (directive.role, directive.epoch) == (common_pb2.MASTER, 43)
+    await session.beat(second)
+    elected = await elect_after_a_pause(parts)
+    assert (elected.epoch, elected.master_id, elected.unclean_epochs) == (43, 0, ())
+
+
+async def test_when_a_record_was_deleted_whoever_has_more_may_come_first(parts: Parts) -> None:
+    laggard = parts.heartbeat(2, "r2", 1)
+    laggard.log_epoch, laggard.log_end = 4, 1_000
+    await parts.open(laggard).beat(laggard)
+    clock = ManualClock()
+    elector = Elector(parts.groups, parts.cache, clock=clock)
+    await elector._look(await parts.catch_up())
+    assert (await parts.group()).master_id == NO_MASTER
+    furthest = parts.heartbeat(0, "r0", 1)
+    furthest.log_epoch, furthest.log_end = 4, 9_000
+    await parts.open(furthest).beat(furthest)
+    clock.advance_ms(1_000)
+    await elector._look(await parts.catch_up())
+    elected = await parts.group()
+    assert (elected.epoch, elected.master_id, elected.unclean_epochs) == (5, 0, (5,))
+
+
+async def elect_after_a_pause(parts: Parts) -> BrokerGroup:
+    """The group as the elector makes it, once it has waited for others to register."""
+    clock = ManualClock()
+    elector = Elector(parts.groups, parts.cache, clock=clock)
+    await elector._look(await parts.catch_up())
+    assert (await parts.group()).master_id == NO_MASTER
+    clock.advance_ms(1_000)
+    await elector._look(await parts.catch_up())
+    return await parts.group()

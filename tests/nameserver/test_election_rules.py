@@ -14,6 +14,7 @@ from aerobee.nameserver.election import (
     with_replica,
     without_replica,
 )
+from aerobee.nameserver.groups import is_hasty
 from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
@@ -79,7 +80,12 @@ def test_an_election_follows_the_rules(
     was_intact = any(is_intact(name, live) for name in group.in_sync)
     if was_intact:
         assert own in group.in_sync
-    assert election.is_unclean == (bool(group.in_sync) and not was_intact)
+    if group.in_sync:
+        assert election.is_unclean == (not was_intact)
+    else:
+        # New, or its record was lost: then others may have more than whoever is here.
+        is_lost = chosen.log_epoch > 0 and len(group.replicas) > 1
+        assert election.is_unclean == is_lost
     assert (elected.epoch in elected.unclean_epochs) == election.is_unclean
 
 
@@ -153,6 +159,30 @@ def test_an_unclean_election_takes_nobody_who_never_followed_a_master() -> None:
     election = elect(LOST_BOTH, follower, allow_unclean=True)
     assert election is not None
     assert election.is_unclean
+
+
+def test_when_the_record_was_lost_the_furthest_log_is_elected_and_the_loss_recorded() -> None:
+    group = BrokerGroup("g", replicas=(0, 1))
+    live = {0: record(0, log_epoch=4, log_end=90), 1: record(1, log_epoch=4, log_end=10)}
+    due = elect(group, live, allow_unclean=False)
+    assert due is not None
+    assert (due.group.master_id, due.group.epoch, due.group.unclean_epochs) == (0, 5, (5,))
+
+
+def test_when_the_record_was_lost_others_may_register_before_one_is_elected() -> None:
+    laggard = {1: record(1, log_epoch=4, log_end=10)}
+    before = BrokerGroup("g", replicas=(1,))
+    due = elect(before, laggard, allow_unclean=False)
+    assert due is not None
+    assert is_hasty(before, due)
+    assert not due.is_unclean, "as far as anybody knows the group has no other replica"
+
+
+def test_a_new_group_has_its_master_with_the_first_registration() -> None:
+    before = BrokerGroup("g", replicas=(1,))
+    due = elect(before, {1: record(1)}, allow_unclean=False)
+    assert due is not None
+    assert not is_hasty(before, due)
 
 
 @given(groups(), st.integers(0, 5), st.sets(st.sampled_from((*IDS, 9))))

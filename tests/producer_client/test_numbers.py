@@ -14,7 +14,7 @@ from aerobee.client_core.message import MessageQueue
 from aerobee.producer_client import Message, Producer, ProducerConfig, SendStatus
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.sequences import Sequences
-from aerobee.producer_client.turns import UNDER_WAY_MAX, QueueTurns
+from aerobee.producer_client.turns import AHEAD_MAX, QueueTurns
 from aerobee.runtime import errors
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 from aerobee.v1 import broker_pb2, common_pb2
@@ -74,15 +74,52 @@ def test_batches_of_a_chosen_queue_go_one_at_a_time() -> None:
     assert turns.claim(second)
 
 
-def test_no_more_batches_of_a_queue_are_under_way_than_brokers_remember() -> None:
+@pytest.mark.parametrize("pinned", [False, True])
+def test_nothing_goes_so_far_ahead_of_an_open_batch_that_a_broker_could_forget_that(
+    pinned: bool,
+) -> None:
     turns = QueueTurns()
-    batches = [batch_of(QUEUES[0], pinned=False) for _ in range(UNDER_WAY_MAX + 1)]
-    assert all(turns.claim(batch) for batch in batches[:-1])
-    assert not turns.claim(batches[-1])
-    assert turns.claim(batch_of(QUEUES[0], pinned=True))
-    for batch in batches[:-1]:
+    oldest = batch_of(QUEUES[0], pinned=not pinned)
+    assert turns.claim(oldest)
+    for _ in range(AHEAD_MAX - 1):
+        batch = batch_of(QUEUES[0], pinned=pinned)
+        assert turns.claim(batch)
         turns.leave(batch)
-    assert turns.claim(batches[-1])
+    late = batch_of(QUEUES[0], pinned=pinned)
+    assert not turns.claim(late)
+    assert not turns.claim(batch_of(QUEUES[0], pinned=not pinned))
+    assert turns.claim(oldest), "it may be sent again"
+    assert turns.claim(batch_of(QUEUES[1], pinned=pinned))
+    turns.leave(oldest)
+    assert turns.claim(late)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_batch_that_stood_back_holds_up_only_those_that_must_follow_it(pinned: bool) -> None:
+    turns = QueueTurns()
+    refused = batch_of(QUEUES[0], pinned=pinned)
+    assert turns.claim(refused)
+    turns.stand_back(refused)
+    assert turns.claim(batch_of(QUEUES[0], pinned=pinned)) == (not pinned)
+    for _ in range(3 * AHEAD_MAX):
+        other = batch_of(QUEUES[0], pinned=False)
+        assert turns.claim(other)
+        turns.leave(other)
+        if not pinned:
+            turns = QueueTurns()
+    assert turns.claim(refused)
+
+
+def test_what_is_left_of_a_batch_goes_before_those_behind_it() -> None:
+    turns = QueueTurns()
+    first, rest, behind = (batch_of(QUEUES[0], pinned=True) for _ in range(3))
+    assert turns.claim(first)
+    turns.pass_on(first, rest)
+    turns.leave(first)
+    assert not turns.claim(behind)
+    assert turns.claim(rest)
+    turns.leave(rest)
+    assert turns.claim(behind)
 
 
 # ---------------------------------------------------------------------------------- sending

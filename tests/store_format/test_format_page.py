@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aerobee.broker.lease_journal import LeaseRecord
+from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.index.index_mark import IndexMark, decode_mark
 from aerobee.broker.store.producers.windows_file import decode_windows, encode_block

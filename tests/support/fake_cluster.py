@@ -83,6 +83,22 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
             if stored.topic == topic and queue_id in (None, stored.queue_id)
         ]
 
+    def lose_end(self, count: int) -> None:
+        """A crash leaves only `count` records of the largest batch, the last of its queue, and
+        another producer's message comes behind them."""
+        batch = max(self.batches, key=lambda batch: len(batch.record_sizes))
+        queue = batch.topic, batch.queue_id
+        known = self.producer_bases[*queue, batch.producer_id]
+        _, base = known[batch.producer_sequence]
+        known[batch.producer_sequence] = count, base
+        end = self._ends[queue] = base + count
+        self.stored = [
+            each
+            for each in self.stored
+            if (each.topic, each.queue_id) != queue or each.queue_offset < end
+        ]
+        self._ends[queue] += 1
+
     async def SendStream(
         self, request_iterator: AsyncIterator[broker_pb2.SendFrame], context: Any
     ) -> None:
@@ -108,9 +124,12 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         known = self.producer_bases.setdefault((*queue, batch.producer_id), {})
         if batch.producer_id and batch.producer_sequence in known:
             count, base = known[batch.producer_sequence]
-            assert count == len(records), "a batch comes again as it was"
+            assert count <= len(records), "a batch comes again as it was"
             self.duplicates += 1
-            return self._ack(batch, base, 0)
+            ack = self._ack(batch, base, 0)
+            if count < len(records):
+                ack.stored_count = count
+            return ack
         known[batch.producer_sequence] = len(records), base
         for index, record in enumerate(records):
             record.check()

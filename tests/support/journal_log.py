@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aerobee.broker.offset_journal_records import JournalRecords
-from aerobee.runtime.errors import MqError
+from aerobee.broker.offsets.journal_records import JournalRecords
 
 OTHER_BYTES = 100
 """What lies between two records."""
@@ -33,7 +32,7 @@ class MemoryLog:
     """Records below are gone."""
     is_sync: bool = True
     """Confirms and flushes what is appended at once."""
-    refusal: MqError | None = None
+    refusal: Exception | None = None
     _confirming: list[tuple[int, Told]] = field(default_factory=list)
     _flushing: list[tuple[int, Told]] = field(default_factory=list)
 

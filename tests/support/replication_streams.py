@@ -183,6 +183,13 @@ async def running_replica(root: Path | Disk, config: StoreConfig = STORE) -> Asy
             store.close()
 
 
+def read_pool(replica: Replica, counters: Counters) -> ReadPool:
+    clock = SystemClock()
+    return ReadPool(
+        replica.files, counters, clock, loop_delay=LoopDelay(clock), threads=2, bytes_per_s=0
+    )
+
+
 class Master:
     """A replica that serves the replication stream."""
 
@@ -192,14 +199,7 @@ class Master:
         self.store = replica.store
         self.roles = ToldRoles(replica.store, replica.config.segment_bytes)
         self.counters = Counters()
-        pool = ReadPool(
-            replica.files,
-            self.counters,
-            clock,
-            loop_delay=LoopDelay(clock),
-            threads=2,
-            bytes_per_s=0,
-        )
+        pool = read_pool(replica, self.counters)
         tables = TableSource(replica.disk, replica.files, clock)
         self.sender = ReplicationSender(
             CLUSTER, GROUP, self.roles, self.store, pool, tables, limits, clock
@@ -268,6 +268,7 @@ class Slave:
             "instance",
             connect,
             replica.store,
+            read_pool(replica, Counters()),
             SlaveSide(
                 log_state=self.log_state,
                 adopt_history=self.adopt,

@@ -24,7 +24,7 @@ from aerobee.bench.report import Report, Row
 from aerobee.client_core import Admin, ClusterConnection, Message
 from aerobee.consumer_client import PullConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import MqError, NotMaster
 
 FLAGS = ("--replicas", "2", "--replication", "sync")
 BROKER = "broker-a"
@@ -159,7 +159,11 @@ async def _settled(cluster: BenchCluster) -> None:
 async def _hand_over(cluster: BenchCluster) -> float:
     """The pause as the broker measured it, in seconds."""
     async with ClusterConnection(cluster.nameserver) as connection:
-        return (await Admin(connection).hand_over(BROKER)).paused_ms / 1_000
+        while True:
+            try:
+                return (await Admin(connection).hand_over(BROKER)).paused_ms / 1_000
+            except NotMaster:  # a busy machine has cost the master its lease right before
+                await _settled(cluster)
 
 
 async def _kill(cluster: BenchCluster, master_id: int, senders: Senders) -> float:

@@ -18,6 +18,7 @@ from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.bench.replica_master import CLUSTER, EPOCH, GROUP
 from aerobee.bench.report import Report, Row
 from aerobee.broker.flush.flush_thread import FlushThread
+from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.joining import LogState
@@ -26,6 +27,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.rpc.replication_client import connect_to_master
+from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
@@ -181,6 +183,9 @@ async def copying_slave(root: Path, address: str) -> AsyncIterator[CopyingSlave]
             "bench",
             connect_to_master,
             store,
+            ReadPool(
+                pool, Counters(), clock, loop_delay=LoopDelay(clock), threads=2, bytes_per_s=0
+            ),
             SlaveSide(
                 log_state=slave.log_state,
                 adopt_history=slave.adopt,

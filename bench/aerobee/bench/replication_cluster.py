@@ -21,7 +21,7 @@ from aerobee.client_core import Admin, ClusterConnection, Message
 from aerobee.producer_client import Producer
 
 TURNS = 3
-PACED_BATCH_MESSAGES = 100
+PACED_BATCH_MESSAGES = 500
 SETTLE_TIMEOUT_S = 30.0
 POLL_S = 0.1
 

@@ -23,7 +23,7 @@ from dataclasses import replace
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.replicated_folder import change_log, open_replicated
+from aerobee.broker.replicated_folder import change_log, close_replicated, open_replicated
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.threads import Threads
 from aerobee.runtime.clock import Clock, SystemClock, system_random
@@ -111,7 +111,7 @@ async def serve_broker(
                 )
                 reopening = await broker.run(lifecycle, on_listening, on_opened)
             finally:
-                await loop.run_in_executor(files, opened.folder.store.close)
+                await loop.run_in_executor(files, close_replicated, disk, opened)
             if reopening is None:
                 break
             await loop.run_in_executor(

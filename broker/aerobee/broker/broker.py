@@ -45,6 +45,7 @@ LEAVE_TIMEOUT_S = 2.0
 """How long a stop tries to tell a nameserver."""
 JOURNAL_TIMEOUT_S = 1.0
 """How long a start waits until groups are served; then they follow."""
+ROLES_TASK = "roles"
 EXPIRY_INTERVAL_S = 0.25
 WRITABLE_INTERVAL_S = 1.0
 
@@ -153,7 +154,7 @@ class Broker:
         run("expiry", self._expire_sessions())
         run("snapshots", self._save_tables())
         run("loop-delay", self.parts.loop_delay.run())
-        run("roles", replication.manager.run())
+        run(ROLES_TASK, replication.manager.run())
         run("in-sync-set", replication.proposer.run())
         run("offset-journal", self.parts.journal.run())
         # Alone, groups go on at once; elsewhere when the role is known.
@@ -241,6 +242,7 @@ class Broker:
         parts = self.parts
         parts.guard.begin_stopping()
         await self._server.set_serving(False)
+        await self._end_following()
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
                 await parts.durability.drain()
@@ -258,6 +260,13 @@ class Broker:
         except NotWritable as error:
             # The next run then takes this one for crashed.
             log_event(log, "the stop is not noted", level=logging.WARNING, reason=error)
+
+    async def _end_following(self) -> None:
+        """What a master goes on sending would never be on the disk as a whole, and come after the
+        log's end was noted. From here on no role is taken; a master's term goes on."""
+        roles = next(task for task in self._running if task.get_name() == ROLES_TASK)
+        roles.cancel()
+        await asyncio.wait((roles,))
 
     async def _leave_groups(self) -> None:
         """What members hold goes to the next master, or to the next run."""
@@ -288,5 +297,10 @@ class Broker:
             error = error.exceptions[0]
         self.parts.guard.begin_failing(str(error))
         self.parts.folder.store.fail(error)
+        try:
+            await self.parts.replication.folder.note_failed()
+        except (NotWritable, StoreFailed) as refused:
+            # Then the master finds out, from where the log ends when this replica joins again.
+            log_event(log, "the failure is not noted", level=logging.ERROR, reason=refused)
         log_event(log, "the store failed; the broker ends", level=logging.ERROR, reason=error)
         await self._server.set_serving(False)

@@ -66,8 +66,8 @@ class BrokerConfig:
     """host:port of each nameserver; empty: serve alone, with the topics of the store."""
     registration_lease_ms: int = 5_000
     """How long routes show this broker after its last heartbeat, and a group of several replicas is
-    without a master when its master dies. Well below the sessions of consumers, so that their queues
-    outlive the change of master."""
+    without a master when its master dies. Well below the sessions of consumers, so that their
+    queues outlive the change of master."""
     store_root: Path
     """The folder that holds everything the broker stores."""
     read_threads_max: int = 4

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Protocol
 
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
 from aerobee.broker.guard import Guard
-from aerobee.broker.queue_leases import Lease, QueueKey
 from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.stats import Counters
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
-from aerobee.broker.offset_journal_records import JOURNAL_TOPIC
+from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime import names
 from aerobee.runtime.errors import (

@@ -23,7 +23,6 @@ from aerobee.broker.resent import (
     Appended,
     IncomingBatch,
     ProducerMemory,
-    Rest,
     check_numbers,
 )
 from aerobee.broker.stats import Counters
@@ -92,6 +91,8 @@ class Receipt:
     base_physical_offset: int = 0
     store_timestamp_ms: int = 0
     retry_after_ms: int = 0
+    stored_count: int = 0
+    """Of a batch that had been stored only in part: how much of it this receipt is for."""
     wait_end: int = 0
     timeout_ms: int = 0
 
@@ -285,7 +286,8 @@ class Ingest:
         self, batch: IncomingBatch, producer_id: int, sequence: int
     ) -> Receipt | None:
         """The answer to a batch that is stored already, as a whole or its beginning; None for a new
-        one. Raises InvalidArgument, OutOfSequence, StoreFailed."""
+        one. The rest of one is for the producer to send, since other records may lie behind the
+        beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
         count = len(batch.record_sizes)
         check_numbers(producer_id, sequence, count)
         memory = self._store.producers
@@ -295,13 +297,14 @@ class Ingest:
         if stored_count == 0:
             return None
         place = memory.place(*queue, queue_offset, stored_count)
-        if stored_count == count:
-            self._counters.duplicates_dropped += 1
-            return self._receipt(batch, place, queue_offset, place.base_physical_offset)
-        receipt = self._accept_one(Rest(batch, stored_count))
-        if receipt.code == OK:
-            receipt.base_queue_offset = queue_offset
-            receipt.base_physical_offset = place.base_physical_offset
+        self._counters.duplicates_dropped += 1
+        receipt = self._receipt(batch, place, queue_offset, place.base_physical_offset)
+        if stored_count < count:
+            receipt.stored_count = stored_count
+            if self._waits:
+                # Before the beginning is confirmed another master may yet have the rest.
+                receipt.wait_end = place.end
+                receipt.timeout_ms = batch.timeout_ms
         return receipt
 
     def _receipt(

@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from aerobee.broker.lease_journal import (
+from aerobee.broker.groups.lease_journal import (
     FIRST_RECORD,
     LEASES_PATH,
     LeaseRecord,
     known_by_backup,
     next_run,
 )
+from aerobee.broker.offsets.journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC
+from aerobee.broker.offsets.journal_state import UNKNOWN_IMAGE, cut_mark
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
@@ -34,6 +36,7 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
     TopicTable,
 )
+from aerobee.broker.store.tables.consumer_offset_table import JournalMark
 from aerobee.broker.table_files import load_table
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument
@@ -137,6 +140,25 @@ def _previous_run(disk: Disk, session_timeout_max_ms: int) -> LeaseRecord:
     return known_by_backup(loaded.value, session_timeout_max_ms)
 
 
+def forget_offsets(disk: Disk, position: int) -> None:
+    """Before a closed folder's log begins anew at `position`: what the groups' offsets were counts
+    no more, they come again from the journal in the log that is copied. Blocks.
+
+    Raises StoreUnusable, OSError.
+    """
+    offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable)
+    # A journal that is read from its first record on says everything; else an image has to.
+    is_whole = position == 0
+    offsets.forget(JournalMark(0, 0 if is_whole else UNKNOWN_IMAGE, is_whole))
+    # Twice: the backup is believed when the file cannot be read.
+    for _ in range(2):
+        replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(0))
+
+
+def _journal_end(store: MessageStore) -> int:
+    return store.queue_bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+
+
 def _cut_offsets(
     disk: Disk,
     store: MessageStore,
@@ -147,7 +169,11 @@ def _cut_offsets(
     """A group must not be ahead of its queue: a power failure may have taken messages that it had
     consumed before they were flushed, and the next ones will get their offsets.
 
-    Queues that we keep and do not serve are left to the broker that does."""
+    Queues that we keep and do not serve are left to the broker that does. Of a queue whose messages
+    all lie before this log begins the end may be unknown here; its offsets are the journal's, which
+    the log has."""
+    is_known = offsets.mark is not None and offsets.mark.next_offset <= _journal_end(store)
+    may_be_unknown = is_known and store.min_offset > 0
     ahead = [
         (group, topic, queue_id, queue_max)
         for group in offsets.groups()
@@ -155,6 +181,7 @@ def _cut_offsets(
         if (config := topics.get(topic)) is None or not config.has_batch_queues
         for queue_id, offset in queues.items()
         if offset > (queue_max := store.queue_bounds(topic, queue_id).max_offset)
+        and (queue_max or not may_be_unknown)
     ]
     for group, topic, queue_id, queue_max in ahead:
         log_event(
@@ -167,8 +194,11 @@ def _cut_offsets(
             offset=queue_max,
         )
         offsets.commit(group, topic, queue_id, queue_max)
-    if ahead:
-        replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(clock.now_ms()))
+    is_mark_cut = cut_mark(offsets, _journal_end(store))
+    if ahead or is_mark_cut:
+        # Twice: the backup is believed when the file cannot be read.
+        for _ in range(2):
+            replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(clock.now_ms()))
 
 
 class _ProgressLog:

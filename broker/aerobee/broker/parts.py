@@ -15,20 +15,20 @@ from dataclasses import dataclass
 
 from aerobee.broker.cleaning import Cleaning
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.consumer_offsets import ConsumerOffsets
 from aerobee.broker.durability import Durability
 from aerobee.broker.egress import Egress
-from aerobee.broker.group_coordinator import GroupCoordinator
-from aerobee.broker.group_state import GroupState
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard, Role
 from aerobee.broker.ingest import Ingest
 from aerobee.broker.message_encoder import MessageEncoder
 from aerobee.broker.message_lookup import MessageLookup
-from aerobee.broker.offset_journal import OffsetJournal
-from aerobee.broker.offset_journal_records import JOURNAL_TOPIC
-from aerobee.broker.offset_parts import Around, Groups, assemble_groups
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
+from aerobee.broker.offsets.parts import Around, Groups, assemble_groups
 from aerobee.broker.opening import OpenedFolder
-from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.queue_reader import QueueReader
 from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.read_places import ReadPlaces

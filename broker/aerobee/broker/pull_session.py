@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from aerobee.broker.egress import ColdRead, Egress, Fetched, ReadCode, lease_expired
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import Busy, InvalidArgument, MqError, NotMaster
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.opening import OpenedFolder, open_folder
+from aerobee.broker.opening import OpenedFolder, forget_offsets, open_folder
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.replica_folder import (
     OpenedReplica,
     ReplicaIdentity,
+    note_failed,
+    note_log_cut,
     note_log_emptied,
     open_replica,
 )
@@ -23,7 +26,10 @@ from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.replicas.closed_log import begin_log_at, cut_log
 from aerobee.runtime.boot import boot_id
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.errors import InvalidArgument, StoreFailed
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,21 @@ def open_replicated(
         raise
 
 
+def close_replicated(disk: Disk, opened: Opened) -> None:
+    """Close the folder's store. Blocks.
+
+    Raises StoreFailed; then the log may lack something, and counts as another one from now on.
+    """
+    try:
+        opened.folder.store.close()
+    except StoreFailed:
+        try:
+            note_failed(disk)
+        except (StoreUnusable, OSError) as error:
+            log_event(log, "the failure is not noted", level=logging.ERROR, reason=error)
+        raise
+
+
 def _boot_in_place(boot: str, store_root: Path) -> str:
     """The machine's start together with the place of the folder itself: a copy of a folder that is
     in use must not pass for that one, whose process may live and whose log may be longer."""
@@ -93,9 +114,11 @@ def change_log(
         match change:
             case Cut(end):
                 cut_log(disk, config, end)
+                note_log_cut(disk, end)
             case BeginAnew(position):
                 # Whoever looks for this log from now on must not take the empty one for it.
                 note_log_emptied(disk, chance)
+                forget_offsets(disk, position)
                 begin_log_at(disk, config, position)
     except (StoreUnusable, OSError) as error:
         raise InvalidArgument(f"the log could not be changed: {error}") from error

@@ -213,6 +213,7 @@ def _follower(
         replica.state.instance,
         cluster.connect,
         folder.store,
+        shared.reads,
         side,
         TableCopies(folder.topics, folder.groups, shared.files, shared.threads.files),
         _limits(config),

@@ -2,7 +2,7 @@
 
 A producer that does not know what became of a batch sends it again with the same numbers. Usually
 all of it is stored or nothing. After a crash the beginning alone may be, for the log ends where its
-last whole record does; then the rest is appended.
+last whole record does; then the answer says how much, and the rest comes as a batch of its own.
 """
 
 from __future__ import annotations
@@ -79,22 +79,6 @@ class IncomingBatch(Protocol):
 
     @property
     def producer_sequence(self) -> int: ...
-
-
-class Rest:
-    """A batch without its first records."""
-
-    def __init__(self, batch: IncomingBatch, count: int) -> None:
-        sizes = batch.record_sizes
-        self.sequence = batch.sequence
-        self.topic = batch.topic
-        self.queue_id = batch.queue_id
-        self.records = batch.records[sum(sizes[:count]) :]
-        self.record_sizes: Sequence[int] = sizes[count:]
-        self.timeout_ms = batch.timeout_ms
-        self.skip_wait = batch.skip_wait
-        self.producer_id = batch.producer_id
-        self.producer_sequence = batch.producer_sequence + count
 
 
 def check_numbers(producer_id: int, sequence: int, count: int) -> None:

@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
-from aerobee.broker.consumer_groups import ConsumerGroups
+from aerobee.broker.groups.consumer_groups import ConsumerGroups
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicTable

@@ -227,7 +227,9 @@ def _group_remarks(members: list[Replica]) -> list[str]:
 
 def _replica_remarks(replica: Replica) -> list[str]:
     lines = []
-    if replica.endpoint is None:
+    if replica.endpoint is None and replica.is_in_sync:
+        lines.append("not registered; start it again: it has all messages")
+    elif replica.endpoint is None:
         lines.append(
             "not registered; if it has gone for good: "
             f"aerobee cluster remove-replica {replica.broker_name} {replica.broker_id}"

@@ -22,6 +22,7 @@ from aerobee.client_core.methods import (
     SEARCH_BY_TIMESTAMP,
 )
 from aerobee.runtime import errors
+from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import broker_pb2, common_pb2
 
 T = TypeVar("T")
@@ -50,8 +51,10 @@ class Offsets:
         self._routes = connection.routes
         self._timeout_ms = timeout_ms
 
-    async def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, QueueBounds]:
-        """Minimum and maximum of each queue.
+    async def bounds(
+        self, queues: Iterable[MessageQueue], *, of_master: bool = False
+    ) -> dict[MessageQueue, QueueBounds]:
+        """Minimum and maximum of each queue. `of_master`: never a slave's, which may know less.
 
         Raises:
             TopicNotFound, QueueNotFound, NoBrokerAvailable, Unreachable, DeadlineExceeded.
@@ -60,7 +63,8 @@ class Offsets:
         async def ask(
             place: MessageQueue, asked: Sequence[MessageQueue]
         ) -> list[tuple[MessageQueue, QueueBounds]]:
-            response = await self._calls.at_any(
+            call = self._calls.at_master if of_master else self._calls.at_any
+            response = await call(
                 place.topic,
                 place.broker_name,
                 QUERY_BOUNDS,
@@ -84,8 +88,10 @@ class Offsets:
         timestamp_ms: int,
         *,
         boundary: broker_pb2.Boundary = broker_pb2.LOWER,
+        of_master: bool = False,
     ) -> dict[MessageQueue, int]:
         """The first offset stored at or after a time (LOWER), or the last at or before (UPPER).
+        `of_master`: as for `bounds`.
 
         Raises:
             QueueNotFound, TopicNotFound, NoBrokerAvailable, Unreachable, DeadlineExceeded.
@@ -94,7 +100,8 @@ class Offsets:
         async def ask(
             place: MessageQueue, asked: Sequence[MessageQueue]
         ) -> list[tuple[MessageQueue, int]]:
-            response = await self._calls.at_any(
+            call = self._calls.at_master if of_master else self._calls.at_any
+            response = await call(
                 place.topic,
                 place.broker_name,
                 SEARCH_BY_TIMESTAMP,
@@ -199,6 +206,7 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(call), name="client:call") for call in calls]
     except ExceptionGroup as failures:
+        check_not_cancelled()
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
 

@@ -9,6 +9,7 @@ broker group never to an older epoch.
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -32,10 +33,11 @@ WATCH_BACKOFF = Backoff(base_ms=100, max_ms=2_000)
 WATCH_RESTART_DELAY_S = 0.02
 """Topics that are asked for within this time join the watch together."""
 
-NEVER_S = float("-inf")
-
 MASTER_POLL_S = 0.5
 """Who waits for a master asks so often, in case the watch is broken."""
+
+TIME_IS_OVER_S = 0.01
+"""With less time left than this, a question without an answer has failed for lack of time."""
 
 WATCHED_TOPICS_MAX = 1_000
 """What a nameserver takes in one request; of more topics the newest are watched, and the others
@@ -93,12 +95,12 @@ class Routes:
         self._clock = clock
         self._chance = chance
         self._epochs = NewestEpochs()
-        self._current_s: dict[str, float] = {}
         self._known: dict[str, TopicRoute] = {}
         self._versions: dict[str, int] = {}
         self._suspect: set[str] = set()
-        self._answers: dict[str, int] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._queries: dict[tuple[str, bool], asyncio.Future[TopicRoute | errors.MqError | None]]
+        self._queries = {}
+        """Questions under way, by topic and `create_missing`."""
         self._watched: dict[str, None] = {}
         self._watch_wanted = asyncio.Event()
         self._watch_stream: ServerStream[nameserver_pb2.QueryRouteResponse] | None = None
@@ -134,12 +136,6 @@ class Routes:
             while self._known.get(topic) is since:
                 await anext(changes)
 
-    def current_s(self, topic: str) -> float:
-        """When the question was asked to which the known route was the answer of a nameserver with
-        etcd in reach: monotonic seconds; minus infinity if it never was. What the watch pushed
-        does not count, for nobody knows how long it was on its way."""
-        return self._current_s.get(topic, NEVER_S)
-
     def invalidate(self, topic: str) -> None:
         """A broker contradicted the route: the next `route` asks a nameserver again."""
         self._suspect.add(topic)
@@ -171,31 +167,52 @@ class Routes:
     async def refresh(
         self, topic: str, *, create_missing: bool = False, timeout_ms: int = 3_000
     ) -> TopicRoute:
-        """Asks the nameservers in turn, whatever is known. Calls at the same time share answers.
+        """Asks the nameservers in turn, whatever is known. Calls at the same time share a question
+        and its answer, and each waits for its own time only.
 
         Raises: as `route`, also when an older route is known.
         """
         check_topic_name(topic)
-        answers_before = self._answers.get(topic, 0)
-        async with self._locks.setdefault(topic, asyncio.Lock()):
-            known = self._known.get(topic)
-            if known is not None and self._answers.get(topic, 0) != answers_before:
-                return known
-            asked_s = self._clock.monotonic_s()
-            response = await self._nameservers.call(
-                QUERY_ROUTE,
-                nameserver_pb2.QueryRouteRequest(
-                    cluster=self._cluster, topics=[topic], create_missing=create_missing
-                ),
-                timeout_ms=timeout_ms,
-            )
-        self._answers[topic] = self._answers.get(topic, 0) + 1
+        end_s = self._clock.monotonic_s() + timeout_ms / 1_000
+        key = topic, create_missing
+        while (query := self._queries.get(key)) is not None:
+            left_s = end_s - self._clock.monotonic_s()
+            await asyncio.wait((query,), timeout=max(0.0, left_s))
+            if not query.done():
+                raise errors.DeadlineExceeded(f"no nameserver told in time where {topic!r} is")
+            outcome = query.result()
+            if isinstance(outcome, errors.MqError):
+                # Each waiter gets its own: a traceback grows where an exception is raised.
+                raise copy.copy(outcome)
+            if outcome is not None:
+                return outcome
+        query = self._queries[key] = asyncio.get_running_loop().create_future()
+        # Who gives up, or had less time than others, has not asked for them.
+        outcome = None
+        try:
+            left_ms = max(1, int((end_s - self._clock.monotonic_s()) * 1_000))
+            outcome = await self._query(topic, create_missing, left_ms)
+        except errors.MqError as error:
+            if self._clock.monotonic_s() < end_s - TIME_IS_OVER_S:
+                outcome = error
+            raise
+        finally:
+            del self._queries[key]
+            query.set_result(outcome)
+        return outcome
+
+    async def _query(self, topic: str, create_missing: bool, timeout_ms: int) -> TopicRoute:
+        response = await self._nameservers.call(
+            QUERY_ROUTE,
+            nameserver_pb2.QueryRouteRequest(
+                cluster=self._cluster, topics=[topic], create_missing=create_missing
+            ),
+            timeout_ms=timeout_ms,
+        )
         self._suspect.discard(topic)
         self._watch(topic)
         answer = response.routes[0]
-        is_newest = self._learn(topic, answer, response, is_watch_start=False)
-        if is_newest and not response.stale:
-            self._current_s[topic] = asked_s
+        self._learn(topic, answer, response, is_watch_start=False)
         known = self._known.get(topic)
         if known is None:
             # An OK that is older than the deletion we know of counts as not found.

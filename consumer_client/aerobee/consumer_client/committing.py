@@ -1,7 +1,11 @@
-"""Commits of owned queues: one after the other, and again until a master took them.
+"""Commits of owned queues: to each broker group one after the other, and again until a master took
+them.
 
 Owns: the order of commits. A broker group that has no master for a while, or one that has not
-confirmed our leases yet, is no failure of a commit; it is made again when there is one.
+confirmed our leases yet, is no failure of a commit; it is made again when there is one. Broker
+groups do not wait for each other, so one that hangs costs the queues of the others nothing; and
+whoever commits while a call to a group is under way goes with the next one, so that many queues
+cost a group that hangs no more time than one.
 Invariants: an older commit never overtakes a newer one; nothing is committed for a queue that was
 lost; what one master did not acknowledge is committed again to the next.
 """
@@ -10,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
@@ -49,6 +53,33 @@ class Holding:
     committed_offset: int | None
     """None: nothing that is certain."""
     max_offset: int = 0
+    refusal: errors.MqError | None = None
+    """Why the last commit was not taken; None: it was, or there was none."""
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether all that is finished is certainly committed."""
+        return self.owned.safe_offset == self.committed_offset
+
+
+Refusals = Mapping[Holding, errors.MqError]
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """Somebody waits for the commit of these queues."""
+
+    holdings: Sequence[Holding]
+    refused: Refusals | None = None
+    """None: not made yet."""
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """Of one broker group."""
+
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: list[_Request] = field(default_factory=list)
 
 
 class Committing:
@@ -57,7 +88,7 @@ class Committing:
     def __init__(self, connection: ClusterConnection, store: OffsetStore) -> None:
         self._connection = connection
         self._store = store
-        self._one_at_a_time = asyncio.Lock()
+        self._lines: dict[str, _Line] = {}
         self._confirmed = asyncio.Event()
 
     def on_confirmed(self) -> None:
@@ -68,20 +99,38 @@ class Committing:
         self, holdings: Iterable[Holding], *, wait_ms: int
     ) -> Mapping[MessageQueue, errors.MqError]:
         """Commit the safe offsets; returns what was not committed, after up to `wait_ms`."""
-        clock = self._connection.clock
-        end_s = clock.monotonic_s() + wait_ms / 1_000
+        end_s = self._connection.clock.monotonic_s() + wait_ms / 1_000
+        by_broker: dict[str, list[Holding]] = {}
+        for holding in holdings:
+            by_broker.setdefault(holding.owned.assignment.queue.broker_name, []).append(holding)
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(self._commit_at(name, held, end_s), name=f"commits:{name}")
+                for name, held in by_broker.items()
+            ]
         failed: dict[MessageQueue, errors.MqError] = {}
-        left = list(holdings)
+        for task in running:
+            failed.update(
+                (holding.owned.assignment.queue, error) for holding, error in task.result().items()
+            )
+        return failed
+
+    async def _commit_at(
+        self, broker_name: str, holdings: Sequence[Holding], end_s: float
+    ) -> Refusals:
+        clock = self._connection.clock
+        failed: dict[Holding, errors.MqError] = {}
+        left = holdings
         failures = 0
         while True:
-            refused = await self._commit_once(left)
+            refused = await self._commit_once(broker_name, left)
             failed.update(refused)
-            left = [holding for holding in left if _may_pass(holding, refused)]
+            left = [holding for holding, error in refused.items() if _may_pass(holding, error)]
             left_s = end_s - clock.monotonic_s()
             if not left or left_s <= 0:
                 return failed
             for holding in left:
-                del failed[holding.owned.assignment.queue]
+                del failed[holding]
             delay_s = BACKOFF.delay_s(failures, self._connection.random)
             failures += 1
             self._confirmed.clear()
@@ -91,41 +140,62 @@ class Committing:
             except TimeoutError:
                 continue
 
-    async def _commit_once(
-        self, holdings: Iterable[Holding]
-    ) -> Mapping[MessageQueue, errors.MqError]:
-        async with self._one_at_a_time:
-            due: dict[MessageQueue, tuple[Holding, Commit]] = {}
-            refused: dict[MessageQueue, errors.MqError] = {}
-            for holding in holdings:
-                owned, assignment = holding.owned, holding.owned.assignment
-                queue, safe_offset = assignment.queue, owned.safe_offset
-                if safe_offset == holding.committed_offset:
-                    continue
-                if not assignment.trust.check_deadline() or owned.is_dropped:
-                    refused[queue] = errors.LeaseExpired(
-                        f"{queue} was lost before offset {safe_offset} could be committed: what "
-                        "comes behind its committed offset is handled again"
-                    )
-                elif not assignment.trust.is_confirmed:
-                    refused[queue] = errors.NoBrokerAvailable(
-                        f"no master of broker {queue.broker_name!r} knows this member's leases "
-                        "now: commit again later"
-                    )
-                else:
-                    commit = Commit(queue, safe_offset, assignment.lease_epoch)
-                    due[queue] = holding, commit
-            if not due:
-                return refused
-            answers = await self._store.commit([commit for _, commit in due.values()])
-            for queue, (holding, commit) in due.items():
-                error = answers.get(queue)
-                if error is None:
-                    holding.committed_offset = commit.offset
-                else:
-                    refused[queue] = error
-                    self._on_commit_refused(holding, commit, error)
-            return refused
+    async def _commit_once(self, broker_name: str, holdings: Sequence[Holding]) -> Refusals:
+        """One call, shared with all who wait for one."""
+        line = self._lines.setdefault(broker_name, _Line())
+        request = _Request(holdings)
+        line.waiting.append(request)
+        try:
+            async with line.one_at_a_time:
+                # Whoever is about to commit at this very moment comes along.
+                await asyncio.sleep(0)
+                if request.refused is None:
+                    served, line.waiting = {request, *line.waiting}, []
+                    together = {holding for each in served for holding in each.holdings}
+                    refused = await self._call(together)
+                    for each in served:
+                        each.refused = {
+                            holding: refused[holding]
+                            for holding in each.holdings
+                            if holding in refused
+                        }
+        finally:
+            if request in line.waiting:
+                line.waiting.remove(request)
+        assert request.refused is not None, "it was served"
+        return request.refused
+
+    async def _call(self, holdings: Iterable[Holding]) -> Refusals:
+        due: dict[MessageQueue, tuple[Holding, Commit]] = {}
+        refused: dict[Holding, errors.MqError] = {}
+        for holding in holdings:
+            owned, assignment = holding.owned, holding.owned.assignment
+            queue, safe_offset = assignment.queue, owned.safe_offset
+            if holding.is_committed:
+                continue
+            if not assignment.trust.check_deadline() or owned.is_dropped:
+                refused[holding] = errors.LeaseExpired(
+                    f"{queue} was lost before offset {safe_offset} could be committed: what "
+                    "comes behind its committed offset is handled again"
+                )
+            elif not assignment.trust.is_confirmed:
+                refused[holding] = errors.NoBrokerAvailable(
+                    f"no master of broker {queue.broker_name!r} knows this member's leases "
+                    "now: commit again later"
+                )
+            else:
+                due[queue] = holding, Commit(queue, safe_offset, assignment.lease_epoch)
+        answers = await self._store.commit([commit for _, commit in due.values()]) if due else {}
+        for queue, (holding, commit) in due.items():
+            error = answers.get(queue)
+            if error is None:
+                holding.committed_offset, holding.refusal = commit.offset, None
+            else:
+                refused[holding] = error
+                self._on_commit_refused(holding, commit, error)
+        for holding, error in refused.items():
+            holding.refusal = error
+        return refused
 
     def _on_commit_refused(self, holding: Holding, commit: Commit, error: errors.MqError) -> None:
         log_event(
@@ -142,13 +212,11 @@ class Committing:
             self._connection.routes.invalidate(commit.queue.topic)
 
 
-def _may_pass(holding: Holding, refused: Mapping[MessageQueue, errors.MqError]) -> bool:
+def _may_pass(holding: Holding, error: errors.MqError) -> bool:
     """Whether a commit that was refused may be taken when it is made again. One whose lease a
     master does not know may, for the master may be new: as long as the queue is still ours."""
-    assignment = holding.owned.assignment
-    error = refused.get(assignment.queue)
     if holding.owned.is_dropped:
         return False
     if isinstance(error, LEASE_ERRORS):
-        return assignment.lease_epoch != 0
+        return holding.owned.assignment.lease_epoch != 0
     return isinstance(error, PASSING_ERRORS)

@@ -139,6 +139,7 @@ class Consumption:
         if self._holdings.get(queue) is holding:
             await self._committing.commit([holding], wait_ms=self._options.release_timeout_ms)
         if self._holdings.get(queue) is holding:
+            self._tell_if_uncommitted(holding)
             self.drop(queue)
 
     def drop(self, queue: MessageQueue) -> None:
@@ -317,4 +318,19 @@ class Consumption:
         """Drop what is left: the last step of closing a consumer."""
         self.begin_close()
         for queue in self.queues:
+            self._tell_if_uncommitted(self._holdings[queue])
             self.drop(queue)
+
+    def _tell_if_uncommitted(self, holding: Holding) -> None:
+        """A queue is given up: nobody will commit what was finished of it after this."""
+        if holding.is_committed:
+            return
+        log_event(
+            log,
+            "queue given up, its last commit was not acknowledged",
+            level=logging.WARNING,
+            queue=holding.owned.assignment.queue,
+            safe_offset=holding.owned.safe_offset,
+            committed_offset=holding.committed_offset,
+            reason=str(holding.refusal or "there was no time left for it"),
+        )

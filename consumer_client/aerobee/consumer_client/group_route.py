@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
 from aerobee.client_core.route import Endpoint
-from aerobee.client_core.routes import NEVER_S, Routes
+from aerobee.client_core.routes import Routes
 from aerobee.runtime import errors
 
 
@@ -35,15 +35,9 @@ class GroupRoute:
         return None if route is None else route.master(self.broker_name)
 
     def is_masterless(self) -> bool:
-        """Whether replicas are alive and none of them is master: then nobody is, for a master with
-        other replicas acts no longer than its registration lasts. (One without others does, so a
-        group of which nothing is known to be alive may have a master all the same.)"""
+        """Whether replicas are alive and none of them is known as master. That proves nothing of
+        who acts: a master that was without other replicas goes on until it hears of them."""
         return bool(self.replicas()) and self.master() is None
-
-    def masterless_s(self) -> float:
-        """A moment (monotonic seconds) at or after which the group certainly had no master, the
-        latest known; minus infinity while it has one, or nobody knows."""
-        return self._routes.current_s(self._topic) if self.is_masterless() else NEVER_S
 
     def has_other_master(self, tried: Endpoint | None) -> bool:
         """Whether there is a master, and it is not the one that was tried."""

@@ -37,6 +37,7 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,6 @@ class GroupSession:
     def check_deadline(self) -> bool:
         """True while leases may be trusted; else everything held is given up."""
         now_s = self._clock.monotonic_s()
-        self.table.on_nobody_can_grant(self._route.masterless_s(), now_s)
         if self.table.is_trusted(now_s):
             return True
         if self._is_joined and self._stream is not None:
@@ -228,8 +228,9 @@ class GroupSession:
             await self._stay_with(master)
 
     async def _find_master(self) -> Endpoint:
-        """Whoever is master, as soon as somebody is. What is held may be trusted for longer while
-        nobody is, so the deadline is looked at again and again."""
+        """Whoever is master, as soon as somebody is. The deadline of what is held goes on counting:
+        that a nameserver knows of no master does not move it, for one that has not heard yet that
+        other replicas registered acts without a lease, and gives queues away."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 name = f"group-session:{self.broker_name}:trust"
@@ -239,6 +240,7 @@ class GroupSession:
                 finally:
                     watch.cancel()
         except BaseExceptionGroup as group:
+            check_not_cancelled()
             raise first_error(group) from None
 
     async def _watch_trust(self) -> None:
@@ -272,6 +274,7 @@ class GroupSession:
                     for helper in helpers:
                         helper.cancel()
         except BaseExceptionGroup as group:
+            check_not_cancelled()
             raise first_error(group) from None
         finally:
             self._stream = None

@@ -105,15 +105,6 @@ class LeaseTable:
             del self._sent_at_s[earlier]
         self._renew(sent_s)
 
-    def on_nobody_can_grant(self, seen_s: float, now_s: float) -> None:
-        """At `seen_s` or later there was no broker that could give our queues to somebody else.
-
-        Whoever becomes master afterwards waits a whole session before it does: so what is held,
-        and still trusted, may be trusted as if a heartbeat of that moment had been acknowledged.
-        """
-        if self._held and self.is_trusted(now_s):
-            self._renew(seen_s)
-
     def lose_all(self) -> list[HeldQueue]:
         """The session is over (the deadline is past, or the broker does not know it): nothing is
         held any more. Returns what was; the wishes stay."""

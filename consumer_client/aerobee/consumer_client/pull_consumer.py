@@ -136,6 +136,9 @@ class PullConsumer:
     async def aclose(self) -> None:
         """Commit what is acknowledged, give the queues back, leave the group.
 
+        Commits that no master took in time are given up, with a warning in the log for each queue;
+        `commit` before raises instead.
+
         Raises:
             MqError: what ended the consumer before, if something did.
         """

@@ -1,4 +1,8 @@
-"""Where to start in a queue without a committed offset."""
+"""Where to start in a queue without a committed offset.
+
+Asked of the master alone: a slave may know less, and a group that starts there would be given what
+came before it joined.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,8 @@ class StartPolicy:
             MqError: the broker could not be asked.
         """
         if self.timestamp_ms is not None:
-            return (await offsets.by_timestamp([queue], self.timestamp_ms))[queue]
-        bounds = (await offsets.bounds([queue]))[queue]
+            return (await offsets.by_timestamp([queue], self.timestamp_ms, of_master=True))[queue]
+        bounds = (await offsets.bounds([queue], of_master=True))[queue]
         if self.start_from is StartFrom.FIRST:
             return bounds.min_offset
         return bounds.max_offset_end

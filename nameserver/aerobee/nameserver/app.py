@@ -59,7 +59,7 @@ async def serve_nameserver(
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     async with Etcd(config.etcd, chance=chance) as etcd:
-        cache = RouteCache(etcd, keys, backoff=backoff, chance=chance)
+        cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
         positions = LogPositions()
         groups = Groups(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, groups, config.broker_lease)

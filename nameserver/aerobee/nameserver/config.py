@@ -71,7 +71,7 @@ class TopicPolicy:
 class BrokerLeaseConfig:
     """How long a broker's registration outlives its last heartbeat."""
 
-    default_ms: int = 10_000
+    default_ms: int = 5_000
     """For brokers that do not say."""
     min_ms: int = 1_000
     """Shorter wishes are raised to this; etcd counts in seconds and has a minimum of its own."""

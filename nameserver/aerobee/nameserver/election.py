@@ -37,6 +37,9 @@ class Election:
     expects: Mapping[BrokerKey, int]
     """Revision of the registrations that the decision rests on; 0: must not exist."""
     is_unclean: bool = False
+    is_record_lost: bool = False
+    """The record knows of nobody in sync, and a log has an epoch already: whoever registers next
+    may have more than the chosen one."""
 
 
 def elect(group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool) -> Election | None:
@@ -65,7 +68,8 @@ def elect(group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool) -> Ele
         former = live.get(group.master_id)
         key = BrokerKey(group.broker_name, group.master_id)
         expects[key] = 0 if former is None else former.revision
-    return Election(elected, expects, is_unclean)
+    is_record_lost = not group.in_sync and any(record.log_epoch > 0 for record in live.values())
+    return Election(elected, expects, is_unclean, is_record_lost)
 
 
 def is_master(group: BrokerGroup, record: BrokerRecord) -> bool:
@@ -99,8 +103,9 @@ def _choose(
         return None, False
     furthest = max(live.values(), key=_reach)
     if not group.in_sync:
-        # A new group: nothing was ever acknowledged in it.
-        return furthest, False
+        # A new group, in which nothing was ever acknowledged; unless a log has an epoch already:
+        # then the record was lost, and with it who had everything. What the furthest lacks is gone.
+        return furthest, furthest.log_epoch > 0 and len(group.replicas) > 1
     # A replica that never followed a master of this group has nothing to offer, and that master may
     # not even know that it is not alone.
     has_followed = furthest.log_epoch > 0 or all(one in live for one in group.replicas)

@@ -129,6 +129,40 @@ class Etcd:
 
         return await self._read(read)
 
+    async def revision(self) -> int:
+        """The store's revision, as the quorum has it; asked once and cheap."""
+
+        def read(connection: _Connection) -> int:
+            request = connection.etcdrpc.RangeRequest(key=b"\0", count_only=True)
+            answer = connection.client.kvstub.Range(request, self._timeout_s)
+            return int(answer.header.revision)
+
+        return await self._once(read)
+
+    async def is_unchanged(self, prefix: str, *, count: int, revision: int) -> bool:
+        """Whether `count` keys start with `prefix` and none of them was changed after `revision`;
+        asked once. etcd looks at all of them for it."""
+
+        def read(connection: _Connection) -> bool:
+            rpc, start = connection.etcdrpc, prefix.encode()
+            end = prefix_end(start)
+            ranges = (
+                rpc.RangeRequest(key=start, range_end=end, count_only=True),
+                rpc.RangeRequest(
+                    key=start,
+                    range_end=end,
+                    min_mod_revision=revision + 1,
+                    keys_only=True,
+                    limit=1,
+                ),
+            )
+            request = rpc.TxnRequest(success=[rpc.RequestOp(request_range=one) for one in ranges])
+            answer = connection.client.kvstub.Txn(request, self._timeout_s)
+            found, changed = (response.response_range for response in answer.responses)
+            return found.count == count and not changed.kvs
+
+        return await self._once(read)
+
     async def transaction(
         self, expected: Mapping[str, int], changes: Sequence[Put | Delete]
     ) -> TransactionResult:

@@ -191,6 +191,8 @@ class Groups:
 
 def is_hasty(before: BrokerGroup, due: Election) -> bool:
     """Whether the choice rests on how far the logs reach, so that others should be heard first."""
+    if due.is_record_lost:
+        return True
     if not before.in_sync or len(due.group.replicas) == 1:
         return False
     chosen = (name for name in due.group.in_sync if name.broker_id == due.group.master_id)

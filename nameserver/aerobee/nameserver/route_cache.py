@@ -1,10 +1,12 @@
 """Keeps a RouteTable up to date: snapshot, then watch from the next revision, for ever.
 
 Owns: the current table, whether it is stale, and the loop that mends both. A lost connection or a
-compacted history leads to a new snapshot; meanwhile the last table is served and marked stale.
+compacted history leads to a new snapshot; meanwhile the last table is served and marked stale. So
+it is while etcd does not confirm that nothing is missing; it is asked all the time (Freshness).
 
 What always holds: the table only moves forward (but for an etcd restored from a backup), and
-changes of one revision appear together.
+changes of one revision appear together; a table that is not stale shows all changes that are older
+than `FRESH_FOR_S`.
 """
 
 from __future__ import annotations
@@ -12,36 +14,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import AsyncIterator
 
 import tenacity
 
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.freshness import Freshness
 from aerobee.nameserver.key_values import Compacted, WatchBatch
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import Keys
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff, BackoffWait
+from aerobee.runtime.task_errors import check_not_cancelled
 
 log = logging.getLogger(__name__)
+
+PROOF_INTERVAL_S = 0.5
+"""How often etcd is asked whether anything is missing; it may fail to answer twice."""
 
 
 class RouteCache:
     """The routes as this nameserver knows them; `run` keeps them fresh."""
 
-    def __init__(self, etcd: Etcd, keys: Keys, *, backoff: Backoff, chance: random.Random) -> None:
+    def __init__(
+        self, etcd: Etcd, keys: Keys, *, backoff: Backoff, chance: random.Random, clock: Clock
+    ) -> None:
         self._etcd = etcd
         self._keys = keys
         self._backoff = backoff
         self._chance = chance
         self._table: RouteTable | None = None
-        self._stale = True
+        self._clock = clock
+        self._freshness = Freshness(etcd, keys.prefix, clock)
+        self._is_following = False
+        self._was_stale = True
+        self._expiry: asyncio.TimerHandle | None = None
         self.changed = Notifier()
         """Notified after every change of the table or of `stale`."""
 
     def __repr__(self) -> str:
-        return f"<RouteCache version={self.version} stale={self._stale}>"
+        return f"<RouteCache version={self.version} stale={self.stale}>"
 
     @property
     def table(self) -> RouteTable:
@@ -63,8 +78,8 @@ class RouteCache:
 
     @property
     def stale(self) -> bool:
-        """etcd is away: changes may be missing."""
-        return self._stale
+        """etcd is away, or did not say for too long that nothing is missing."""
+        return not (self._is_following and self._freshness.is_proven)
 
     async def wait_version(self, version: int, timeout_s: float) -> bool:
         """Whether the table reached `version` in time."""
@@ -86,48 +101,102 @@ class RouteCache:
         Raises:
             RegistryUnavailable, Compacted: it did not get as far as a watch.
         """
+        asked_s = self._clock.monotonic_s()
         snapshot = await self._etcd.snapshot(self._keys.prefix)
-        self._become(RouteTable.from_snapshot(self._keys, snapshot), stale=True)
-        established = False
+        self._is_following = False
+        self._freshness.begin(snapshot, asked_s=asked_s)
+        self._become(RouteTable.from_snapshot(self._keys, snapshot))
         try:
             async with self._etcd.watch(
                 self._keys.prefix, from_revision=snapshot.revision + 1
             ) as batches:
-                async for batch in batches:
-                    if not established:
-                        log_event(log, "routes follow etcd", version=self.version)
-                    established = True
-                    self._apply(batch)
+                await self._stay_with(batches)
         except (RegistryUnavailable, Compacted) as error:
-            if not established:
+            if not self._is_following:
                 raise
             self._lose(error)
             # An etcd that accepts watches only to end them must not make this a busy loop.
             await asyncio.sleep(self._backoff.delay_s(1, self._chance))
 
-    def _apply(self, batch: WatchBatch) -> None:
-        self._become(self.table.apply(self._keys, batch.events), stale=False)
+    async def _stay_with(self, batches: AsyncIterator[WatchBatch]) -> None:
+        """Apply a watch's changes, and prove that it brings them all.
 
-    def _become(self, table: RouteTable, *, stale: bool) -> None:
-        if table is self._table and stale == self._stale:
+        Raises:
+            RegistryUnavailable, Compacted: the watch was lost, or is of no use any more.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._apply_all(batches), name="route-cache:apply")
+                tasks.create_task(self._prove_for_ever(), name="route-cache:prove")
+        except BaseExceptionGroup as group:
+            check_not_cancelled()
+            raise group.exceptions[0] from None
+
+    async def _apply_all(self, batches: AsyncIterator[WatchBatch]) -> None:
+        async for batch in batches:
+            if not self._is_following:
+                log_event(log, "routes follow etcd", version=self.version)
+            self._is_following = True
+            self._freshness.add(batch)
+            self._become(self.table.apply(self._keys, batch.events))
+
+    async def _prove_for_ever(self) -> None:
+        """
+        Raises:
+            RegistryUnavailable: etcd answers, but the watch does not bring what etcd has.
+        """
+        while True:
+            await asyncio.sleep(PROOF_INTERVAL_S)
+            try:
+                is_complete = await self._freshness.prove()
+            except RegistryUnavailable as error:
+                log_event(log, "etcd confirms nothing", level=logging.DEBUG, reason=error)
+                is_complete = True
+            self._show()
+            if not is_complete and not self._freshness.is_proven:
+                raise RegistryUnavailable("changes that etcd has do not come over the watch")
+
+    def _become(self, table: RouteTable) -> None:
+        if table is self._table:
+            self._show()
             return
         known = frozenset() if self._table is None else self._table.unreadable
         for key in sorted(table.unreadable - known):
             log_event(log, "unreadable key ignored", level=logging.ERROR, key=key)
-        self._table, self._stale = table, stale
+        self._table = table
+        self._was_stale = self.stale
+        self._watch_expiry()
         self.changed.notify()
 
     def _lose(self, reason: BaseException | None) -> None:
-        if not self._stale:
+        self._is_following = False
+        self._show(reason)
+
+    def _show(self, reason: BaseException | None = None) -> None:
+        """Tell of it when the routes became stale, or fresh again."""
+        stale = self.stale
+        self._watch_expiry()
+        if stale == self._was_stale:
+            return
+        self._was_stale = stale
+        if stale:
             log_event(
                 log,
                 "etcd lost; serving the last known routes",
                 level=logging.WARNING,
                 version=self.version,
-                reason=reason,
+                reason=reason or "etcd did not confirm for too long that nothing is missing",
             )
-            self._stale = True
-            self.changed.notify()
+        self.changed.notify()
+
+    def _watch_expiry(self) -> None:
+        """Look again when the present proof ends: nothing else may happen then."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        left_s = self._freshness.left_s
+        if self._is_following and left_s > 0:
+            self._expiry = asyncio.get_running_loop().call_later(left_s + 0.01, self._show)
 
     def _on_failed_attempt(self, state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None

@@ -126,6 +126,32 @@ class Batch:
         self.waiters.append(waiter)
         self.size += size
 
+    def split(self, count: int) -> Batch:
+        """Keeps the first `count` messages; the others are the returned batch, not yet sent and
+        without numbers. `block` has to be told."""
+        rest = Batch(
+            self.queue,
+            opened_s=self.opened_s,
+            born_timestamp_ms=self.born_timestamp_ms,
+            timeout_ms=self.timeout_ms,
+            is_pinned=self.is_pinned,
+            skip_wait=self.skip_wait,
+        )
+        rest.is_sealed = True
+        rest.size = self.size - self.size * count // len(self)
+        self.size -= rest.size
+        self.bodies, rest.bodies = self.bodies[:count], self.bodies[count:]
+        self.properties, rest.properties = self.properties[:count], self.properties[count:]
+        self.waiters, rest.waiters = self.waiters[:count], self.waiters[count:]
+        flags, self.flags = self.flags, {}
+        for index, flag in flags.items():
+            if index < count:
+                self.flags[index] = flag
+            else:
+                rest.flags[index - count] = flag
+        self.encoded = None
+        return rest
+
     @property
     def must_stay(self) -> bool:
         """Whether only its own queue can tell if it is stored."""

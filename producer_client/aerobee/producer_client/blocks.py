@@ -74,6 +74,20 @@ class SendBlock:
         """Messages that became no batch."""
         self._failure = self._failure or error
 
+    def split(self, batch: Batch, count: int, rest: Batch) -> None:
+        """The batch has kept its first `count` messages, the others are in `rest`."""
+        rest.block = self
+        positions = self._positions[batch]
+        self._positions[batch] = positions[:count]
+        self._positions[rest] = positions[count:]
+        parts, self._parts = self._parts, {}
+        for part, stored in parts.items():
+            self._parts[part] = stored
+            if part is batch:
+                # Receipts are in the order of the messages.
+                self._parts[rest] = None
+        self._waiting += 1
+
     def on_stored(self, batch: Batch, stored: StoredBatch) -> None:
         self._parts[batch] = stored
         self._count_down()

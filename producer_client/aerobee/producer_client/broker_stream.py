@@ -31,6 +31,7 @@ from aerobee.producer_client.sequences import Sequences
 from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.store_format.record import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -70,6 +71,11 @@ class BatchOwner(Protocol):
     def on_unconfirmed(self, broker_name: str, batch: Batch, stored: StoredBatch) -> None:
         """The broker stored it, but disk or slaves did not confirm it; there is time to ask again,
         and a number to ask with."""
+
+    def on_partly_stored(
+        self, broker_name: str, batch: Batch, stored: StoredBatch, count: int
+    ) -> None:
+        """A crash had left only its first `count` messages."""
 
     def on_expired(self, broker_name: str, batch: Batch) -> None:
         """The batch's deadline has passed."""
@@ -197,6 +203,7 @@ class BrokerStream:
                 tasks.create_task(self._read(stream), name=f"send:{self.broker_name}:read")
                 await self._write(stream, endpoint.store_host_ipv6)
         except ExceptionGroup as failures:
+            check_not_cancelled()
             expected = failures.subgroup(errors.MqError)
             if expected is None or len(expected.exceptions) != len(failures.exceptions):
                 raise
@@ -279,7 +286,9 @@ class BrokerStream:
                     self._owner.on_refused(self.broker_name, batch, _error_of(ack))
                     continue
                 stored = self._stored(batch, ack, status)
-                if status is SendStatus.OK or not self._may_ask_again(batch):
+                if 0 < ack.stored_count < len(batch):
+                    self._owner.on_partly_stored(self.broker_name, batch, stored, ack.stored_count)
+                elif status is SendStatus.OK or not self._may_ask_again(batch):
                     self._owner.on_stored(self.broker_name, batch, stored)
                 else:
                     self._owner.on_unconfirmed(self.broker_name, batch, stored)
@@ -294,6 +303,9 @@ class BrokerStream:
     def _stored(self, batch: Batch, ack: broker_pb2.SendAck, status: SendStatus) -> StoredBatch:
         encoded = batch.encoded
         assert encoded is not None
+        properties, sizes = batch.properties, encoded.sizes
+        if ack.stored_count:
+            properties, sizes = properties[: ack.stored_count], sizes[: ack.stored_count]
         return StoredBatch(
             queue=batch.queue,
             status=status,
@@ -302,8 +314,8 @@ class BrokerStream:
             base_physical_offset=ack.base_physical_offset,
             store_timestamp_ms=ack.store_timestamp_ms,
             store_host=self._store_host,
-            properties=batch.properties,
-            sizes=encoded.sizes,
+            properties=properties,
+            sizes=sizes,
         )
 
     def _on_broken(self, error: errors.MqError) -> None:

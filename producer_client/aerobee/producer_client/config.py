@@ -30,7 +30,7 @@ class ProducerConfig:
     aerobee.runtime.errors.InvalidArgument: linger_ms must be at least 0, not -1
     """
 
-    send_timeout_ms: int = 3_000
+    send_timeout_ms: int = 10_000
     """From `send` to its receipt, waiting for room and all retries included."""
     retries_max: int = 2
     """Further attempts after a broker failed; attempts to reach any broker at all do not count."""

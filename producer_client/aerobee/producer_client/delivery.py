@@ -1,4 +1,4 @@
-"""From a chosen queue to a receipt: broker streams, retries, and who is told.
+"""From a chosen queue to a receipt: broker streams, what becomes of a batch, and who is told.
 
 Owns: the streams, all batches that have no outcome yet, and the memory of slow brokers. A batch is
 here from the moment it is opened until it is stored or given up; its bytes go back to the budget
@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.route import TopicRoute
 from aerobee.producer_client.accumulator import Batch
-from aerobee.producer_client.broker_stream import QUERY_TIMEOUT_MS, BrokerStream
+from aerobee.producer_client.broker_stream import BrokerStream
 from aerobee.producer_client.budget import ByteBudget
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.latency import LatencyTable
-from aerobee.producer_client.receipt import Receipt, StoredBatch
-from aerobee.producer_client.retry import delay_s, expired, leaves_unknown, retry_of
-from aerobee.producer_client.selector import RoundRobin, interleaved
+from aerobee.producer_client.receipt import Receipt, SendStatus, StoredBatch
+from aerobee.producer_client.retries import Retries
+from aerobee.producer_client.retry import expired, leaves_unknown, refused, retry_of
+from aerobee.producer_client.selector import RoundRobin
 from aerobee.producer_client.sequences import Sequences
 from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
@@ -60,11 +60,11 @@ class Delivery:
         self._sequences = Sequences(connection.random) if config.idempotent else None
         self._streams: dict[str, BrokerStream] = {}
         self._running = [tasks.create_task(self._watch_routes(), name="send:routes")]
-        self._retrying: set[asyncio.Task[None]] = set()
         self._outstanding: set[Batch] = set()
         self._flushes: list[tuple[set[Batch], asyncio.Future[None]]] = []
         self._is_stopped = False
         self.selector = RoundRobin(self._latency, start=connection.random.getrandbits(16))
+        self._retries = Retries(connection, tasks, self._turns, self.selector, owner=self)
         self.budget = ByteBudget(config.buffered_bytes_max)
         self.counts = DeliveryCounts()
 
@@ -172,15 +172,13 @@ class Delivery:
     def stop(self) -> None:
         """Ends all tasks; what has no outcome yet fails."""
         self._is_stopped = True
-        for task in (*self._running, *self._retrying):
+        for task in self._running:
             task.cancel()
+        self._retries.stop()
         for stream in self._streams.values():
             stream.abandon()
         for batch in list(self._outstanding):
-            if batch.unconfirmed is not None:
-                self._settle(batch, batch.unconfirmed)
-                continue
-            self._fail(
+            self.end(
                 batch,
                 errors.DeadlineExceeded(
                     f"the producer was closed before {batch.queue.broker_name!r} acknowledged: "
@@ -204,6 +202,26 @@ class Delivery:
         # Another replica may have become master.
         self._retry([batch], error, refreshes_route=True)
 
+    def on_partly_stored(
+        self, broker_name: str, batch: Batch, stored: StoredBatch, count: int
+    ) -> None:
+        if stored.status is not SendStatus.OK:
+            # Not confirmed: the next master may have all of it.
+            batch.unconfirmed = None
+            batch.is_outcome_unknown = True
+            error = errors.DeadlineExceeded(f"{broker_name!r} has stored a part of it")
+            self._retry([batch], error, refreshes_route=True)
+            return
+        rest = batch.split(count)
+        if batch.block is not None:
+            batch.block.split(batch, count, rest)
+        for waited, _ in self._flushes:
+            if batch in waited:
+                waited.add(rest)
+        self._turns.pass_on(batch, rest)
+        self._settle(batch, stored)
+        self.submit(rest)
+
     def _settle(self, batch: Batch, stored: StoredBatch) -> None:
         self.counts.batches_stored += 1
         self.counts.messages_stored += len(batch)
@@ -224,15 +242,20 @@ class Delivery:
             self._sequences.renew(batch.queue)
         retry = retry_of(error)
         if retry is None:
-            self._fail(batch, error)
+            self.end(batch, refused(batch, error))
             return
         if retry.avoids_broker:
             self._latency.failed(broker_name, now_s=self._clock.monotonic_s())
         if retry.is_counted and not (batch.producer_id and batch.is_outcome_unknown):
             batch.failures_counted += 1
             if batch.failures_counted > self._config.retries_max:
-                self._fail(batch, error)
+                self.end(batch, refused(batch, error))
                 return
+        if not batch.is_outcome_unknown:
+            # Certainly not stored: by the time it goes again its number may be long forgotten.
+            batch.producer_id = 0
+            self._turns.stand_back(batch)
+            self.stream(broker_name).wake()
         self._retry([batch], error, refreshes_route=retry.refreshes_route)
 
     def on_lost(self, broker_name: str, batches: Sequence[Batch], error: errors.MqError) -> None:
@@ -251,99 +274,27 @@ class Delivery:
 
     def on_expired(self, broker_name: str, batch: Batch) -> None:
         self._latency.failed(broker_name, now_s=self._clock.monotonic_s())
-        self._expire(batch)
-
-    # Retries.
+        self.end(batch, expired(batch))
 
     def _retry(
         self, batches: Sequence[Batch], error: errors.MqError, *, refreshes_route: bool
     ) -> None:
         self.counts.batches_retried += len(batches)
-        task = self._tasks.create_task(
-            self._try_again(batches, error, refreshes_route), name="send:retry"
-        )
-        self._retrying.add(task)
-        task.add_done_callback(self._retrying.discard)
-
-    async def _try_again(
-        self, batches: Sequence[Batch], error: errors.MqError, refreshes_route: bool
-    ) -> None:
-        """Batches that came back together: elsewhere at once, or here after a pause."""
-        failures = min(batch.failures for batch in batches)
-        for batch in batches:
-            batch.failures += 1
-            if refreshes_route:
-                self._routes.invalidate(batch.queue.topic)
-        if failures or any(self._other_queue(batch) is None for batch in batches):
-            for topic in {batch.queue.topic for batch in batches}:
-                if refreshes_route:
-                    same_topic = [batch for batch in batches if batch.queue.topic == topic]
-                    await self._refresh(topic, same_topic)
-            pause_s = delay_s(error, failures + 1, self._connection.random)
-            pause_s = min(pause_s, self._remaining_s(batches))
-            if refreshes_route:
-                await self.stream(batches[0].queue.broker_name).wait_route(pause_s)
-            else:
-                await asyncio.sleep(pause_s)
-        now_s = self._clock.monotonic_s()
-        for batch in batches:
-            if batch not in self._outstanding:
-                continue
-            if batch.deadline_s <= now_s:
-                self._expire(batch)
-                continue
-            self._move(batch, self._other_queue(batch))
-            self.submit(batch)
-
-    def _move(self, batch: Batch, queue: MessageQueue | None) -> None:
-        """To another queue, if there is one; on each queue a batch has its own numbers."""
-        if queue is None:
-            return
-        self._turns.leave(batch)
-        batch.producer_id = 0
-        batch.queue = queue
-
-    async def _refresh(self, topic: str, batches: Sequence[Batch]) -> None:
-        """Asks a nameserver, but does not let one that hangs use up the time."""
-        timeout_ms = max(1, min(int(self._remaining_s(batches) * 1_000), QUERY_TIMEOUT_MS))
-        try:
-            route = await self._routes.route(topic, timeout_ms=timeout_ms)
-        except (errors.TopicNotFound, errors.IllegalName) as error:
-            for batch in batches:
-                self._fail(batch, error)
-        except errors.MqError as error:
-            log_event(
-                log, "route not refreshed", level=logging.DEBUG, topic=topic, reason=str(error)
-            )
-        else:
-            self.on_route(route)
-
-    def _remaining_s(self, batches: Sequence[Batch]) -> float:
-        """Until the last of the batches is over its time."""
-        last_s = max(batch.deadline_s for batch in batches)
-        return max(0.0, last_s - self._clock.monotonic_s())
-
-    def _other_queue(self, batch: Batch) -> MessageQueue | None:
-        """A queue of another broker that the batch may go to."""
-        route = self._routes.cached(batch.queue.topic)
-        if batch.must_stay or route is None:
-            return None
-        others = [
-            queue
-            for queue in interleaved(route.writable_queues)
-            if queue.broker_name != batch.queue.broker_name
-        ]
-        if not others:
-            return None
-        return self.selector.choose(others, now_s=self._clock.monotonic_s())
+        self._retries.begin(batches, error, refreshes_route=refreshes_route)
 
     # Outcomes.
 
-    def _expire(self, batch: Batch) -> None:
+    def has(self, batch: Batch) -> bool:
+        return batch in self._outstanding
+
+    def end(self, batch: Batch, error: errors.MqError) -> None:
+        """It is not sent again: what a broker said of it before counts more than the error."""
+        if batch not in self._outstanding:
+            return
         if batch.unconfirmed is not None:
             self._settle(batch, batch.unconfirmed)
         else:
-            self._fail(batch, expired(batch))
+            self._fail(batch, error)
 
     def _fail(self, batch: Batch, error: errors.MqError) -> None:
         if batch not in self._outstanding:
@@ -372,11 +323,10 @@ class Delivery:
 
     def _conclude(self, batch: Batch) -> None:
         self._outstanding.discard(batch)
-        if batch.has_turn:
-            self._turns.leave(batch)
-            stream = self._streams[batch.queue.broker_name]
-            if stream.accumulator:
-                stream.wake()
+        self._turns.leave(batch)
+        stream = self._streams.get(batch.queue.broker_name)
+        if stream is not None and stream.accumulator:
+            stream.wake()
         self.budget.release(batch.size)
         for waited, done in self._flushes:
             waited.discard(batch)

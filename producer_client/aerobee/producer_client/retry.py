@@ -75,6 +75,17 @@ def leaves_unknown(error: errors.MqError) -> bool:
     return error.code in _UNKNOWN
 
 
+def refused(batch: Batch, error: errors.MqError) -> errors.MqError:
+    """What is said of a batch that is not sent again after `error`, which says that this attempt
+    stored nothing. An earlier one may have."""
+    if not batch.is_outcome_unknown or isinstance(error, errors.OutOfSequence):
+        return error
+    return errors.DeadlineExceeded(
+        "an earlier attempt was not acknowledged, and the last one refused: whether the message is "
+        f"stored is unknown ({error})"
+    )
+
+
 def delay_s(error: errors.MqError, attempt: int, chance: random.Random) -> float:
     """Seconds to wait before the same broker is tried again, after `attempt` failures in a row.
 

@@ -1,7 +1,12 @@
-"""Topics as destinations: the queues that a producer may choose from, kept in step with routes."""
+"""Topics as destinations: the queues that a producer may choose from, kept in step with routes.
+
+Always holds: who asked for a topic first goes on first, whether its route had to be fetched or not;
+so messages keep the order in which they were handed over.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aerobee.client_core.message import MessageQueue
@@ -48,13 +53,18 @@ class Targets:
         self._create_missing = create_missing
         self._on_route = on_route
         self._targets: dict[str, Target] = {}
+        self._last_in_line: dict[str, asyncio.Event] = {}
+        """Of the callers that wait for a topic's route, the newest; set when it has gone on."""
 
     def known(self, topic: str) -> Target | None:
-        """The topic by its newest route, without waiting; None: ask `find`.
+        """The topic by its newest route, without waiting; None: ask `find`, as others do now.
 
         Raises:
             NotWritableTopic, NoBrokerAvailable: as `find`.
         """
+        return None if topic in self._last_in_line else self._cached(topic)
+
+    def _cached(self, topic: str) -> Target | None:
         route = self._routes.cached(topic)
         if route is None:
             return None
@@ -73,10 +83,19 @@ class Targets:
         known = self.known(topic)
         if known is not None:
             return known
-        route = await self._routes.route(
-            topic, create_missing=self._create_missing, timeout_ms=timeout_ms
-        )
-        return self.known(topic) or self._renew(route)
+        before = self._last_in_line.get(topic)
+        mine = self._last_in_line[topic] = asyncio.Event()
+        try:
+            route = await self._routes.route(
+                topic, create_missing=self._create_missing, timeout_ms=timeout_ms
+            )
+            if before is not None:
+                await before.wait()
+            return self._cached(topic) or self._renew(route)
+        finally:
+            mine.set()
+            if self._last_in_line.get(topic) is mine:
+                del self._last_in_line[topic]
 
     def _renew(self, route: TopicRoute) -> Target:
         if not route.perm & PERM_WRITE:

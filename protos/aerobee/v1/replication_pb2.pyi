@@ -89,20 +89,24 @@ class MasterEvent(_message.Message):
     def __init__(self, header: _Optional[_Union[FrameHeader, _Mapping]] = ..., agreement: _Optional[_Union[Agreement, _Mapping]] = ..., bytes: _Optional[_Union[LogBytes, _Mapping]] = ..., table: _Optional[_Union[TableFile, _Mapping]] = ..., heartbeat: _Optional[_Union[MasterHeartbeat, _Mapping]] = ...) -> None: ...
 
 class Agreement(_message.Message):
-    __slots__ = ("log_begin", "log_end", "epochs", "start", "confirmed_end", "unclean_epochs")
+    __slots__ = ("log_begin", "log_end", "epochs", "start", "confirmed_end", "unclean_epochs", "tail_bytes", "tail_checksum")
     LOG_BEGIN_FIELD_NUMBER: _ClassVar[int]
     LOG_END_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     CONFIRMED_END_FIELD_NUMBER: _ClassVar[int]
     UNCLEAN_EPOCHS_FIELD_NUMBER: _ClassVar[int]
+    TAIL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TAIL_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     log_begin: int
     log_end: int
     epochs: _containers.RepeatedCompositeFieldContainer[EpochStart]
     start: int
     confirmed_end: int
     unclean_epochs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., start: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ...) -> None: ...
+    tail_bytes: int
+    tail_checksum: int
+    def __init__(self, log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., epochs: _Optional[_Iterable[_Union[EpochStart, _Mapping]]] = ..., start: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., unclean_epochs: _Optional[_Iterable[int]] = ..., tail_bytes: _Optional[int] = ..., tail_checksum: _Optional[int] = ...) -> None: ...
 
 class LogBytes(_message.Message):
     __slots__ = ("position", "data", "confirmed_end", "log_end")

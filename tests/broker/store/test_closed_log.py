@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.errors import StoreLocked, StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.opening import was_left_running
 from aerobee.broker.store.replicas.closed_log import BEGIN_FILE, begin_log_at, cut_log
 from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.clock import ManualClock
@@ -79,15 +80,24 @@ def test_a_cut_log_ends_there_and_what_follows_from_it_too(cut: int) -> None:
     assert open_store(disk, CONFIG).recovery.clean
 
 
-def test_a_folder_that_was_not_closed_in_order_must_be_recovered_before_it_is_cut() -> None:
+def test_a_log_is_cut_though_a_full_disk_kept_its_folder_from_being_closed_in_order() -> None:
     disk = SimulatedDisk()
-    end = record_ends(store_of(disk))[2]
-    disk.revive()
-    with pytest.raises(StoreUnusable, match="not closed"):
-        cut_log(disk, CONFIG, end)
-    open_store(disk, CONFIG).close()
-    cut_log(disk, CONFIG, end)
-    assert open_store(disk, CONFIG).appended_end == end
+    store = store_of(disk)
+    before = log_bytes(store)
+    ends = record_ends(store)
+    grow(store, ManualClock(), 5, "more")
+    full = OSError(errno.ENOSPC, "full")
+    disk.fault = lambda operation, path: (
+        full if operation in ("write", "allocate", "create") and "consumequeue" in path else None
+    )
+    store.close()
+    assert was_left_running(disk)
+    cut_log(disk, CONFIG, ends[2])
+    disk.fault = None
+    reopened = open_store(disk, CONFIG)
+    assert log_bytes(reopened) == before[: ends[2]]
+    check_agreement(reopened)
+    check_answers(reopened)
 
 
 def test_a_log_is_cut_between_two_segments() -> None:

@@ -259,8 +259,12 @@ class Slave:
             self.open()
             self.copy()
             step = self.chance.random()
-            if step < 0.25:
+            if step < 0.15:
                 self.close()
+                self.cut()
+            elif step < 0.25:
+                # As on a full disk, where it cannot be closed in order.
+                self.stop_or_kill()
                 self.cut()
             elif step < 0.45:
                 self.stop_or_kill()

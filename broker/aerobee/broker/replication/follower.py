@@ -1,7 +1,8 @@
 """A slave's part: joins its master, and copies its log for as long as the stream lasts.
 
-Owns: what is known of the master. What always holds: nothing is stored before both sides agree that
-this log is the beginning of the master's, and the master's history of epochs is durable here.
+Owns: what is known of the master. What always holds: nothing is stored or cut before both sides
+agree where this log leaves the master's and have compared the bytes before that; nothing is stored
+before the master's history of epochs is durable here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Never
 
+from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.frames import (
     FrameWriter,
     hello_of,
@@ -28,16 +30,25 @@ from aerobee.broker.replication.joining import (
     Sender,
     Start,
     check_sender,
+    compared_bytes,
     where_to_start,
 )
+from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.log_copy import CopiedStore, LogCopy, SlaveSide
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import FrameStream, Wake, within
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, MqError, ReplicationGap, StaleEpoch
+from aerobee.runtime.errors import (
+    InvalidArgument,
+    MqError,
+    ReplicaDiverged,
+    ReplicationGap,
+    StaleEpoch,
+)
 from aerobee.runtime.log import log_event
+from aerobee.v1 import replication_pb2
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +69,7 @@ class Follower:
         instance: str,
         connect: Connect,
         store: CopiedStore,
+        pool: ReadPool,
         side: SlaveSide,
         tables: TableCopies,
         limits: StreamLimits,
@@ -69,6 +81,7 @@ class Follower:
         self._instance = instance
         self._connect = connect
         self._store = store
+        self._pool = pool
         self._side = replace(side, on_trouble=self._on_trouble)
         self._tables = tables
         self._limits = limits
@@ -135,7 +148,9 @@ class Follower:
             )
             await stream.write(FrameWriter(sender).hello(hello))
             answer = await within(self._limits.silence_s, peer, stream.read)
-            masters, start = _agree(own, sender, answer)
+            agreement = _agreement(sender, answer)
+            masters, start = _agree(own, sender, agreement)
+            await self._compare(agreement, compared_bytes(own, masters, start))
             if not isinstance(start, GoOn):
                 log_event(log, "the log must be changed", master=master_address, change=start)
                 return start
@@ -150,6 +165,34 @@ class Follower:
                 master_end=masters.end,
             )
             await self._copy_log(stream, sender, peer, masters)
+
+    async def _compare(self, agreement: replication_pb2.Agreement, size: int) -> None:
+        """Read what both logs have before the start. Nothing of the folder was changed yet.
+
+        Raises:
+            ReplicaDiverged: this log has other bytes there.
+            InvalidArgument: the master does not say what it has there.
+        """
+        if agreement.tail_bytes != size:
+            raise InvalidArgument(
+                f"the master compares {agreement.tail_bytes} bytes before {agreement.start}, this "
+                f"slave {size}: let all replicas of the group be of one version"
+            )
+        chunks = LogChunks(
+            self._store,
+            self._pool,
+            self._clock,
+            reader="comparison with the master",
+            chunk_bytes=self._limits.chunk_bytes,
+            bytes_per_s=0,
+        )
+        end = agreement.start
+        if await chunks.checksum(end - size, end) != agreement.tail_checksum:
+            raise ReplicaDiverged(
+                f"the slave's log has other bytes before {end} than the master's, under the same "
+                "epochs: the folder is another cluster's, was used elsewhere, or is damaged; move "
+                "it away and let the slave begin with an empty one"
+            )
 
     async def _copy_log(
         self, stream: FrameStream, sender: Sender, peer: str, masters: LogState
@@ -180,16 +223,22 @@ class Follower:
         self.trouble = trouble
 
 
-def _agree(own: LogState, sender: Sender, answer: bytes) -> tuple[LogState, Start]:
-    """The master's log, and what this slave has to do.
-
-    Raises ReplicaDiverged, and other MqErrors if the answer cannot be this master's.
-    """
+def _agreement(sender: Sender, answer: bytes) -> replication_pb2.Agreement:
+    """Raises MqError if the answer is none of this master's."""
     event = master_event(answer)
     check_sender(sender, sender_of(event.header))
     if event.WhichOneof("event") != "agreement":
         raise InvalidArgument("a master answers a hello with an agreement")
-    agreement = event.agreement
+    return event.agreement
+
+
+def _agree(
+    own: LogState, sender: Sender, agreement: replication_pb2.Agreement
+) -> tuple[LogState, Start]:
+    """The master's log, and what this slave has to do.
+
+    Raises ReplicaDiverged, and other MqErrors if the agreement cannot be this master's.
+    """
     masters = master_state(agreement, own.segment_bytes)
     if masters.epochs.latest_epoch != sender.epoch:
         raise StaleEpoch(

@@ -295,9 +295,10 @@ def slave_state(hello: replication_pb2.ReplicaHello) -> LogState:
 
 
 def agreement_of(
-    state: LogState, start: Start, unclean_epochs: tuple[int, ...]
+    state: LogState, start: Start, unclean_epochs: tuple[int, ...], *, tail_bytes: int = 0
 ) -> replication_pb2.Agreement:
-    """What a master answers: its log, and where it goes on after whatever the slave must do."""
+    """What a master answers: its log, and where it goes on after whatever the slave must do. The
+    checksum of the `tail_bytes` before that is still to be set."""
     return replication_pb2.Agreement(
         log_begin=state.begin,
         log_end=state.end,
@@ -305,6 +306,7 @@ def agreement_of(
         start=position_of(start),
         confirmed_end=state.confirmed_end,
         unclean_epochs=unclean_epochs,
+        tail_bytes=tail_bytes,
     )
 
 

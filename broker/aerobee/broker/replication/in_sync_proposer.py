@@ -26,6 +26,8 @@ change was refused, anything else if its outcome is unknown."""
 LOOK_INTERVAL_S = 0.1
 """A replica that says nothing changes nothing either: time alone takes it out of the set."""
 UNKNOWN_PAUSE_S = 0.2
+LATE_LOOKS = 3
+"""So many looks missed, and half of the lag that the set allows: this process was stopped."""
 
 
 class InSyncProposer:
@@ -39,6 +41,7 @@ class InSyncProposer:
         self._clock = clock
         self._alter = alter
         self._news = asyncio.Event()
+        self._looked_s = clock.monotonic_s()
 
     def wake(self) -> None:
         """A replica came, went, or caught up."""
@@ -51,12 +54,22 @@ class InSyncProposer:
             if term is None or self._roles.is_alone:
                 self._news.clear()
                 await self._news.wait()
+                self._looked_s = self._clock.monotonic_s()
                 continue
+            if self._was_stopped(term):
+                # What the replicas said meanwhile is to be read before they are judged by it.
+                await asyncio.sleep(LOOK_INTERVAL_S)
             proposal = self._due(term)
             if proposal is not None:
                 await self._ask(term, proposal)
             else:
                 await self._pause(LOOK_INTERVAL_S)
+
+    def _was_stopped(self, term: MasterTerm) -> bool:
+        """Whether this look comes so late that time says nothing of the replicas."""
+        now_s = self._clock.monotonic_s()
+        late_s, self._looked_s = now_s - self._looked_s, now_s
+        return late_s > max(term.policy.in_sync_lag_s / 2, LATE_LOOKS * LOOK_INTERVAL_S)
 
     def _due(self, term: MasterTerm) -> Proposal | None:
         if not self._roles.may_act():
@@ -73,6 +86,8 @@ class InSyncProposer:
         except InvalidArgument as error:
             log_event(log, "in-sync set refused", level=logging.ERROR, set=wanted, reason=error)
             term.proposal_refused(self._clock.monotonic_s())
+            if term.is_proposing:
+                await asyncio.sleep(UNKNOWN_PAUSE_S)
         except StaleEpoch as error:
             # The set that counts stays the larger one until it is known who is master.
             log_event(log, "in-sync set refused", level=logging.WARNING, set=wanted, reason=error)

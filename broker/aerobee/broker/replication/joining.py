@@ -1,6 +1,7 @@
 """PURE: where a slave goes on in its master's log, and which frames it takes.
 
-Both sides work out the start from both histories and must agree. The slave never cuts what it knows
+Both sides work out the start from both histories and must agree; then they compare the last bytes
+before it, for every cluster counts its epochs from 1. The slave never cuts what it knows
 to be confirmed unless an unclean election, which the operator allowed, lies in between.
 """
 
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 
 from aerobee.broker.replication.epoch_history import EpochHistory, common_end
 from aerobee.runtime.errors import ForeignCluster, ReplicaDiverged, ReplicationGap, StaleEpoch
+
+COMPARED_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ def where_to_start(
     if mine.latest_epoch > master.epochs.latest_epoch:
         raise StaleEpoch(
             f"the slave's log has epoch {mine.latest_epoch}, the master's only "
-            f"{master.epochs.latest_epoch}: the group's record was lost or this is another group"
+            f"{master.epochs.latest_epoch}: the group's record in etcd was lost, or the folder is "
+            "another group's; keep it, and let this replica begin with an empty one"
         )
     common = common_end(mine, slave.end, master.epochs, master.end)
     if common is None:
@@ -93,6 +97,20 @@ def where_to_start(
     if common < master.begin or common < slave.begin:
         return BeginAnew(master.begin)
     return GoOn(common) if common == slave.end else Cut(common)
+
+
+def compared_bytes(slave: LogState, master: LogState, start: Start) -> int:
+    """How many bytes before `start` must be the same in both logs, or they have only the numbers of
+    their epochs in common; 0 where they share none.
+
+    They lie in one segment: what stands behind the blank record at a segment's end is not copied.
+    """
+    if isinstance(start, BeginAnew):
+        return 0
+    end = start.end if isinstance(start, Cut) else start.position
+    segment_begin = (end - 1) // slave.segment_bytes * slave.segment_bytes
+    begin = max(slave.begin, master.begin, segment_begin, end - COMPARED_BYTES_MAX)
+    return max(0, end - begin)
 
 
 def _check_cut(

@@ -1,4 +1,5 @@
-"""The log in chunks for one slave: from memory on the loop, from the disk on the read pool.
+"""The log in chunks for one slave: from memory on the loop, from the disk on the read pool. And
+checksums of it, so that two replicas can compare their logs.
 
 Owns: how fast a slave that is far behind may be served while messages come in: it gets no more than
 its rate, in smaller pieces, so that no send waits long for the loop. And what was read from the
@@ -10,6 +11,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from typing import Protocol
+
+from isal.isal_zlib import crc32
 
 from aerobee.broker.pace import Pace
 from aerobee.broker.read_pool import STEP_BYTES, ReadPool
@@ -79,6 +82,15 @@ class LogChunks:
             size = min(size, STEP_BYTES)
             self._pace.start(self._clock.monotonic_s(), size)
         return await self._bytes(position, size)
+
+    async def checksum(self, begin: int, end: int) -> int:
+        """CRC-32 of the bytes from `begin` to `end`, as both logs have them. Raises as `read`."""
+        checksum, position = 0, begin
+        while position < end:
+            data = await self.read(position, end - position, in_sync=True)
+            checksum = crc32(data, checksum)
+            position += len(data)
+        return checksum
 
     async def record_end(self, position: int) -> int:
         """Where the record that begins at `position` ends; behind a blank record, the next one's

@@ -25,6 +25,7 @@ from aerobee.broker.replication.frames import (
     sender_of,
 )
 from aerobee.broker.replication.joining import LogState, Sender, check_bytes, check_sender
+from aerobee.broker.replication.log_chunks import ReadableLog
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake, run_together
 from aerobee.broker.replication.table_copies import TableCopies
@@ -60,11 +61,8 @@ class ReplicatedLog(Protocol):
     def begin_queues(self, next_offsets: dict[tuple[str, int], int]) -> None: ...
 
 
-class CopiedStore(Protocol):
+class CopiedStore(ReadableLog, Protocol):
     """The slave's store."""
-
-    @property
-    def appended_end(self) -> int: ...
 
     @property
     def flushed_end(self) -> int: ...

@@ -85,6 +85,7 @@ class MasterTerm:
         self.confirmed_end = confirmed_end
         self._in_sync: InSyncSet = frozenset(in_sync)
         self._proposed: InSyncSet | None = None
+        self._is_outcome_unknown = False
         self._progress: dict[int, Progress] = {}
         self._heard_s: dict[ReplicaName, float] = dict.fromkeys(self._in_sync, now_s)
         self._next_proposal_s = now_s
@@ -120,6 +121,9 @@ class MasterTerm:
         """A replica's log is the beginning of ours, up to `end`."""
         assert name.broker_id != self.own.broker_id
         caught_up_s = now_s if end >= log_end else self._heard_s.get(name, float("-inf"))
+        if self.has_lost(name, end):
+            # It leaves the set at once, and returns when it has everything again.
+            caught_up_s = float("-inf")
         self._progress[name.broker_id] = Progress(name, end, caught_up_s, log_end, now_s)
 
     def acknowledged(self, name: ReplicaName, end: int, log_end: int, now_s: float) -> None:
@@ -134,6 +138,11 @@ class MasterTerm:
             progress.sample_end, progress.sample_s = log_end, now_s
         if end >= log_end:
             progress.caught_up_s = now_s
+
+    def has_lost(self, name: ReplicaName, end: int) -> bool:
+        """Whether a replica of the set that has a log up to `end` lacks what it once had: without
+        knowing, for else it had taken another name."""
+        return name in self.counted and end < self.confirmed_end
 
     def left(self, name: ReplicaName) -> None:
         """Its stream ended."""
@@ -184,15 +193,21 @@ class MasterTerm:
         self.revision = revision
         self._in_sync = frozenset(in_sync)
         self._proposed = None
+        self._is_outcome_unknown = False
 
     def proposal_refused(self, now_s: float) -> None:
-        """The proposal was not made, for certain."""
-        self._proposed = None
+        """This attempt was refused. If it was not the first, an earlier one may have been made, and
+        both sets count on until a newer record is heard."""
+        if not self._is_outcome_unknown:
+            self._proposed = None
         self._next_proposal_s = now_s + self.policy.proposal_pause_s
 
     def proposal_again(self) -> Proposal | None:
         """What to ask again while it is unknown whether a proposal was made: the same."""
-        return None if self._proposed is None else Proposal(self._proposed, self.revision)
+        if self._proposed is None:
+            return None
+        self._is_outcome_unknown = True
+        return Proposal(self._proposed, self.revision)
 
     def caught_up_s(self, name: ReplicaName) -> float:
         """When the replica last had everything; minus infinity if never under this epoch."""

@@ -83,6 +83,7 @@ class Mastership:
         self.resigned_epoch: int | None = None
         self._sent_sequence = 0
         self._doubted_sequence = 0
+        self._is_outdated = False
 
     def __repr__(self) -> str:
         return f"Mastership({self.own}, {self.term}, alone={self.is_alone})"
@@ -95,7 +96,17 @@ class Mastership:
         Of one directive this is to be called before `renewed`, so that a lease never outlives the
         news of another master.
         """
-        if self.group is not None and group.revision < self.group.revision:
+        known = self.group
+        # Epochs rise with revisions, unless etcd was restored; then the higher epoch is the newer.
+        # And while this replica is alone nobody else can be master, but in another etcd.
+        is_other = group.master_id not in (NO_MASTER, self.own.broker_id)
+        self._is_outdated = (
+            known is not None
+            and group.revision < known.revision
+            and group.epoch <= known.epoch
+            and not (self.is_alone and is_other)
+        )
+        if self._is_outdated:
             return False
         self.group = group
         if group.replicas - {self.own.broker_id}:
@@ -112,8 +123,9 @@ class Mastership:
         self.lease.sent(sequence, now_s)
 
     def renewed(self, sequence: int, lease_ms: int) -> None:
-        """etcd has confirmed the registration that this heartbeat renewed."""
-        if sequence > self._doubted_sequence:
+        """etcd has confirmed the registration that this heartbeat renewed. That counts only
+        together with the record as it is: an older one says nothing of who is master now."""
+        if not self._is_outdated and sequence > self._doubted_sequence:
             self.lease.renewed(sequence, lease_ms)
 
     def doubt(self) -> None:
@@ -147,6 +159,9 @@ class Mastership:
         if group.master_id == self.own.broker_id:
             # Our predecessor, or a duplicate that the registry must refuse: wait for an election.
             is_new = term is None or group.epoch > term.epoch
+            if term is not None and group.epoch < term.epoch:
+                # Of another record than the term, as after etcd was restored: cannot be taken up.
+                is_new = not self.is_alone
             if self._is_named(group) and is_new and not self._has_resigned(group.epoch):
                 return Lead(group.epoch)
             return Stay()
@@ -154,7 +169,9 @@ class Mastership:
             return Stay()
         if term is None:
             return Follow(group.master_id, group.epoch)
-        return StepDown(group.epoch) if group.epoch >= term.epoch else Stay()
+        # Also under a lower epoch: then this term is none of the record's, for within one record
+        # epochs rise. Whoever was alone and finds others in a new etcd follows.
+        return Stay() if self.is_alone else StepDown(group.epoch)
 
     def lead(self, term: MasterTerm) -> None:
         """The term has begun; its epoch is in the log's history."""
@@ -169,6 +186,11 @@ class Mastership:
         """Never act again under the present epoch."""
         assert self.term is not None, "only a master resigns"
         self.resigned_epoch = self.term.epoch
+
+    def decline(self, epoch: int) -> None:
+        """Never act under an epoch that was given to this instance: another election is due."""
+        assert self.term is None or self.term.epoch > epoch, "it was not taken up"
+        self.resigned_epoch = max(epoch, self.resigned_epoch or 0)
 
     def end_term(self) -> None:
         """The term is over; no other begins before `lead`."""

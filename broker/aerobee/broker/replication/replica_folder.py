@@ -184,6 +184,38 @@ def note_log_emptied(disk: Disk, chance: random.Random) -> None:
         replace_atomically(disk, STATE_PATH, state.encode())
 
 
+def note_log_repaired(disk: Disk, chance: random.Random) -> None:
+    """Before an operator's repair changes the log of a closed folder: it counts as another one, for
+    it may lack messages from then on. Blocks.
+
+    Raises StoreUnusable, OSError.
+    """
+    previous = _load_state(disk).state
+    if previous is not None:
+        state = replace(previous, incarnation=random_name(chance), closed_end=None)
+        replace_atomically(disk, STATE_PATH, state.encode())
+
+
+def note_log_cut(disk: Disk, end: int) -> None:
+    """After the log of a closed folder was cut: it lacks nothing that it should have. Blocks.
+
+    Raises StoreUnusable, OSError.
+    """
+    previous = _load_state(disk).state
+    if previous is not None and previous.closed_end is not None:
+        replace_atomically(disk, STATE_PATH, replace(previous, closed_end=end).encode())
+
+
+def note_failed(disk: Disk) -> None:
+    """After a folder could not be closed: its log may lack what was read in it. Blocks.
+
+    Raises StoreUnusable, OSError.
+    """
+    previous = _load_state(disk).state
+    if previous is not None:
+        replace_atomically(disk, STATE_PATH, replace(previous, has_failed=True).encode())
+
+
 def random_name(chance: random.Random) -> str:
     """Of an instance or an incarnation."""
     return f"{chance.getrandbits(64):016x}"
@@ -256,6 +288,11 @@ class ReplicaFolder:
         """Nothing more is appended. Raises NotWritable, StoreFailed."""
         async with self._lock:
             await self._save(replace(self.state, closed_end=log_end))
+
+    async def note_failed(self) -> None:
+        """The disk refused a write or an fsync. Raises NotWritable, StoreFailed."""
+        async with self._lock:
+            await self._save(replace(self.state, has_failed=True))
 
     async def _save(self, state: ReplicaState) -> None:
         await self._write(STATE_PATH, state.encode())

@@ -165,10 +165,13 @@ class RoleManager:
         log_end = self._store.appended_end
         kept = roles.history.up_to(log_end)
         if epoch <= kept.latest_epoch:
-            # Never taken up: its bytes would pass for those of another run.
+            # Never taken up: its bytes would pass for those of another run. Given back, or nobody
+            # else would be elected as long as this replica is registered.
+            roles.mastership.decline(epoch)
+            roles.on_doubt()
             log_event(
                 log,
-                "elected under an old epoch; waiting for a newer one",
+                "elected under an old epoch; asking for a newer one",
                 level=logging.ERROR,
                 epoch=epoch,
                 log_epoch=kept.latest_epoch,

@@ -164,16 +164,17 @@ class Roles:
         self.check_may_act()
         term = self.term
         assert term is not None, "who acts has a term"
-        if epoch > term.epoch:
-            self.heard_epoch(epoch)
-            raise StaleEpoch(f"this master acts under epoch {term.epoch}, not yet {epoch}")
-        if epoch < term.epoch:
-            raise StaleEpoch(f"epoch {epoch} is over, this master acts under {term.epoch}")
+        # What a stranger says of epochs must not stop this master.
         if name.broker_id not in self.known_replicas or name.broker_id == self.own.broker_id:
             raise NotMaster(
                 f"replica {name.broker_id} is not (yet) one of the group's other replicas "
                 f"{sorted(self.known_replicas - {self.own.broker_id})}; it must register first"
             )
+        if epoch > term.epoch:
+            self.heard_epoch(epoch)
+            raise StaleEpoch(f"this master acts under epoch {term.epoch}, not yet {epoch}")
+        if epoch < term.epoch:
+            raise StaleEpoch(f"epoch {epoch} is over, this master acts under {term.epoch}")
 
     def _why_not(self) -> str:
         if self.term is None:
@@ -191,6 +192,16 @@ class Roles:
         """A replica's stream has begun; its log equals ours up to `end`."""
         if self.term is not None:
             now_s = self._clock.monotonic_s()
+            if self.term.has_lost(name, end):
+                log_event(
+                    log,
+                    "a replica in sync lacks confirmed messages: its disk or its folder was "
+                    "damaged; it leaves the set until it has them again",
+                    level=logging.ERROR,
+                    replica=name.broker_id,
+                    log_end=end,
+                    confirmed_end=self.term.confirmed_end,
+                )
             self.term.joined(name, end, self._store.appended_end, now_s)
             self.on_advanced()
             self.on_changed()

@@ -2,7 +2,8 @@
 
 Owns: the streams by broker id. What always holds: a replica has one stream; a second one ends the
 first, and the roles hear that it left before they hear that it joined. Both sides work out from
-both logs where the slave goes on; bytes flow only if its log is the beginning of the master's.
+both logs where the slave goes on; bytes flow only if its log is the beginning of the master's. The
+roles hear that it joined once it has compared the logs' bytes and acknowledged something.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from aerobee.broker.replication.frames import (
     sender_of,
     slave_state,
 )
-from aerobee.broker.replication.joining import GoOn, Sender, check_sender, where_to_start
+from aerobee.broker.replication.joining import (
+    GoOn,
+    Sender,
+    check_sender,
+    compared_bytes,
+    where_to_start,
+)
 from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.slave_stream import JoinedSlave, SentLog, SlaveStream
@@ -108,12 +115,14 @@ class ReplicationSender:
             await earlier.over.wait()
             self._roles.check_joining(name, sender.epoch)
         agreement, slave = self._agree(hello, sender)
-        frame = FrameWriter(sender).agreement(agreement)
         if slave is None:
+            chunks = self._chunks(name.broker_id)
+            frame = await _with_checksum(agreement, chunks, FrameWriter(sender))
+            self._roles.check_joining(name, sender.epoch)  # reading may have taken its time
             await stream.write(frame)
             await self._until_ended(stream)
         else:
-            await self._stream_to(slave, stream, frame)
+            await self._stream_to(slave, stream, agreement)
 
     def _agree(
         self, hello: replication_pb2.ReplicaHello, sender: Sender
@@ -138,7 +147,8 @@ class ReplicationSender:
             start=start,
             own_end=own.end,
         )
-        agreement = agreement_of(own, start, unclean_epochs)
+        tail_bytes = compared_bytes(theirs, own, start)
+        agreement = agreement_of(own, start, unclean_epochs, tail_bytes=tail_bytes)
         if not isinstance(start, GoOn):
             return agreement, None
         return agreement, JoinedSlave(
@@ -158,9 +168,8 @@ class ReplicationSender:
                 while await stream.read() is not None:
                     pass
 
-    async def _stream_to(self, slave: JoinedSlave, stream: FrameStream, first: bytes) -> None:
-        broker_id = slave.name.broker_id
-        chunks = LogChunks(
+    def _chunks(self, broker_id: int) -> LogChunks:
+        return LogChunks(
             self._log,
             self._pool,
             self._clock,
@@ -168,19 +177,35 @@ class ReplicationSender:
             chunk_bytes=self._limits.chunk_bytes,
             bytes_per_s=self._limits.catch_up_bytes_per_s,
         )
+
+    async def _stream_to(
+        self, slave: JoinedSlave, stream: FrameStream, agreement: replication_pb2.Agreement
+    ) -> None:
+        broker_id = slave.name.broker_id
+        chunks = self._chunks(broker_id)
+        frames = FrameWriter(slave.sender)
         running = SlaveStream(
             stream, slave, self._roles, self._log, chunks, self._tables, self._limits, self._clock
         )
         self._streams[broker_id] = running
         why = "it ended the stream"
         try:
-            self._roles.replica_joined(slave.name, slave.position)
-            await running.run(first)
+            await running.run(lambda: _with_checksum(agreement, chunks, frames))
         except MqError as error:
             why = str(error)
             raise
         finally:
             del self._streams[broker_id]
-            self._roles.replica_left(slave.name)
+            if running.has_joined:
+                self._roles.replica_left(slave.name)
             running.over.set()
             log_event(log, "replica left", replica=broker_id, reason=why)
+
+
+async def _with_checksum(
+    agreement: replication_pb2.Agreement, chunks: LogChunks, frames: FrameWriter
+) -> bytes:
+    """The agreement's frame, with the checksum of the bytes that the slave is to compare."""
+    end = agreement.start
+    agreement.tail_checksum = await chunks.checksum(end - agreement.tail_bytes, end)
+    return frames.agreement(agreement)

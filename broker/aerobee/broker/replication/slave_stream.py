@@ -2,12 +2,14 @@
 
 Owns: how far the slave was sent the log and how far it has it. What always holds: no more than the
 window is on its way, a single larger record excepted; nothing is sent or counted under another term
-than the one that the stream began under.
+than the one that the stream began under, and nothing counts before the slave's first receipt, which
+says that its log is the beginning of the master's.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Never, Protocol
 
@@ -34,6 +36,10 @@ class SentLog(ReadableLog, Protocol):
     def emptied_queues(self) -> dict[tuple[str, int], int]:
         """Next offsets of queues that have none of their messages any more."""
         ...
+
+
+FirstFrame = Callable[[], Awaitable[bytes]]
+"""The agreement; the disk may have to be read for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,8 @@ class SlaveStream:
         self._large_record_end = 0
         self.sent_end = slave.position
         self.acknowledged_end = slave.position
+        self.has_joined = False
+        """The slave has accepted the agreement, and the roles know of it."""
         self.over = asyncio.Event()
         """Set by whoever runs it when the roles have heard that the slave left."""
 
@@ -94,7 +102,7 @@ class SlaveStream:
             f"acknowledged_end={self.acknowledged_end})"
         )
 
-    async def run(self, first: bytes) -> None:
+    async def run(self, first: FirstFrame) -> None:
         """Send `first`, then everything. Until the slave ends the stream. Raises MqError."""
         if emptied := self._log.emptied_queues():
             self._tables_to_send[EMPTIED_QUEUES_PATH] = encode_emptied(emptied)
@@ -124,9 +132,11 @@ class SlaveStream:
         while (data := await self._stream.read()) is not None:
             event = replica_event(data)
             sender = sender_of(event.header)
-            if sender.epoch > slave.sender.epoch:
+            own = slave.sender
+            check_sender(Sender(own.cluster, own.broker_name, sender.epoch), sender)
+            if sender.epoch > own.epoch:
                 self._roles.heard_epoch(sender.epoch)
-            check_sender(slave.sender, sender)
+            check_sender(own, sender)
             if event.WhichOneof("event") != "ack":
                 raise InvalidArgument("a slave says hello once; open another stream to begin anew")
             end = event.ack.stored_end
@@ -134,14 +144,18 @@ class SlaveStream:
             self._check_term()
             self._silence.heard()
             self.acknowledged_end = end
+            if not self.has_joined:
+                # Only now: it may have found that its log is another one with the same epochs.
+                self.has_joined = True
+                self._roles.replica_joined(slave.name, slave.position)
             self._roles.replica_acknowledged(slave.name, end)
             self._wake.set()
 
     # ------------------------------------------------------------------------------ out
 
-    async def _send(self, first: bytes) -> Never:
+    async def _send(self, first: FirstFrame) -> Never:
         write, clock = self._stream.write, self._clock
-        await write(first)
+        await write(await first())
         while True:
             self._check_term()
             room = await self._room()

@@ -32,6 +32,8 @@ class ReplicaState:
     boot_id: str = ""
     """Of the machine's start in which the instance ran; empty if unknown."""
     is_sync_flush: bool = False
+    has_failed: bool = False
+    """A write or an fsync failed: the log may lack, from then on, what the instance read in it."""
     closed_end: int | None = None
     """Where the log ended when the instance stopped; None while it runs."""
     cluster: str = ""
@@ -52,6 +54,7 @@ class ReplicaState:
             "replicas": sorted(self.replicas),
             "bootId": self.boot_id,
             "syncFlush": self.is_sync_flush,
+            "failed": self.has_failed,
             "closedEnd": self.closed_end,
             "cluster": self.cluster,
             "brokerName": self.broker_name,
@@ -74,6 +77,7 @@ class ReplicaState:
                 replicas=frozenset(int(replica) for replica in document["replicas"]),
                 boot_id=str(document["bootId"]),
                 is_sync_flush=document["syncFlush"] is True,
+                has_failed=document.get("failed") is True,
                 closed_end=None if closed_end is None else int(closed_end),
                 cluster=str(document.get("cluster", "")),
                 broker_name=str(document.get("brokerName", "")),
@@ -95,9 +99,11 @@ class FoundLog:
 def may_have_lost(previous: ReplicaState, found: FoundLog) -> bool:
     """Whether bytes that the previous run acknowledged may be missing.
 
-    A process that dies leaves the page cache behind, a machine that dies does not. A log that ends
-    elsewhere than its last user said was changed by somebody else.
+    A process that dies leaves the page cache behind, a machine that dies does not, nor does a disk
+    that refused it. A log that ends elsewhere than its last user said was changed by somebody else.
     """
+    if previous.has_failed and not previous.is_sync_flush:
+        return True
     if found.is_clean:
         return previous.closed_end is not None and previous.closed_end != found.end
     is_same_boot = bool(found.boot_id) and found.boot_id == previous.boot_id

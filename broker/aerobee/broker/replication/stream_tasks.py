@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, Unreachable
+from aerobee.runtime.task_errors import check_not_cancelled
 
 
 class FrameStream(Protocol):
@@ -36,6 +37,7 @@ async def run_together(
             for task in running:
                 task.cancel()
     except BaseExceptionGroup as errors:
+        check_not_cancelled()
         raise _first(errors) from None
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 from urllib.parse import unquote
 
-from aerobee.broker.consumer_groups import Member, Subscription
-from aerobee.broker.group_coordinator import GroupView
+from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.group_coordinator import GroupView
 from aerobee.broker.ingest import OK, Receipt
 from aerobee.broker.pull_session import PulledFrame
 from aerobee.broker.replication.statistics import ReplicationStatistics
@@ -63,6 +63,7 @@ def ack_frame(
                 base_queue_offset=receipt.base_queue_offset,
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
+                stored_count=receipt.stored_count,
                 durability=durability if receipt.wait_end else broker_pb2.PAGE_CACHE,
             )
         else:
@@ -73,6 +74,7 @@ def ack_frame(
                 base_queue_offset=receipt.base_queue_offset,
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
+                stored_count=receipt.stored_count,
                 durability=(
                     broker_pb2.PAGE_CACHE
                     if receipt.store_timestamp_ms

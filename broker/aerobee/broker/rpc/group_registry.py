@@ -30,7 +30,8 @@ class GroupRegistry:
         """The record after the change.
 
         Raises:
-            StaleEpoch, InvalidArgument: it was not made.
+            StaleEpoch: the registry has another master or another epoch.
+            InvalidArgument: it was not made: every nameserver that was asked refused it.
             MqError: it is unknown whether it was made.
         """
         identity = self._identity
@@ -47,13 +48,16 @@ class GroupRegistry:
             ],
         )
         failure: MqError = Unreachable("there is no nameserver to ask")
-        for address in tuple(self._nameservers):
+        for number, address in enumerate(tuple(self._nameservers)):
             try:
                 return await self._ask(address, request)
-            except (StaleEpoch, InvalidArgument):
+            except StaleEpoch:
                 raise
             except MqError as error:
-                failure = error
+                # A refusal does not undo what an earlier nameserver, whose answer did not come,
+                # may have made of the same request.
+                if number == 0 or not isinstance(error, InvalidArgument):
+                    failure = error
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
         raise failure

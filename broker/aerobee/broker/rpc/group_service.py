@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import grpc
 
 from aerobee.broker.config import SessionConfig
-from aerobee.broker.consumer_groups import Member
-from aerobee.broker.consumer_offsets import ConsumerOffsets
-from aerobee.broker.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
 from aerobee.broker.guard import Guard
-from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.rpc.convert import group_member, members_changed, status_of, subscriptions_of
 from aerobee.runtime import names, rpc
 from aerobee.runtime.clock import Clock
@@ -209,6 +209,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
         subscriptions = subscriptions_of(join.subscriptions)
         await self._on_session_timeout(timeout_ms)
+        # The term may have ended meanwhile, or be about to.
+        self._offsets.check_master()
         member = Member(
             group=join.group,
             client_id=join.client_id,
@@ -251,7 +253,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 )
             )
         elif kind == "acquire":
-            self._guard.check_acting()
+            self._offsets.check_master()
             self._coordinator.acquire(member, event.acquire.topic, event.acquire.queue_id, now_s)
         elif kind == "release":
             release = event.release

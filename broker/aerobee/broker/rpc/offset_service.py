@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import grpc
 
-from aerobee.broker.consumer_offsets import ConsumerOffsets
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.rpc.convert import status_of
 from aerobee.runtime import names, rpc
 from aerobee.runtime.errors import (

@@ -22,9 +22,9 @@ from aerobee.broker.egress import (
     clamp_messages,
     lease_expired,
 )
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
 from aerobee.broker.pull_session import ColdPull, PullParameters, PullSession, check_role
-from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.rpc.convert import pull_frame_bytes, tags_codes_of, wire_code
 from aerobee.broker.stats import Counters
 from aerobee.broker.store.queue_reads import QueueRead

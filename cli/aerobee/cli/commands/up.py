@@ -118,7 +118,7 @@ def up(
         raise click.UsageError("--ephemeral and --data exclude each other")
     settings = {
         "store.flush_mode": flush,
-        "replication.mode": f"{replication}_master",
+        **({"replication.mode": f"{replication}_master"} if replicas > 1 else {}),
         **parse_settings(broker_settings, option="--broker-set"),
     }
     chosen = (

@@ -65,7 +65,7 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
         ports=free_ports(brokers=settings.brokers, replicas=settings.replicas, chance=chance),
         broker_settings={
             "store.segment_bytes": str(SEGMENT_BYTES),
-            "replication.mode": "sync_master",
+            **({"replication.mode": "sync_master"} if settings.replicas > 1 else {}),
         },
     )
 

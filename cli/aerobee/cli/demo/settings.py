@@ -26,8 +26,10 @@ class DemoSettings:
     kill_at_share: float = 0.5
     """The consumer is killed when the group has seen this share of all flights."""
     session_timeout_ms: int = 3_000
-    """How long the queues of the killed consumer wait for it. With replicas twice as long, so that
-    queues outlive the change of a master."""
+    """How long the queues of the killed consumer wait for it."""
+    replicas_session_timeout_ms: int = 6_500
+    """The same with replicas: queues outlive the change of a master when 0.65 of this is longer
+    than the registration of a broker (3 s) and a second."""
     commit_interval_ms: int = 1_000
     """What a consumer saw since its last commit comes again when it dies."""
     batch_messages: int = 1_000
@@ -38,3 +40,8 @@ class DemoSettings:
 
     all_group: str = "all-flights"
     carriers_group: str = "two-carriers"
+
+    @property
+    def member_session_timeout_ms(self) -> int:
+        """Of the demo's consumers."""
+        return self.session_timeout_ms if self.replicas == 1 else self.replicas_session_timeout_ms

@@ -109,7 +109,7 @@ async def _consumers(stage: Stage) -> AsyncIterator[list[ConsumerProcess]]:
                 nameserver=stage.nameserver,
                 cluster=stage.cluster,
                 topic=TOPIC,
-                session_timeout_ms=settings.session_timeout_ms * min(2, settings.replicas),
+                session_timeout_ms=settings.member_session_timeout_ms,
                 commit_interval_ms=settings.commit_interval_ms,
                 folder=stage.folder,
             )

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from aerobee.broker.replication.replica_folder import note_log_repaired
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreLocked
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.broker.store.opening import LOCK_FILE, lock_store
 from aerobee.broker.store.repair.planner import RepairPlan, RepairWishes, plan_repair
 from aerobee.broker.store.repair.repair import Repair, archive_name
@@ -29,7 +31,7 @@ from aerobee.cli.store_tools.verify_document import (
     print_verified,
     verify_document,
 )
-from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.clock import SystemClock, system_random
 
 
 @click.command("repair")
@@ -106,6 +108,8 @@ def _repair(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_jso
     try:
         _, plan = _plan(disk, config, wishes, is_locked_by_us=True)
         repair = Repair(disk, plan, clock)
+        if any(step.file.startswith(COMMIT_LOG_DIRECTORY) for step in plan.steps):
+            note_log_repaired(disk, system_random())
         if plan.steps:
             repair.apply(on_step=lambda _, step: remark(f"{step.name}: {step.file}"))
     finally:

@@ -59,7 +59,7 @@ class Producers:
     def standing(
         self, topic: str, queue_id: int, producer_id: int, sequence: int, count: int
     ) -> Standing:
-        """How much of a batch is stored; the rest is new, and may be appended.
+        """How much of a batch is stored; if nothing is, it is new, and may be appended.
 
         Raises OutOfSequence: it reaches back too far, or was batched differently before.
         """
@@ -71,17 +71,6 @@ class Producers:
                 "lies before all that is remembered, or was sent in another batch before: whether "
                 "it is stored is unknown; a new producer may send it again"
             )
-        if 0 < standing.stored_count < count:
-            # Its end was lost in a crash. The rest must follow it, for a receipt names only the
-            # offset of the first.
-            queue = self._queues.get(topic, queue_id)
-            stored_end = standing.queue_offset + standing.stored_count
-            if queue is None or queue.next_offset != stored_end:
-                raise OutOfSequence(
-                    f"of {count} messages only the first {standing.stored_count} are stored, from "
-                    f"offset {standing.queue_offset} of queue {queue_id} of {topic} on, and others "
-                    "behind them"
-                )
         return standing
 
     def place(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Appended:

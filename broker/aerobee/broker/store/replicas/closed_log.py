@@ -73,26 +73,26 @@ def cut_log(disk: Disk, config: StoreConfig, end: int) -> None:
     """Let the log of a closed folder end at `end`, where a record ends. Durable on return. Nothing
     happens if the log does not reach so far. Blocks.
 
+    A folder that could not be closed in order may be cut, too: a full disk, on which the derived
+    files fall behind, must not keep a replica from giving up what nobody else has. The next start
+    takes it for crashed before and after.
+
     Raises:
         ValueError: the log begins behind `end`; nothing was changed.
         StoreLocked: another process uses the folder.
-        StoreUnusable: the folder was not closed in order, or the disk failed; it must be opened and
-            closed before this is tried again.
+        StoreUnusable: the disk failed.
     """
     with _locked(disk, f"cutting the log at {end}"):
         complete_begin(disk, config)
-        if was_left_running(disk):
-            # Then only recovery can tell what of the derived files has reached the disk.
-            raise StoreUnusable(
-                f"{disk} was not closed in order: open and close it before its log is cut"
-            )
+        was_closed = not was_left_running(disk)
         segments = load_segments(disk, config.segment_bytes, read_only=False)
         if not segments or end >= segments[-1].end:
             return
         if end < segments[0].base:
             raise ValueError(f"the log begins at {segments[0].base}, it cannot be cut at {end}")
-        # The next start must expect derived files that go too far, and no damage.
-        mark_running(disk)
+        if was_closed:
+            # The next start must expect derived files that go too far, and no damage.
+            mark_running(disk)
         write_checkpoint(disk, _checkpoint_of_cut(disk, segments, end))
         disk.fsync_directory("")
         # Each removal by itself: a later segment without the one before would be a hole.
@@ -102,7 +102,7 @@ def cut_log(disk: Disk, config: StoreConfig, end: int) -> None:
         active = segments[-1]
         active.wrote = end - active.base
         clear_behind(disk, active, read_only=False)
-        sync_segments(disk, [active])
+        sync_segments(disk, [active] if was_closed else segments)
 
 
 def _checkpoint_of_cut(disk: Disk, segments: Sequence[Segment], end: int) -> Checkpoint:

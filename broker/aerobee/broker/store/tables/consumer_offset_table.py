@@ -163,6 +163,13 @@ class ConsumerOffsetTable:
         """topic -> queue id -> offset; a copy."""
         return {topic: dict(queues) for topic, queues in self._offsets.get(group, {}).items()}
 
+    def forget(self, mark: JournalMark) -> None:
+        """Without any offset, as far as the journal is concerned at `mark`."""
+        for group, topics in list(self._offsets.items()):
+            for topic in list(topics):
+                self._remove(group, topic)
+        self.mark = mark
+
     def remove_topic(self, topic: str) -> bool:
         """Forget the topic's offsets in every group; False if there were none."""
         removed = [group for group, topics in self._offsets.items() if topic in topics]

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from aerobee.broker.lease_journal import LeaseRecord
-from aerobee.broker.offset_merge import Change, ChangeKind
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.merge import Change, ChangeKind
 
 JOURNAL_TOPIC = "AEROBEE_OFFSET_JOURNAL"
 JOURNAL_QUEUE = 0
 
 BODY_BYTES_MAX = 64 * 1024
 """A body that has reached so much takes no further entry; one entry alone may be longer."""
-LEASE_PART_OBJECTS = 1_000
-"""Members and leases in one entry; a longer record takes several."""
+LEASE_PART_BYTES = 32 * 1024
+"""About what the members and leases of one entry take; a longer record takes several. Only one
+member with very many subscriptions makes an entry longer."""
 
 _LEASE_KIND = "lease"
 _IMAGE_END_KIND = "imageEnd"
@@ -127,18 +128,31 @@ def decode_body(body: bytes) -> list[Entry]:
 
 def lease_entries(record: LeaseRecord, timestamp_ms: int) -> list[LeaseEntry]:
     """The record in as many parts as it needs."""
-    size = LEASE_PART_OBJECTS
-    objects = max(len(record.members), len(record.leases))
-    starts = range(0, max(1, objects), size)
-    return [
-        LeaseEntry(record.part(start, start + size), timestamp_ms, number, len(starts))
-        for number, start in enumerate(starts)
-    ]
+    parts = record.parts(LEASE_PART_BYTES)
+    return [LeaseEntry(part, timestamp_ms, number, len(parts)) for number, part in enumerate(parts)]
 
 
-def joined_lease(parts: Sequence[LeaseEntry]) -> LeaseRecord:
-    """The record that was divided into these parts."""
-    return LeaseRecord.join([entry.record for entry in parts])
+class LeaseParts:
+    """Puts records of leases together again, part by part."""
+
+    def __init__(self, parts: Sequence[LeaseEntry] = ()) -> None:
+        self._parts = list(parts)
+
+    def copy(self) -> LeaseParts:
+        return LeaseParts(self._parts)
+
+    def take(self, entry: LeaseEntry) -> LeaseRecord | None:
+        """The next part; the record with its last one. None: more is to come, or parts before this
+        one are missing."""
+        if entry.part == 0:
+            self._parts = []
+        self._parts.append(entry)
+        if len(self._parts) != entry.part + 1:
+            self._parts = []
+        elif len(self._parts) == entry.parts:
+            parts, self._parts = self._parts, []
+            return LeaseRecord.join([each.record for each in parts])
+        return None
 
 
 def _entry(value: dict[str, Any]) -> Entry | None:

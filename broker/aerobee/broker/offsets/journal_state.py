@@ -13,16 +13,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aerobee.broker.lease_journal import LeaseRecord
-from aerobee.broker.offset_journal_records import (
+from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.journal_records import (
     Entry,
     ImageEnd,
     LeaseEntry,
+    LeaseParts,
     OffsetEntry,
-    joined_lease,
 )
-from aerobee.broker.offset_merge import Standing, merge
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.offsets.merge import Standing, merge
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
 from aerobee.runtime.log import log_event
 
@@ -31,26 +31,37 @@ log = logging.getLogger(__name__)
 UNKNOWN_IMAGE = -1
 
 
+def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
+    """Whether the table was ahead of a journal of `journal_end` records: it was written before a
+    power failure took the journal's end. What comes in that place is applied again, or instead.
+
+    Write it then, before anything comes: a later start would take that for applied."""
+    mark = table.mark
+    if mark is None or mark.next_offset <= journal_end:
+        return False
+    table.mark = replace(mark, next_offset=journal_end, image_position=UNKNOWN_IMAGE)
+    return True
+
+
 class OffsetJournalState:
     """See the module; on the loop."""
 
     def __init__(self, table: ConsumerOffsetTable, *, journal_end: int) -> None:
         """`journal_end`: the number of records that the journal has now.
 
-        A table that nobody knows the place of is taken as newer than all of them. One that is ahead
-        of the journal was written before a power failure took the journal's end: what comes in that
-        place is applied again, or instead.
+        A table that nobody knows the place of is taken as newer than all of them; of one that is
+        ahead of them see `cut_mark`.
         """
         self._table = table
+        cut_mark(table, journal_end)
         mark = table.mark
         if mark is None:
             is_complete = journal_end == 0 and not table.groups()
             mark = JournalMark(journal_end, 0 if is_complete else UNKNOWN_IMAGE)
-        elif mark.next_offset > journal_end:
-            mark = replace(mark, next_offset=journal_end, image_position=UNKNOWN_IMAGE)
         self._mark = mark
         self._whole_from = 0 if mark.is_whole else mark.next_offset
-        self._lease_parts: list[LeaseEntry] = []
+        self.lease_parts = LeaseParts()
+        """Of a record that is not complete yet."""
         self.lease = _lease_of(mark.lease)
         """The newest record of queue leases; None: the journal has none."""
 
@@ -105,7 +116,7 @@ class OffsetJournalState:
         """The records before this one are not there any more, or cannot be read."""
         assert queue_offset > self._mark.next_offset
         self._whole_from = queue_offset
-        self._lease_parts = []
+        self.lease_parts = LeaseParts()
         self._put(JournalMark(queue_offset, UNKNOWN_IMAGE, False, self._mark.lease))
 
     def _put(self, mark: JournalMark) -> None:
@@ -121,17 +132,10 @@ class OffsetJournalState:
     def _take_lease(self, entry: LeaseEntry) -> LeaseRecord | None:
         """The whole record with its last part. Without its other parts it is not known who held
         what, as after an unclean stop."""
-        if entry.part == 0:
-            self._lease_parts = []
-        self._lease_parts.append(entry)
-        if len(self._lease_parts) != entry.part + 1:
+        record = self.lease_parts.take(entry)
+        if record is None and entry.part + 1 == entry.parts:
             log_event(log, "parts of a record of leases are missing", level=logging.WARNING)
-            self._lease_parts = []
-            return None
-        if entry.part + 1 < entry.parts:
-            return None
-        parts, self._lease_parts = self._lease_parts, []
-        return joined_lease(parts)
+        return record
 
 
 def _lease_of(text: str) -> LeaseRecord | None:

@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 from zlib import crc32
 
-from aerobee.broker.consumer_groups import Member, Subscription
-from aerobee.broker.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
 
 LEASES_PATH = "config/queueLeases.json"
 
@@ -73,9 +74,15 @@ class LeaseRecord:
             broker_id=_whole(document.get("brokerId", 0)),
         )
 
-    def part(self, start: int, end: int) -> LeaseRecord:
-        """The same head, with some of the members and leases."""
-        return replace(self, members=self.members[start:end], leases=self.leases[start:end])
+    def parts(self, bytes_max: int) -> list[LeaseRecord]:
+        """The record divided: all with the same head, each with some of the members and leases, as
+        JSON about `bytes_max` of them, or one that is longer."""
+        members = _slices([_member_object(member) for member in self.members], bytes_max)
+        leases = _slices([_lease_object(lease) for lease in self.leases], bytes_max)
+        return [
+            replace(self, members=self.members[some], leases=self.leases[others])
+            for some, others in zip_longest(members, leases, fillvalue=slice(0))
+        ] or [self]
 
     @classmethod
     def join(cls, parts: Sequence[LeaseRecord]) -> LeaseRecord:
@@ -167,6 +174,21 @@ def clean_record(
         members=kept,
         leases=tuple(leases),
     )
+
+
+def _slices(objects: Sequence[object], bytes_max: int) -> list[slice]:
+    """Where to divide them so that no slice is longer, as JSON, unless one object alone is."""
+    slices: list[slice] = []
+    start = size = 0
+    for index, each in enumerate(objects):
+        length = len(json.dumps(each))
+        if size and size + length > bytes_max:
+            slices.append(slice(start, index))
+            start, size = index, 0
+        size += length
+    if size:
+        slices.append(slice(start, len(objects)))
+    return slices
 
 
 def _text(document: Mapping[str, object]) -> bytes:

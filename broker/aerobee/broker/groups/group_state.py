@@ -4,6 +4,9 @@ Owns: the record of this run. It is written before the first session is granted,
 that outlasts all earlier ones, and at a clean end with everything that members hold. A run without
 sessions grants nothing and leaves the last one's record as it is. Before `begin` there are neither
 members nor leases: a slave has none.
+
+Once a clean record is being written its run grants nothing more, whether the record comes to count
+or not: whoever reads it takes it for the end.
 """
 
 from __future__ import annotations
@@ -13,15 +16,21 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from aerobee.broker.consumer_groups import ConsumerGroups
-from aerobee.broker.lease_journal import FIRST_RECORD, LeaseRecord, clean_record
-from aerobee.broker.queue_leases import QueueLeases
+from aerobee.broker.groups.consumer_groups import ConsumerGroups
+from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord, clean_record
+from aerobee.broker.groups.queue_leases import QueueLeases
+from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
 REJOIN_TIME_S = 3.0
 """Clients try to reconnect at least every 2 s: by then whoever is alive has joined again."""
+
+_RUN_OVER = (
+    "this replica leaves its groups to the next master, or goes on with them in a moment; ask the "
+    "route again for the master and join again"
+)
 
 SaveRecord = Callable[[LeaseRecord], Awaitable[None]]
 
@@ -34,6 +43,7 @@ class GroupState:
         self._record = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
+        self._is_ending = False
         self._journal: SaveRecord | None = None
         self.save = save
         self._writing = asyncio.Lock()
@@ -61,6 +71,7 @@ class GroupState:
         """
         self._record = this_run
         self._is_recorded = False
+        self._is_ending = False
         self._was_clean = previous.is_clean
         grace_s = 0.0 if previous.is_clean else previous.session_timeout_max_ms / 1_000
         self.leases.begin_run(
@@ -84,6 +95,7 @@ class GroupState:
 
     def end(self) -> None:
         """The run is over: this replica grants nothing any more."""
+        self._is_recorded = False
         self.groups.clear()
         self.leases.clear()
 
@@ -97,17 +109,31 @@ class GroupState:
         if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:
             return
         async with self._writing:
-            longest_ms = max(timeout_ms, self._record.session_timeout_max_ms)
-            if not self._is_recorded or longest_ms > self._record.session_timeout_max_ms:
-                record = replace(self._record, session_timeout_max_ms=longest_ms)
+            before = self._record
+            longest_ms = max(timeout_ms, before.session_timeout_max_ms)
+            if not self._is_recorded or longest_ms > before.session_timeout_max_ms:
+                self.check_granting()
+                record = replace(before, session_timeout_max_ms=longest_ms)
                 await self._write(record)
+                if self._record is not before:
+                    raise NotMaster(_RUN_OVER)  # the next run has its own record to write
                 self._record = record
                 self._is_recorded = True
 
+    def check_granting(self) -> None:
+        """Raises NotMaster once this run leaves its members to the next one."""
+        if self._is_ending:
+            raise NotMaster(_RUN_OVER)
+
     async def record_clean_end(self) -> None:
-        """Leave to the next run who is a member and holds what. Raises as `promise_session`."""
-        record = self.clean_record()
+        """Leave to the next run who is a member and holds what. This one grants nothing any more.
+
+        Raises as `promise_session`; cancelled or late, the record may come to count all the same.
+        """
+        self._is_ending = True
+        self.leases.stop_granting()
         async with self._writing:
+            record = self.clean_record()
             if self._is_recorded or (record.is_clean and not self._was_clean):
                 await self._write(record)
             else:

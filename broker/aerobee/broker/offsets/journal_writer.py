@@ -12,24 +12,30 @@ change when a record is confirmed, before anybody who waits for it hears of it.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from aerobee.broker.offset_journal_records import (
+from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.journal_records import (
     BODY_BYTES_MAX,
     Entry,
+    LeaseEntry,
     OffsetEntry,
     body_of,
     entry_text,
     offset_text,
 )
-from aerobee.broker.offset_journal_state import OffsetJournalState
-from aerobee.broker.offset_merge import Change, ChangeKind, Standing, merge
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, merge
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, MqError, NotMaster
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 LINGER_S = 0.002
 LINGER_ALONE_S = 0.0005
@@ -129,6 +135,15 @@ class OffsetJournalWriter:
         """Every queue of every group for which something stands, or will."""
         return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
 
+    def lease(self) -> LeaseRecord | None:
+        """The newest record of queue leases once all that waits counts; None: there is none."""
+        record, parts = self._state.lease, self._state.lease_parts.copy()
+        for batch in self._waiting():
+            for entry in batch.entries:
+                if isinstance(entry, LeaseEntry):
+                    record = parts.take(entry) or record
+        return record
+
     def flush(self) -> None:
         """Write the record that is being filled, if there is one."""
         if self._open is not None:
@@ -147,8 +162,8 @@ class OffsetJournalWriter:
     ) -> asyncio.Future[None]:
         """Add an entry; done when it counts. `is_durable`: only when it is on the disk, too.
 
-        The future raises NotWritable, Busy, ShuttingDown, NotMaster, StoreFailed: nothing was
-        written; or NotMaster: the term is over and the outcome unknown.
+        The future raises MqError, as NotWritable, Busy, ShuttingDown, NotMaster, MessageTooLarge,
+        StoreFailed: nothing was written; or NotMaster: the term is over and the outcome unknown.
 
         Raises:
             Busy: too much waits already.
@@ -212,11 +227,16 @@ class OffsetJournalWriter:
         self._written_entries = len(batch.entries)
         try:
             placed = self._log.append(body_of(batch.texts))
+            assert placed.base_queue_offset == self.next_offset, "nobody else writes the journal"
         except MqError as error:
             self._drop(batch, error)
             return
+        except Exception as error:
+            # Nobody is above this turn of the loop, and somebody waits.
+            log_event(log, "offset journal", level=logging.ERROR, trouble=repr(error))
+            self._drop(batch, MqError(f"the offset journal could not be written: {error!r:.200}"))
+            return
         batch.texts = []
-        assert placed.base_queue_offset == self.next_offset, "nobody else writes the journal"
         batch.queue_offset = placed.base_queue_offset
         self.next_offset += 1
         self._confirming.append(batch)
@@ -254,10 +274,14 @@ class OffsetJournalWriter:
         else:
             _finish(batch.done)
 
+    def _waiting(self) -> list[Batch]:
+        """In the order in which they count."""
+        return [*self._confirming, *([self._open] if self._open is not None else ())]
+
     def end(self) -> None:
         """The term is over: nothing more is written, and nobody is told that it counts."""
         self._is_over = True
-        batches = [*self._confirming, *([self._open] if self._open is not None else ())]
+        batches = self._waiting()
         self._confirming.clear()
         self._open = None
         self._ahead.clear()

@@ -21,14 +21,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from aerobee.broker.group_state import GroupState
-from aerobee.broker.lease_journal import LeaseRecord, is_log_whole, next_run
-from aerobee.broker.offset_journal_follower import OffsetJournalFollower, ReadableLog
-from aerobee.broker.offset_journal_image import write_image
-from aerobee.broker.offset_journal_records import lease_entries
-from aerobee.broker.offset_journal_state import OffsetJournalState
-from aerobee.broker.offset_journal_writer import OffsetJournalWriter
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.lease_journal import LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.journal_follower import OffsetJournalFollower, ReadableLog
+from aerobee.broker.offsets.journal_image import JournalImages
+from aerobee.broker.offsets.journal_records import lease_entries
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
 from aerobee.broker.store.tables.consumer_offset_table import JournalMark
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
@@ -48,7 +48,10 @@ FOLLOW_INTERVAL_S = 0.05
 PROMOTION_INTERVAL_S = 0.005
 ROLE_INTERVAL_S = 0.02
 RETRY_S = 0.25
+RETRY_MAX_S = 10.0
 CLEAN_END_TIMEOUT_S = 3.0
+IMAGE_TIMEOUT_S = 3.0
+"""So long a removal waits for an image; without one the log stays as it is."""
 _LATER = (NotWritable, Busy, NotMaster, ReplicaBehind)
 """What keeps entries from being written for a while."""
 
@@ -103,7 +106,7 @@ class OffsetJournal:
         self._clock = clock
         self._roles = roles
         self._run = run
-        self._image_interval_bytes = image_interval_bytes
+        self._images = JournalImages(state, journal_log, clock, interval_bytes=image_interval_bytes)
         self._on_reset = on_reset
         self._on_term = on_term
         self._writer: OffsetJournalWriter | None = None
@@ -114,7 +117,6 @@ class OffsetJournal:
         self._follower = OffsetJournalFollower(state, journal_log)
         self._hurry = asyncio.Event()
         self._beginning = asyncio.Lock()
-        self._imaging = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"OffsetJournal(epoch={self._epoch}, ready={self._is_ready})"
@@ -149,6 +151,12 @@ class OffsetJournal:
             "this replica is a slave, groups and their offsets are the master's; ask the route "
             "again for it"
         )
+
+    def check_granting(self) -> None:
+        """May members join and get queues? Raises as `writer`, and NotMaster while a clean end is
+        written down."""
+        self.writer()
+        self._group_state.check_granting()
 
     def check_known(self) -> None:
         """May offsets be told? A slave tells what it knows to be confirmed. Raises ReplicaBehind,
@@ -195,21 +203,24 @@ class OffsetJournal:
             await asyncio.sleep(ROLE_INTERVAL_S)
 
     async def _follow(self) -> None:
-        trouble = ""
+        trouble, retry_s = "", RETRY_S
         while True:
             pause_s = FOLLOW_INTERVAL_S
             try:
                 if self._writer is not None:
-                    await self._write_image_if_due()
+                    await self._images.write_if_due(self._writer)
                 elif await self._follower.step():
                     pause_s = 0.0
                 elif self._epoch is not None:
                     pause_s = PROMOTION_INTERVAL_S
-                trouble = ""
+                trouble, retry_s = "", RETRY_S
             except StoreFailed:
                 raise
             except MqError as error:
-                pause_s = RETRY_S
+                # An image that fails each time must not fill the log with its beginning.
+                pause_s = retry_s
+                if self._writer is not None:
+                    retry_s = min(2 * retry_s, RETRY_MAX_S)
                 if str(error) != trouble:
                     trouble = str(error)
                     log_event(log, "offset journal", level=logging.WARNING, trouble=trouble)
@@ -252,19 +263,38 @@ class OffsetJournal:
         """
         if self._epoch is not None:
             self._ended_epoch = self._epoch
-        if is_clean and self._is_ready:
-            try:
-                async with asyncio.timeout(CLEAN_END_TIMEOUT_S):
-                    await self._group_state.record_clean_end()
-            except (*_LATER, TimeoutError) as error:
-                # The next run then waits one session before it grants queues, as after a crash.
-                log_event(log, "leases not saved", level=logging.WARNING, reason=error)
-        self._epoch = None
-        self._stop_writing()
-        self._group_state.end()
+        writer = self._writer
+        try:
+            if is_clean and self._is_ready:
+                await self._leave_leases()
+        finally:
+            # Whoever calls it off goes on with another run: the clean record may come to count,
+            # and nobody would know of what this run granted behind it.
+            if self._writer is writer:
+                self._epoch = None
+                self._stop_writing()
+                self._group_state.end()
+
+    async def _leave_leases(self) -> None:
+        try:
+            async with asyncio.timeout(CLEAN_END_TIMEOUT_S):
+                await self._group_state.record_clean_end()
+        except TimeoutError:
+            log_event(
+                log,
+                "the record of leases is not confirmed in time: it may count yet, or the next run "
+                "waits one session before it grants queues",
+                level=logging.WARNING,
+            )
+        except StoreFailed:
+            raise
+        except MqError as error:
+            # The next run then waits one session before it grants queues, as after a crash.
+            log_event(log, "leases not saved", level=logging.WARNING, reason=error)
 
     def go_on(self) -> None:
-        """The term that was to end goes on after all: it begins again under its epoch."""
+        """The term that was to end goes on after all: a run that ended is followed by another one
+        under the same epoch, which has a record of its own before it grants anything."""
         self._ended_epoch = -1
 
     def _stop_writing(self) -> None:
@@ -312,25 +342,10 @@ class OffsetJournal:
             NotMaster, ReplicaBehind, NotWritable, Busy, StoreFailed.
         """
         writer = self.writer()
-        done = [writer.add(entry) for entry in lease_entries(record, self._clock.now_ms())]
-        for each in done:
-            await asyncio.shield(each)
+        for done in [writer.add(entry) for entry in lease_entries(record, self._clock.now_ms())]:
+            await asyncio.shield(done)
 
     # ------------------------------------------------------------------------------ images
-
-    async def _write_image_if_due(self) -> None:
-        if self._is_ready:
-            position = self._state.image_position
-            is_old = self._log.end - position >= self._image_interval_bytes
-            if is_old or position < self._log.begin:
-                await self._write_image()
-
-    async def _write_image(self) -> None:
-        async with self._imaging:
-            writer = self._writer
-            if writer is None:
-                raise NotMaster("this replica's term as master has ended")
-            await write_image(writer, self._state, self._log, self._clock)
 
     def saved(self, mark: JournalMark | None) -> None:
         """The snapshot on the disk has this mark."""
@@ -349,9 +364,13 @@ class OffsetJournal:
         if not self._is_ready:
             return "the groups' offsets stand there; their master will write them again"
         try:
-            async with asyncio.timeout(CLEAN_END_TIMEOUT_S):
-                await self._write_image()
+            async with asyncio.timeout(IMAGE_TIMEOUT_S):
+                while self._state.image_position < end:
+                    attempt = self._images.ask(end)
+                    self._hurry.set()
+                    await asyncio.shield(attempt)
         except TimeoutError:
+            # It goes on, and the next removal finds it.
             return "the groups' offsets stand there, and are not confirmed in another place yet"
         except _LATER as error:
             position = self._log.position_of(self._saved_offset)

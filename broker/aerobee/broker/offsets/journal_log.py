@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aerobee.broker.durability import Durability
-from aerobee.broker.offset_journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC, JournalRecords
+from aerobee.broker.offsets.journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC, JournalRecords
 from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.store.appended import Appended
@@ -18,8 +18,8 @@ from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import StoreFailed
-from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.runtime.errors import MessageTooLarge, StoreFailed
+from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch
 from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.record import encode_record, iterate_records
 from aerobee.store_format.record_layout import HostAddress
@@ -76,14 +76,17 @@ class OffsetJournalLog:
             born_host=self._store_host,
             store_host_ipv6=self._store_host.is_ipv6,
         )
-        checked = check_batch(
-            record,
-            [len(record)],
-            topic=JOURNAL_TOPIC,
-            limits=self._limits,
-            store_host_ipv6=self._store_host.is_ipv6,
-            tags=self._tags,
-        )
+        try:
+            checked = check_batch(
+                record,
+                [len(record)],
+                topic=JOURNAL_TOPIC,
+                limits=self._limits,
+                store_host_ipv6=self._store_host.is_ipv6,
+                tags=self._tags,
+            )
+        except BatchIllegal as error:
+            raise MessageTooLarge(f"a record of the offset journal cannot be: {error}") from error
         try:
             appended = self._store.append(checked, queue_id=JOURNAL_QUEUE, is_own=True)
             self._durability.on_appended()

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Callable
 
 from aerobee.broker.egress import lease_expired
-from aerobee.broker.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
-from aerobee.broker.offset_journal import OffsetJournal
-from aerobee.broker.offset_merge import Change, ChangeKind, is_fenced
-from aerobee.broker.queue_leases import QueueKey
+from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.offsets.merge import Change, ChangeKind, is_fenced
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, LeaseHeld
@@ -140,7 +140,7 @@ class ConsumerOffsets:
         """May a member join, hold queues and commit here? Raises as `commit`, and ShuttingDown,
         StoreFailed."""
         self._guard.check_acting()
-        self._journal.writer()
+        self._journal.check_granting()
 
     def _check(self, key: QueueKey, offset: int) -> None:
         self._guard.check_queue(key.topic, key.queue_id)

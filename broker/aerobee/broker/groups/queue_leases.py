@@ -48,6 +48,7 @@ class QueueLeases:
         "_counter",
         "_grace_end_s",
         "_held",
+        "_is_granting",
         "_run_number",
         "_wishes",
     )
@@ -66,6 +67,7 @@ class QueueLeases:
         self._run_number = run_number
         self._grace_end_s = grace_end_s
         self._counter = 0
+        self._is_granting = True
         self._held: dict[QueueKey, Lease] = {}
         # Revoked from a member that may not have heard of it: who, and until when it may believe.
         self._blocks: dict[QueueKey, tuple[str, float]] = {}
@@ -85,6 +87,11 @@ class QueueLeases:
         self._grace_end_s = grace_end_s
         self._believes_earlier_runs = believes_earlier_runs
         self._counter = 0
+        self._is_granting = True
+
+    def stop_granting(self) -> None:
+        """Until the next run nobody gets a queue: who holds what is being handed over."""
+        self._is_granting = False
 
     def clear(self) -> None:
         """The run is over: nobody holds or awaits anything here."""
@@ -292,7 +299,7 @@ class QueueLeases:
         wishes = self._wishes.get(key)
         if not wishes or key in self._held or self._grace_end_s is not None:
             return None
-        if key in self._blocks:
+        if key in self._blocks or not self._is_granting:
             return None
         client_id = next(iter(wishes))
         del wishes[client_id]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aerobee.broker.consumer_groups import ConsumerGroups, Member, Subscription
-from aerobee.broker.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
 from aerobee.runtime.errors import Busy, InvalidArgument, MqError, UnknownMember
 
 QUEUES_PER_MEMBER_MAX = 65_536
@@ -195,8 +195,8 @@ class GroupCoordinator:
             self._has_lapsed = True
             return
         if self._has_lapsed:
-            # Members that heard meanwhile that nobody is master believe in their queues for a
-            # session from then on: none may end before they can have come back.
+            # Members could prolong nothing meanwhile: they get a session's time to come back and
+            # show their queues before those go to others.
             self._has_lapsed = False
             self._groups.begin_anew(now_s)
             self._leases.prolong(now_s + self._groups.session_timeout_max_s)

@@ -12,16 +12,16 @@ import contextlib
 import logging
 from typing import Protocol
 
-from aerobee.broker.offset_journal_records import JournalRecords, decode_body
-from aerobee.broker.offset_journal_state import OffsetJournalState
-from aerobee.broker.offset_journal_writer import JournalLog
+from aerobee.broker.offsets.journal_records import JournalRecords, decode_body
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.journal_writer import JournalLog
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
 
 class ReadableLog(JournalLog, Protocol):
-    """The log that the journal lies in; aerobee.broker.offset_journal_log has it."""
+    """The log that the journal lies in; aerobee.broker.offsets.journal_log has it."""
 
     @property
     def begin(self) -> int: ...

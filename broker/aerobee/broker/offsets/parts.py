@@ -10,19 +10,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.consumer_offsets import ConsumerOffsets
 from aerobee.broker.durability import Durability
 from aerobee.broker.egress import Egress
-from aerobee.broker.group_coordinator import GroupCoordinator
-from aerobee.broker.group_state import GroupState
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import PERM_READ, Guard
-from aerobee.broker.lease_journal import LEASES_PATH, LeaseRecord
-from aerobee.broker.offset_journal import OffsetJournal, RunIdentity
-from aerobee.broker.offset_journal_log import OffsetJournalLog
-from aerobee.broker.offset_journal_records import JOURNAL_TOPIC
-from aerobee.broker.offset_journal_state import OffsetJournalState
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
+from aerobee.broker.offsets.journal_log import OffsetJournalLog
+from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
+from aerobee.broker.offsets.journal_state import OffsetJournalState
 from aerobee.broker.opening import OpenedFolder
-from aerobee.broker.queue_leases import QueueKey
 from aerobee.broker.queue_reader import QueueReader
 from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles

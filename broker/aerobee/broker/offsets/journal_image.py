@@ -1,0 +1,112 @@
+"""An image of the offset journal: all that stands, written into the journal once more.
+
+Each entry says what will stand when the records before it count, so that whoever has read them
+changes nothing, and whoever reads on from the image alone knows the same.
+
+Owns: when the next one is written. One follows the other once the log has grown by the interval
+behind it, so that an idle log stays as it is however large the image; or when the log is about to
+lose what an older one said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from aerobee.broker.offsets.journal_records import ImageEnd, lease_entries
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
+from aerobee.broker.offsets.merge import Change, ChangeKind
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MqError
+
+ENTRIES_PER_TURN = 256
+
+
+class ImagedLog(Protocol):
+    """What images need of the log that the journal lies in."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class JournalImages:
+    """See the module; on the loop. Whoever writes calls `write_if_due` again and again, others ask
+    and wait."""
+
+    def __init__(
+        self, state: OffsetJournalState, log: ImagedLog, clock: Clock, *, interval_bytes: int
+    ) -> None:
+        self._state = state
+        self._log = log
+        self._clock = clock
+        self._interval_bytes = interval_bytes
+        self._asked_begin = 0
+        self._written_end = log.end
+        """Where the log ended when this process began, or had completed its newest image: a
+        log that only starts again and again gets none."""
+        self._attempt: asyncio.Future[None] | None = None
+
+    async def write_if_due(self, writer: OffsetJournalWriter) -> None:
+        """Write one if there must be one. Raises as `write_image`."""
+        attempt, self._attempt = self._attempt, None
+        try:
+            if self._is_due():
+                await write_image(writer, self._state, self._log, self._clock)
+                self._written_end = self._log.end
+        except MqError as error:
+            self._asked_begin = 0
+            if attempt is not None and not attempt.done():
+                attempt.set_exception(error)
+            raise
+        finally:
+            if attempt is not None and not attempt.done():
+                attempt.set_result(None)
+
+    def _is_due(self) -> bool:
+        begin = self._state.image_position
+        is_old = self._log.end - max(begin, self._written_end) >= self._interval_bytes
+        return is_old or begin < max(self._log.begin, self._asked_begin)
+
+    def ask(self, begin: int) -> asyncio.Future[None]:
+        """There must be an image that begins at or behind this log position: done when the next
+        attempt has ended, raising what it raised."""
+        self._asked_begin = max(self._asked_begin, begin)
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_future()
+            self._attempt.add_done_callback(_look_at)
+        return self._attempt
+
+
+async def write_image(
+    writer: OffsetJournalWriter, state: OffsetJournalState, log: ImagedLog, clock: Clock
+) -> None:
+    """Returns once the whole image is confirmed and on the disk.
+
+    Raises:
+        NotMaster, NotWritable, Busy, StoreFailed: a part of it may be there, which harms nobody.
+    """
+    writer.flush()
+    position, first_offset = log.end, writer.next_offset
+    lease = writer.lease()
+    if lease is not None:
+        for entry in lease_entries(lease, clock.now_ms()):
+            writer.add(entry)
+    keys = writer.keys()
+    for start in range(0, len(keys), ENTRIES_PER_TURN):
+        for key in keys[start : start + ENTRIES_PER_TURN]:
+            standing = writer.standing(key)
+            if standing is not None:
+                done = writer.change(key, Change(ChangeKind.IMAGE, *standing))
+        # One record after the other: commits come in between, and little waits in memory.
+        await asyncio.shield(done)
+    await asyncio.shield(writer.add(ImageEnd(position, first_offset, clock.now_ms())))
+
+
+def _look_at(attempt: asyncio.Future[None]) -> None:
+    """Whoever asked may be gone when it fails."""
+    if not attempt.cancelled():
+        attempt.exception()

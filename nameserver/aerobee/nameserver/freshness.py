@@ -1,0 +1,81 @@
+"""Proves that what a watch has brought is what etcd has.
+
+A watch that brings nothing may have nothing to bring, or may hang on a dead network; nobody can
+tell by looking at it. So the quorum is asked, with a read that costs next to nothing, and what was
+followed counts as fresh for `FRESH_FOR_S` from the moment of asking.
+
+What always holds: while `is_proven`, everything that etcd had `FRESH_FOR_S` ago has been followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import Snapshot, WatchBatch
+from aerobee.runtime.clock import Clock
+
+FRESH_FOR_S = 2.0
+"""What nobody can prove any more to be younger is marked stale."""
+ARRIVAL_S = 0.1
+"""So long a change that etcd has may be on its way."""
+NEVER_S = float("-inf")
+
+
+class Freshness:
+    """Of a snapshot of all keys below a prefix and the changes that followed it."""
+
+    def __init__(self, etcd: Etcd, prefix: str, clock: Clock) -> None:
+        self._etcd = etcd
+        self._prefix = prefix
+        self._clock = clock
+        self._proven_s = NEVER_S
+        self._keys: set[str] = set()
+        # All changes up to this one have come.
+        self._revision = 0
+
+    def __repr__(self) -> str:
+        return f"<Freshness revision={self._revision} left_s={self.left_s:.1f}>"
+
+    @property
+    def left_s(self) -> float:
+        """How long the last proof still holds; not positive: it does not."""
+        return self._proven_s + FRESH_FOR_S - self._clock.monotonic_s()
+
+    @property
+    def is_proven(self) -> bool:
+        return self.left_s > 0
+
+    def begin(self, snapshot: Snapshot, *, asked_s: float) -> None:
+        """A snapshot that was asked for at `asked_s` is the state from now on."""
+        self._keys = {entry.key for entry in snapshot.entries}
+        self._revision = snapshot.revision
+        self._proven_s = asked_s
+
+    def add(self, batch: WatchBatch) -> None:
+        for event in batch.events:
+            if event.value is None:
+                self._keys.discard(event.key)
+            else:
+                self._keys.add(event.key)
+            self._revision = max(self._revision, event.revision)
+
+    async def prove(self) -> bool:
+        """Whether all that etcd has now has come; moves the proof if so.
+
+        Raises:
+            RegistryUnavailable: etcd does not say.
+        """
+        asked_s = self._clock.monotonic_s()
+        revision = await self._etcd.revision()
+        if revision > self._revision:
+            await asyncio.sleep(ARRIVAL_S)
+        # Other users of this etcd move its revision without telling us.
+        if revision > self._revision and not await self._is_unchanged():
+            return False
+        self._proven_s = max(self._proven_s, asked_s)
+        return True
+
+    async def _is_unchanged(self) -> bool:
+        count, revision = len(self._keys), self._revision
+        return await self._etcd.is_unchanged(self._prefix, count=count, revision=revision)

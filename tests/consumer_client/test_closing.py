@@ -1,0 +1,148 @@
+"""A close keeps what was finished, wherever there is somebody to keep it; else it says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from aerobee.consumer_client import (
+    ConsumerOptions,
+    MessageQueue,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    StartFrom,
+)
+from aerobee.runtime import errors
+from aerobee.runtime.log import FIELDS_ATTRIBUTE
+from aerobee.v1 import common_pb2, nameserver_pb2
+from tests.support.real_brokers import Broker, Link, RealBroker, RealCluster, RouteServer
+
+Eventually = Callable[..., Awaitable[None]]
+
+QUEUES = 8
+OPTIONS = ConsumerOptions(
+    commit_interval_ms=60_000,
+    request_timeout_ms=1_000,
+    release_timeout_ms=1_000,
+    failover_timeout_ms=500,
+)
+
+
+def given_up(caplog: pytest.LogCaptureFixture) -> list[dict[str, object]]:
+    return [
+        getattr(record, FIELDS_ATTRIBUTE)
+        for record in caplog.records
+        if "not acknowledged" in record.getMessage() and record.levelno == logging.WARNING
+    ]
+
+
+async def lose_master(cluster: RealCluster, broker: Broker) -> None:
+    slave = nameserver_pb2.BrokerEndpoint(
+        identity=common_pb2.BrokerIdentity(broker_name=broker.name, broker_id=1),
+        address="127.0.0.1:9",
+        role=common_pb2.SLAVE,
+    )
+    cluster.nameserver.slaves.append(slave)
+    await broker.stop()
+    await cluster.nameserver.publish()
+
+
+@pytest.mark.slow
+async def test_a_broker_that_hangs_at_the_close_costs_the_queues_of_the_others_nothing(
+    tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    healthy = await RealBroker("broker-a", tmp_path / "a", {"orders": QUEUES}).start()
+    hung = await RealBroker("broker-b", tmp_path / "b", {"orders": QUEUES}).start()
+    link = await Link(hung).start()
+    nameserver = await RouteServer([healthy, link]).start()
+    cluster = RealCluster({"broker-a": healthy, "broker-b": hung}, nameserver)
+    count = 0
+
+    def listen(messages: Sequence[ReceivedMessage]) -> None:
+        nonlocal count
+        count += len(messages)
+
+    consumer = PushConsumer(
+        nameserver.address, "g", listen, start_from=StartFrom.FIRST, options=OPTIONS
+    ).subscribe("orders")
+    await consumer.start()
+    try:
+        await eventually(lambda: len(consumer.statistics().queues) == 2 * QUEUES, timeout_s=10)
+        for broker_name in cluster.brokers:
+            for queue_id in range(QUEUES):
+                await cluster.send("orders", queue_id, [b"x"] * 10, broker=broker_name)
+        await eventually(lambda: count == 20 * QUEUES, timeout_s=10)
+        link.freeze()
+        closing_s = time.monotonic()
+        await consumer.aclose()
+        took_s = time.monotonic() - closing_s
+        committed = await cluster.committed("g", broker="broker-a")
+        assert set(committed.values()) == {10}
+        assert len(committed) == QUEUES
+        # Queue after queue it would be as many times the second that a call may take.
+        assert took_s < QUEUES * 0.6
+        told = given_up(caplog)
+        assert {each["queue"] for each in told} == {
+            MessageQueue("orders", "broker-b", queue_id) for queue_id in range(QUEUES)
+        }
+    finally:
+        link.thaw()
+        await link.stop()
+        await cluster.stop()
+
+
+async def test_a_close_without_a_master_says_which_commits_it_gave_up(
+    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = 0
+
+    def listen(messages: Sequence[ReceivedMessage]) -> None:
+        nonlocal count
+        count += len(messages)
+
+    consumer = PushConsumer(
+        cluster.address, "g", listen, start_from=StartFrom.FIRST, options=OPTIONS
+    ).subscribe("single")
+    async with consumer:
+        await cluster.send("single", 0, [b"x"] * 10)
+        await eventually(lambda: count == 10)
+        await lose_master(cluster, cluster.brokers["broker-a"])
+    (told,) = given_up(caplog)
+    assert told["queue"] == MessageQueue("single", "broker-a", 0)
+    assert told["safe_offset"] == 10
+    assert "master" in str(told["reason"])
+
+
+async def test_a_close_that_commits_everything_gives_no_such_warning(
+    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = PullConsumer(
+        cluster.address, "g", start_from=StartFrom.FIRST, options=OPTIONS
+    ).subscribe("single")
+    async with consumer:
+        await cluster.send("single", 0, [b"x"] * 10)
+        assert len(await consumer.poll(10, timeout_s=5)) == 10
+        await consumer.poll(10, timeout_s=0)
+    assert await cluster.committed("g") == {("single", 0): 10}
+    assert given_up(caplog) == []
+
+
+async def test_without_a_master_a_commit_raises_and_the_close_after_it_warns(
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = PullConsumer(
+        cluster.address, "g", auto_commit=False, start_from=StartFrom.FIRST, options=OPTIONS
+    ).subscribe("single")
+    async with consumer:
+        await cluster.send("single", 0, [b"x"] * 10)
+        assert len(await consumer.poll(10, timeout_s=5)) == 10
+        await lose_master(cluster, cluster.brokers["broker-a"])
+        with pytest.raises(errors.MqError):
+            await consumer.commit()
+    (told,) = given_up(caplog)
+    assert told["safe_offset"] == 10
