@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.lease_journal import LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.lease_journal import (
+    LEASES_PATH,
+    LeaseRecord,
+    is_log_whole,
+    newest_record,
+    next_run,
+)
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, QueueKey
+from aerobee.broker.offsets.journal_state import UNKNOWN_IMAGE
 from aerobee.broker.opening import open_folder
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import RealDisk
@@ -22,6 +29,7 @@ from aerobee.broker.store.tables.config_tables import (
     TopicConfig,
     TopicTable,
 )
+from aerobee.broker.store.tables.consumer_offset_table import JournalMark
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush
@@ -87,3 +95,38 @@ def test_held_leases_are_believed_only_within_one_start_of_the_machine(
     state.begin(previous, this_run, 0.0, believes_members=is_log_whole(previous, this_run))
     held = [(KEY, (7 << COUNTER_BITS) + 3)]
     assert len(state.leases.resume("g", "a", held)[0]) == confirmed
+
+
+def test_offsets_that_are_ahead_of_their_journal_are_so_for_no_later_start(tmp_path: Path) -> None:
+    """Records that come in the place of lost ones were taken for applied by the start after the
+    next, if that one was killed before it wrote the table."""
+    disk = RealDisk(tmp_path)
+    open_folder(disk, ManualClock(), CONFIG).store.close()
+    offsets = ConsumerOffsetTable()
+    offsets.mark = JournalMark(7, 100, is_whole=True)
+    replace_atomically(disk, CONSUMER_OFFSETS_PATH, offsets.snapshot_bytes(1))
+    open_folder(disk, ManualClock(), CONFIG).store.close()
+    for path in (CONSUMER_OFFSETS_PATH, f"{CONSUMER_OFFSETS_PATH}.bak"):
+        mark = ConsumerOffsetTable.load(disk.read_file(path)).mark
+        assert mark is not None
+        assert (mark.next_offset, mark.image_position) == (0, UNKNOWN_IMAGE)
+
+
+def test_a_run_whose_record_the_journal_has_lost_is_known_from_the_file(tmp_path: Path) -> None:
+    """Members of that run may believe in their queues yet, so nobody else gets them at once."""
+    earlier = LeaseRecord(3, 5_000, True, "one", epoch=1, broker_id=0)
+    lost = LeaseRecord(4, 10_000, False, "one", epoch=2, broker_id=0)
+    assert newest_record(earlier, lost) == lost
+    assert newest_record(lost, earlier) == lost
+    assert newest_record(earlier, earlier) is earlier
+    assert newest_record(None, lost) == lost
+    # Starts that end before a run begins change nothing of that.
+    disk = RealDisk(tmp_path)
+    replace_atomically(disk, LEASES_PATH, lost.encode())
+    for _ in range(2):
+        folder = open_folder(disk, ManualClock(), CONFIG, "two")
+        folder.store.close()
+    previous = newest_record(earlier, folder.previous_run)
+    assert (previous.epoch, previous.session_timeout_max_ms) == (2, 10_000)
+    assert not previous.is_clean
+    assert not is_log_whole(previous, folder.this_run)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from aerobee.broker.groups.lease_journal import begun_record, next_run
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import ReplicaName
@@ -57,6 +58,8 @@ class Broker(Process):
         "master",
         "mastership",
         "opened_end",
+        "previous_run",
+        "run_number_min",
         "slave",
         "successor_id",
         "ticks",
@@ -75,6 +78,10 @@ class Broker(Process):
         self.mastership = world.variant.mastership(
             opened.own, self.instance, is_alone=opened.is_alone
         )
+        self.previous_run = previous = folder.lease_file
+        this_run = next_run(previous)
+        self.run_number_min = this_run.run_number
+        folder.lease_file = begun_record(previous, this_run)
         self.opened_end = 0 if opened.is_alone else folder.log.end
         self.confirmed_end = folder.log.begin
         self.known_replicas: frozenset[int] = frozenset()

@@ -155,6 +155,10 @@ class Checks:
         if self._loss_is_due and broker.epoch >= self.lossy_epoch:
             self._loss_is_due = False
             self._lose(folder)
+            self.offsets.forget_leases()
+            if broker.confirmed_end > self.end:
+                # Of an epoch that an earlier lossy election had passed over.
+                self.confirmed(broker)
             return
         if folder.log.end < self.end:
             raise Violation(

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
 from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
-from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.lease_journal import (
+    FIRST_RECORD,
+    LeaseRecord,
+    is_log_whole,
+    newest_record,
+    next_run,
+)
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
 from aerobee.broker.offsets.journal_records import Entry, ImageEnd, LeaseEntry, OffsetEntry
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
@@ -121,12 +127,13 @@ class Groups:
     def _begin_run(self) -> None:
         self._has_begun = True
         broker = self.broker
-        previous = broker.derived.journal.lease or FIRST_RECORD
+        previous = newest_record(broker.derived.journal.lease, broker.previous_run)
         self._record = this_run = next_run(
             previous,
             f"boot{broker.folder.boots}",
             epoch=self._epoch,
             broker_id=broker.folder.broker_id,
+            run_number_min=broker.run_number_min,
         )
         self._was_clean = previous.is_clean
         has_grace = not previous.is_clean and broker.world.variant.waits_for_grace
@@ -195,7 +202,11 @@ class Groups:
         self.write(tuple(entries), lambda: None)
 
     def _write_lease(self, record: LeaseRecord, then: Callable[[], None]) -> None:
-        self.write((LeaseEntry(record, 0),), then)
+        def confirmed() -> None:
+            self.broker.folder.lease_file = record
+            then()
+
+        self.write((LeaseEntry(record, 0),), confirmed)
 
     def record_clean_end(self, then: Callable[[], None]) -> None:
         """Leave to the next run who is a member and holds what."""
@@ -212,6 +223,7 @@ class Groups:
         if self._is_recorded or (record.is_clean and not self._was_clean):
             self._write_lease(record, then)
         else:
+            self.broker.folder.lease_file = record
             then()
 
     # ------------------------------------------------------------------------------ members

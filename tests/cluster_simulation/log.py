@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from typing import Any
 
+from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.state_file import ReplicaState
 
@@ -103,6 +104,7 @@ class Folder:
         "has_lost_power",
         "history",
         "is_closed",
+        "lease_file",
         "log",
         "queue_bases",
         "snapshot",
@@ -122,6 +124,8 @@ class Folder:
         """Since it was last opened."""
         self.queue_bases: dict[int, int] = {}
         """Where queues begin, as far as retention has removed their records."""
+        self.lease_file: LeaseRecord = FIRST_RECORD
+        """Synced whenever it is written."""
         self.snapshot: Any = None
         """Tables that follow from the log's beginning, as they were last written."""
         self.verified_end = 0

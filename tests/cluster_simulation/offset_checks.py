@@ -23,12 +23,19 @@ class OffsetChecks:
         """Queue -> the largest offset that was acknowledged since the last reset, and the number
         of the journal's record that said so."""
         self._granted: dict[tuple[QueueKey, int], str] = {}
+        self._granted_under: dict[tuple[QueueKey, int], int] = {}
+        """Queue and lease -> the epoch of the first master that gave or confirmed it."""
         self._newest: dict[QueueKey, int] = {}
         self._has_lost = False
 
     def forget(self) -> None:
         """After a lossy election what stands is what the next master knows."""
         self._floors.clear()
+
+    def forget_leases(self) -> None:
+        """A master that never heard of the newest runs numbers its own as it can."""
+        self._newest.clear()
+        self._granted.clear()
 
     def begin(self, broker: Broker) -> None:
         """A master's groups begin: it knows every offset that was acknowledged."""
@@ -91,6 +98,7 @@ class OffsetChecks:
         self._world.checks.check_acts(broker, "grants a queue")
         self._world.checks.figures.grants += 1
         key, client_id, epoch = lease.key, lease.client_id, lease.epoch
+        self._granted_under.setdefault((key, epoch), broker.epoch)
         owner = self._granted.setdefault((key, epoch), client_id)
         if owner != client_id:
             raise Violation(f"I6: {lease} was granted to {owner}")
@@ -98,5 +106,14 @@ class OffsetChecks:
             raise Violation(f"I6: {lease} is older than {self._newest[key]}")
         self._newest[key] = epoch
         for member in self._world.members:
-            if member.client_id != client_id and (held := member.believes(key)) is not None:
+            if member.client_id == client_id or (held := member.believes(key)) is None:
+                continue
+            if not self._is_forgotten(key, held):
                 raise Violation(f"I6: {lease} is granted while {member.client_id} has {held}")
+
+    def _is_forgotten(self, key: QueueKey, lease: int) -> bool:
+        """Whether an election has passed over everybody who knew of the lease: with what was lost,
+        the record may be lost that somebody is a member."""
+        group = self._world.etcd_state.group
+        unclean = () if group is None else group.unclean_epochs
+        return any(epoch > self._granted_under[key, lease] for epoch in unclean)

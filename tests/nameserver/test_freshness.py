@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from aerobee.nameserver.config import EtcdConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.freshness import FRESH_FOR_S, Freshness
 from aerobee.nameserver.key_values import Delete, KeyEvent, Put, WatchBatch
-from aerobee.runtime.clock import ManualClock
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.stored import Keys, Topic, encode_topic
+from aerobee.runtime.clock import ManualClock, SystemClock
+from aerobee.runtime.retry import Backoff
 from aerobee.v1 import nameserver_pb2 as pb
 
 NOTICE_S = 0.5
@@ -93,3 +100,43 @@ async def test_what_the_watch_has_not_brought_yet_is_no_proof(
     freshness.add(WatchBatch((event,)))
     assert await freshness.prove()
     assert freshness.is_proven
+
+
+class DeafEtcd(Etcd):
+    """Its first watch stands, and brings nothing."""
+
+    watches = 0
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: str, *, from_revision: int
+    ) -> AsyncIterator[AsyncIterator[WatchBatch]]:
+        self.watches += 1
+        is_deaf = self.watches == 1
+        async with super().watch(prefix, from_revision=from_revision) as batches:
+
+            async def first_only() -> AsyncIterator[WatchBatch]:
+                yield await anext(batches)
+                await asyncio.Event().wait()
+
+            yield first_only() if is_deaf else batches
+
+
+@pytest.mark.slow
+async def test_a_watch_that_brings_nothing_is_replaced(shared_etcd: Any, cluster: str) -> None:
+    chance, keys = random.Random(1), Keys(cluster)
+    config = EtcdConfig(endpoints=(shared_etcd.endpoint,))
+    backoff = Backoff(base_ms=10, max_ms=50)
+    etcd = DeafEtcd(config, chance=chance)
+    async with etcd:
+        cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=SystemClock())
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(cache.run())
+            assert await cache.changed.wait_until(lambda: not cache.stale, 5)
+            value = encode_topic(Topic("orders", queues_by_broker={"broker-a": 1}))
+            await etcd.transaction({}, [Put(keys.topic("orders"), value)])
+            assert await cache.changed.wait_until(lambda: cache.stale, FRESH_FOR_S + NOTICE_S)
+            assert await cache.changed.wait_until(lambda: not cache.stale, 5)
+            assert "orders" in cache.table.topics
+            assert etcd.watches == 2
+            running.cancel()

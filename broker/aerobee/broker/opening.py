@@ -13,6 +13,7 @@ from aerobee.broker.groups.lease_journal import (
     FIRST_RECORD,
     LEASES_PATH,
     LeaseRecord,
+    begun_record,
     known_by_backup,
     next_run,
 )
@@ -113,7 +114,7 @@ def _load(
         previous = _previous_run(disk, session_timeout_max_ms)
         _cut_offsets(disk, store, topics, offsets, clock)
         this_run = next_run(previous, boot_id)
-        replace_atomically(disk, LEASES_PATH, this_run.encode())
+        replace_atomically(disk, LEASES_PATH, begun_record(previous, this_run).encode())
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     except OSError as error:

@@ -24,7 +24,6 @@ from aerobee.runtime.config import require
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import build_channel, error_from_rpc
-from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -214,7 +213,6 @@ class Registration:
                 await self._receive(call, address)
                 sender.cancel()
         except BaseExceptionGroup as group:
-            check_not_cancelled()
             raise _first_leaf(group) from None
         finally:
             await channel.close()

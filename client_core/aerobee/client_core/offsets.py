@@ -22,7 +22,6 @@ from aerobee.client_core.methods import (
     SEARCH_BY_TIMESTAMP,
 )
 from aerobee.runtime import errors
-from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import broker_pb2, common_pb2
 
 T = TypeVar("T")
@@ -206,7 +205,6 @@ async def all_of(calls: Sequence[Awaitable[T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(run(call), name="client:call") for call in calls]
     except ExceptionGroup as failures:
-        check_not_cancelled()
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
 

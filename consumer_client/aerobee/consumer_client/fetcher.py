@@ -18,7 +18,6 @@ from aerobee.client_core.methods import PULL_STREAM
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
-from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import broker_pb2, common_pb2
 
 PullStream = Stream[broker_pb2.PullCommand, broker_pb2.PullFrame]
@@ -146,7 +145,6 @@ class Fetcher:
                 await self._write(stream)
                 reader.cancel()
         except BaseExceptionGroup as group:
-            check_not_cancelled()
             # Reader and writer fail together when a stream breaks; one reason is enough.
             known = group.subgroup(errors.MqError)
             if known is None or len(known.exceptions) != len(group.exceptions):

@@ -3,10 +3,8 @@ break or to another master.
 
 Owns: the Membership stream to the group's master and the lease table behind it. The stream may
 break and come back, to whoever is master then, as often as it likes; what counts is the deadline of
-the table. Acknowledged heartbeats move it, and the certainty that there was no master who could
-have given the queues away: whoever becomes one waits a session first. When the deadline passes,
-everything held here is reported lost at once, before any network is asked, and the next stream
-starts without it.
+the table, which only acknowledged heartbeats move. When it passes, everything held here is reported
+lost at once, before any network is asked, and the next stream starts without it.
 Invariants: `on_lost` follows each `on_granted` at most once, and none follows after a release;
 events are reported in the order in which they happened, from the loop, synchronously.
 """
@@ -37,7 +35,6 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)
@@ -240,7 +237,6 @@ class GroupSession:
                 finally:
                     watch.cancel()
         except BaseExceptionGroup as group:
-            check_not_cancelled()
             raise first_error(group) from None
 
     async def _watch_trust(self) -> None:
@@ -274,7 +270,6 @@ class GroupSession:
                     for helper in helpers:
                         helper.cancel()
         except BaseExceptionGroup as group:
-            check_not_cancelled()
             raise first_error(group) from None
         finally:
             self._stream = None

@@ -28,7 +28,6 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff, BackoffWait
-from aerobee.runtime.task_errors import check_not_cancelled
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +51,7 @@ class RouteCache:
         self._is_following = False
         self._was_stale = True
         self._expiry: asyncio.TimerHandle | None = None
+        self._use: asyncio.Timeout | None = None
         self.changed = Notifier()
         """Notified after every change of the table or of `stale`."""
 
@@ -87,6 +87,11 @@ class RouteCache:
 
     async def run(self) -> None:
         """Follow etcd until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_for_ever(), name="route-cache:follow")
+            tasks.create_task(self._prove_for_ever(), name="route-cache:prove")
+
+    async def _follow_for_ever(self) -> None:
         while True:
             retrying = tenacity.AsyncRetrying(
                 retry=tenacity.retry_if_exception_type((RegistryUnavailable, Compacted)),
@@ -107,30 +112,18 @@ class RouteCache:
         self._freshness.begin(snapshot, asked_s=asked_s)
         self._become(RouteTable.from_snapshot(self._keys, snapshot))
         try:
-            async with self._etcd.watch(
-                self._keys.prefix, from_revision=snapshot.revision + 1
-            ) as batches:
-                await self._stay_with(batches)
-        except (RegistryUnavailable, Compacted) as error:
+            # No time limit: it ends when the watch is found to be of no use.
+            async with (
+                asyncio.timeout(None) as self._use,
+                self._etcd.watch(self._keys.prefix, from_revision=snapshot.revision + 1) as batches,
+            ):
+                await self._apply_all(batches)
+        except (RegistryUnavailable, Compacted, TimeoutError) as error:
             if not self._is_following:
                 raise
             self._lose(error)
             # An etcd that accepts watches only to end them must not make this a busy loop.
             await asyncio.sleep(self._backoff.delay_s(1, self._chance))
-
-    async def _stay_with(self, batches: AsyncIterator[WatchBatch]) -> None:
-        """Apply a watch's changes, and prove that it brings them all.
-
-        Raises:
-            RegistryUnavailable, Compacted: the watch was lost, or is of no use any more.
-        """
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._apply_all(batches), name="route-cache:apply")
-                tasks.create_task(self._prove_for_ever(), name="route-cache:prove")
-        except BaseExceptionGroup as group:
-            check_not_cancelled()
-            raise group.exceptions[0] from None
 
     async def _apply_all(self, batches: AsyncIterator[WatchBatch]) -> None:
         async for batch in batches:
@@ -141,20 +134,21 @@ class RouteCache:
             self._become(self.table.apply(self._keys, batch.events))
 
     async def _prove_for_ever(self) -> None:
-        """
-        Raises:
-            RegistryUnavailable: etcd answers, but the watch does not bring what etcd has.
-        """
+        """Prove that the watch brings all changes; end it if etcd answers and it does not."""
         while True:
             await asyncio.sleep(PROOF_INTERVAL_S)
+            if not self._is_following:
+                continue
             try:
                 is_complete = await self._freshness.prove()
             except RegistryUnavailable as error:
                 log_event(log, "etcd confirms nothing", level=logging.DEBUG, reason=error)
                 is_complete = True
             self._show()
-            if not is_complete and not self._freshness.is_proven:
-                raise RegistryUnavailable("changes that etcd has do not come over the watch")
+            is_useless = self._is_following and not is_complete and not self._freshness.is_proven
+            if is_useless and self._use is not None and not self._use.expired():
+                log_event(log, "etcd's watch brings nothing, reading anew", level=logging.WARNING)
+                self._use.reschedule(asyncio.get_running_loop().time())
 
     def _become(self, table: RouteTable) -> None:
         if table is self._table:

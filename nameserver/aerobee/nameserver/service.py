@@ -17,7 +17,6 @@ from aerobee.nameserver.topics import Topics
 from aerobee.runtime import rpc
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
 from aerobee.runtime.names import check_topic_name
-from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 TOPICS_PER_REQUEST_MAX = 1_000
@@ -66,7 +65,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                     await self._converse(inbox, context)
                     task.cancel()
         except BaseExceptionGroup as group:
-            check_not_cancelled()
             raise _first_leaf(group) from None
 
     async def _converse(self, inbox: _Inbox, context: Context) -> None:

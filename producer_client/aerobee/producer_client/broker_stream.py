@@ -31,7 +31,6 @@ from aerobee.producer_client.sequences import Sequences
 from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.task_errors import check_not_cancelled
 from aerobee.store_format.record import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -203,7 +202,6 @@ class BrokerStream:
                 tasks.create_task(self._read(stream), name=f"send:{self.broker_name}:read")
                 await self._write(stream, endpoint.store_host_ipv6)
         except ExceptionGroup as failures:
-            check_not_cancelled()
             expected = failures.subgroup(errors.MqError)
             if expected is None or len(expected.exceptions) != len(failures.exceptions):
                 raise

@@ -123,7 +123,8 @@ def next_run(
     after an unclean one for as long as anybody was. A crash of this run must remember both.
 
     The number rises by as much as the epoch at least: runs of epochs between, whose records were
-    lost with an unclean election, had lower ones.
+    lost with an unclean election, had lower ones, unless their folders were opened more often than
+    epochs began.
     """
     run_number = previous.run_number + max(1, epoch - previous.epoch)
     return LeaseRecord(
@@ -133,6 +134,28 @@ def next_run(
         boot_id=boot_id,
         epoch=epoch,
         broker_id=broker_id,
+    )
+
+
+def newest_record(journal: LeaseRecord | None, file: LeaseRecord) -> LeaseRecord:
+    """What is known of the run before. A power failure may have taken the journal's end, and with
+    it the record of a run that the file still knows of."""
+    if journal is None:
+        return file
+    if (file.epoch, file.run_number) <= (journal.epoch, journal.run_number):
+        return journal
+    return replace(
+        file,
+        run_number=max(file.run_number, journal.run_number),
+        session_timeout_max_ms=max(file.session_timeout_max_ms, journal.session_timeout_max_ms),
+    )
+
+
+def begun_record(previous: LeaseRecord, this_run: LeaseRecord) -> LeaseRecord:
+    """What the file says from an opening of the folder until a run takes place: its number, and all
+    else of the run before it, of which members may still be out there."""
+    return replace(
+        this_run, boot_id=previous.boot_id, epoch=previous.epoch, broker_id=previous.broker_id
     )
 
 

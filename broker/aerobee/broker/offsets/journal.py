@@ -22,7 +22,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.lease_journal import LeaseRecord, is_log_whole, next_run
+from aerobee.broker.groups.lease_journal import (
+    LeaseRecord,
+    is_log_whole,
+    newest_record,
+    next_run,
+)
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.journal_follower import OffsetJournalFollower, ReadableLog
 from aerobee.broker.offsets.journal_image import JournalImages
@@ -314,7 +319,7 @@ class OffsetJournal:
 
     def _begin_run(self, epoch: int, *, is_unclean: bool) -> None:
         run = self._run
-        previous = self._state.lease or run.previous
+        previous = newest_record(self._state.lease, run.previous)
         this_run = next_run(
             previous,
             run.boot_id,

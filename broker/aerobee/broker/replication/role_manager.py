@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 FINAL = (ReplicaDiverged, ForeignCluster, InvalidArgument)
 """Errors that only an operator can mend; the slave asks again now and then all the same."""
 FINAL_PAUSE_S = 5.0
+STOP_RETRY_S = 0.2
 RETRY_S = 0.5
 """After a full disk has refused a small file."""
 STEADY_S = 5.0
@@ -257,9 +258,10 @@ class RoleManager:
     async def _stop_following(self) -> None:
         """Returns once nothing comes from a master any more."""
         following, self._following, self._followed = self._following, None, None
-        if following is not None:
+        while following is not None and not following.done():
+            # Again and again, should one be lost to a failure that came at the same moment.
             following.cancel()
-            await asyncio.wait((following,))
+            await asyncio.wait((following,), timeout=STOP_RETRY_S)
 
     async def _keep_following(self, follower: FollowsMaster, address: str, epoch: int) -> None:
         failures = 0

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, Unreachable
-from aerobee.runtime.task_errors import check_not_cancelled
 
 
 class FrameStream(Protocol):
@@ -28,16 +27,24 @@ async def run_together(
 ) -> None:
     """Until `main` returns or any of them raises; then none of them runs any more.
 
-    Raises what was raised first, as it is.
+    Raises what was raised first, as it is; but a cancellation that meets a failure is not
+    forgotten: whoever takes it for an ordinary failure, and tries again, would never end.
     """
+    caller = asyncio.current_task()
+    assert caller is not None, "called by a task"
+    cancelled_before = caller.cancelling()
+    has_ended = False
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(task, name=name) for name, task in others.items()]
             await main
+            has_ended = True
             for task in running:
                 task.cancel()
     except BaseExceptionGroup as errors:
-        check_not_cancelled()
+        # Once `main` has ended, the group itself may have left a cancellation behind (Python 3.11).
+        if not has_ended and caller.cancelling() > cancelled_before:
+            raise asyncio.CancelledError from None
         raise _first(errors) from None
 
 

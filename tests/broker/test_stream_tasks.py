@@ -1,4 +1,4 @@
-"""A cancellation that meets a failure is not forgotten."""
+"""Tasks of one stream: a cancellation that meets a failure is not forgotten."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from aerobee.broker.replication.stream_tasks import run_together
 from aerobee.runtime.errors import NotMaster
-from aerobee.runtime.task_errors import check_not_cancelled
 
 
 async def test_a_stream_that_breaks_as_its_task_is_cancelled_ends_the_task() -> None:
@@ -49,4 +48,14 @@ async def test_a_failure_without_a_cancellation_is_told_as_it_is() -> None:
 
     with pytest.raises(NotMaster, match="not here"):
         await run_together(asyncio.sleep(3_600), watch=fail())
-    check_not_cancelled()
+
+
+async def test_a_failure_of_what_is_told_to_end_is_told_and_no_cancellation() -> None:
+    async def fail_at_the_end() -> None:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            raise NotMaster("at the end")
+
+    with pytest.raises(NotMaster, match="at the end"):
+        await run_together(asyncio.sleep(0.01), other=fail_at_the_end())
