@@ -63,7 +63,9 @@ def elect(group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool) -> Ele
         replicas=tuple(sorted({*group.replicas, own.broker_id})),
         unclean_epochs=unclean_epochs[-UNCLEAN_EPOCHS_MAX:],
     )
-    expects = {chosen.key: chosen.revision}
+    # Who has the furthest log is a comparison of all of them: each must still stand as it was seen.
+    seen = live.values() if is_unclean else (chosen,)
+    expects = {record.key: record.revision for record in seen}
     if group.master_id not in (NO_MASTER, own.broker_id):
         former = live.get(group.master_id)
         key = BrokerKey(group.broker_name, group.master_id)
