@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -53,7 +54,9 @@ def run_in_processes(seeds: range, mutant: str, *, jobs: int) -> Iterator[Result
         for only in pieces:
             yield run_seeds(only, mutant)
         return
-    with ProcessPoolExecutor(jobs) as processes:
+    # What a process inherits is no garbage: looking through it again and again would take most of
+    # its time.
+    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as processes:
         waiting: set[Future[Result]] = set()
         while True:
             while len(waiting) < 2 * jobs and (piece := next(pieces, None)) is not None:
