@@ -80,8 +80,10 @@ async def test_unread_messages_outlive_kills_in_the_midst_of_removals(tmp_path: 
             await broker.start()
             async with broker.client() as client:
                 await traffic.check(client)
-        assert "rebuilt_queues=0" in broker.said()
-        assert "was rebuilt" not in broker.said()
+        # A kill between a file's removal and the note of it may have the journal's queue, which
+        # lost its file in the same moment as the topic's, made anew from the log.
+        rebuilt = [line for line in broker.said().splitlines() if "was rebuilt" in line]
+        assert all("AEROBEE_OFFSET_JOURNAL" in line for line in rebuilt), rebuilt
         assert "Traceback" not in broker.said(), broker.said()
     assert removed > 3 * ROUNDS
 
