@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 
 from tests.power_cuts.driver import Variant
 from tests.power_cuts.machine import Figures
 from tests.power_cuts.mutants import MUTANTS
 from tests.power_cuts.scenario import run_seed
+from tests.support.seed_runs import run_pieces
 
-_SEEDS_PER_TASK = 100
 _TRACE_LINES_MAX = 120
 
 
@@ -48,26 +48,7 @@ def run_seeds(seeds: range, mutant: str = "", *, failures_max: int = 10) -> Resu
 
 def run_in_processes(seeds: range, mutant: str, *, jobs: int) -> Iterator[Result]:
     """The results of pieces of the range, as they come."""
-    if jobs == 1:
-        for only in _pieces(seeds):
-            yield run_seeds(only, mutant)
-        return
-    pieces = _pieces(seeds)
-    with ProcessPoolExecutor(jobs) as processes:
-        waiting: set[Future[Result]] = set()
-        while True:
-            while len(waiting) < 2 * jobs and (piece := next(pieces, None)) is not None:
-                waiting.add(processes.submit(run_seeds, piece, mutant))
-            if not waiting:
-                return
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-
-
-def _pieces(seeds: range) -> Iterator[range]:
-    for first in range(seeds.start, seeds.stop, _SEEDS_PER_TASK):
-        yield range(first, min(first + _SEEDS_PER_TASK, seeds.stop))
+    return run_pieces(partial(run_seeds, mutant=mutant), seeds, jobs=jobs)
 
 
 def command(seed: int, mutant: str = "") -> str:

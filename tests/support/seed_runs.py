@@ -1,0 +1,38 @@
+"""A range of seeds on several processes, in pieces."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import TypeVar
+
+_SEEDS_PER_TASK = 100
+
+R = TypeVar("R")
+
+
+def run_pieces(run: Callable[[range], R], seeds: range, *, jobs: int) -> Iterator[R]:
+    """What `run`, which can be pickled, gives for pieces of the range, as it comes."""
+    pieces = _pieces(seeds)
+    if jobs == 1:
+        for only in pieces:
+            yield run(only)
+        return
+    # What a process inherits is no garbage: looking through it again and again would take most of
+    # its time.
+    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as processes:
+        waiting: set[Future[R]] = set()
+        while True:
+            while len(waiting) < 2 * jobs and (piece := next(pieces, None)) is not None:
+                waiting.add(processes.submit(run, piece))
+            if not waiting:
+                return
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+
+
+def _pieces(seeds: range) -> Iterator[range]:
+    for first in range(seeds.start, seeds.stop, _SEEDS_PER_TASK):
+        yield range(first, min(first + _SEEDS_PER_TASK, seeds.stop))
