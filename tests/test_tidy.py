@@ -20,8 +20,10 @@ LAYERS: dict[str, frozenset[str]] = {
     "client_core": frozenset({"v1", "runtime", "store_format"}),
     "producer_client": frozenset({"client_core", "v1", "runtime", "store_format"}),
     "consumer_client": frozenset({"client_core", "v1", "runtime", "store_format"}),
+    "offset_audit": frozenset({"client_core", "v1", "runtime", "store_format"}),
     "cli": frozenset(
         {
+            "offset_audit",
             "v1",
             "runtime",
             "store_format",
@@ -42,6 +44,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "client_core",
             "producer_client",
             "consumer_client",
+            "offset_audit",
             "cli",
         }
     ),
@@ -63,7 +66,9 @@ FENCES: dict[str, tuple[str, ...]] = {
         "bench/",
     ),
     "etcd3": ("nameserver/etcd",),
-    "numpy": ("store_format/", "broker/store/", "bench/", "cli/"),
+    "numpy": ("store_format/", "broker/store/", "offset_audit/", "bench/", "cli/"),
+    "pyspark": ("offset_audit/", "bench/"),
+    "pyarrow": ("offset_audit/", "bench/"),
     "click": ("cli/", "bench/"),
     "rich": ("cli/", "bench/"),
 }

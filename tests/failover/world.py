@@ -161,6 +161,20 @@ class World:
             timeout_ms=OBSERVER_TIMEOUT_MS,
         )
 
+    async def stats_once_open(self, broker_id: int) -> broker_pb2.BrokerStats:
+        """Waits for a replica that is opening its folder again."""
+        found = broker_pb2.BrokerStats()
+
+        async def answers() -> bool:
+            nonlocal found
+            with suppress(errors.MqError):
+                found = await self.stats(broker_id)
+                return True
+            return False
+
+        await self.until(answers, f"replica {broker_id} to answer")
+        return found
+
     async def hand_over(self, broker_id: int, successor_id: int) -> broker_pb2.HandOverResponse:
         return await self.channels.call(
             self.address(broker_id),

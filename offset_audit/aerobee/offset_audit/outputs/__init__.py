@@ -1,0 +1,1 @@
+"""What the audit leaves behind: Parquet, a summary, metrics and a report."""

@@ -1,0 +1,1 @@
+"""One run of the audit, from the command line to the exit code."""

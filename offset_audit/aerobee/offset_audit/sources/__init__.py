@@ -1,0 +1,1 @@
+"""Where the audit reads: Spark data sources over live brokers and over store directories."""
