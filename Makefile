@@ -31,7 +31,7 @@ demo: setup
 	$(RUN) aerobee demo
 
 test: setup
-	$(RUN) pytest -n 2 --dist worksteal
+	$(RUN) python -m tests.suite
 
 # What an edit deserves: no real processes.
 test-fast: setup

@@ -34,6 +34,17 @@ async def _was_alone(trial: Trial, master: int) -> bool:
     return in_sync == [master]
 
 
+async def _parted_alone(trial: Trial, master: int, what: str, fault_s: float) -> bool:
+    """Whether the same is so of a master that was parted; then the wires are mended and it goes
+    on. What it said just before may still be on its way to a nameserver."""
+    await asyncio.sleep(0.2)
+    if not await _was_alone(trial, master):
+        return False
+    trial.world.network.heal()
+    await trial.paused(f"{what}, alone in sync", fault_s)
+    return True
+
+
 async def kill_slave(trial: Trial) -> float:
     slave = (await trial.world.slaves())[0]
     fault_s = time.monotonic()
@@ -86,6 +97,8 @@ async def part_master_from_nameservers(trial: Trial) -> None:
     stale = await world.master()
     fault_s = time.monotonic()
     world.network.part(broker_node(stale), NAMESERVER_NODES)
+    if await _parted_alone(trial, stale, "master parted from nameservers", fault_s):
+        return
     await world.master(not_id=stale)
     await trial.clients.acknowledged_after(time.monotonic())
     trial.stood_still("master parted from nameservers", fault_s)
@@ -99,6 +112,8 @@ async def part_master_from_all(trial: Trial) -> None:
     others = [broker_node(one) for one in await world.slaves()]
     fault_s = time.monotonic()
     world.network.part(broker_node(stale), [*others, *NAMESERVER_NODES, CLIENTS])
+    if await _parted_alone(trial, stale, "master parted from all", fault_s):
+        return
     await trial.paused("master parted from all", fault_s)
     await world.master(not_id=stale)
     trial.figures.fail_overs += 1
@@ -121,6 +136,8 @@ async def mute_master(trial: Trial) -> None:
     fault_s = time.monotonic()
     for node in [*(broker_node(one) for one in await world.slaves()), *NAMESERVER_NODES]:
         world.network.block(broker_node(stale), node)
+    if await _parted_alone(trial, stale, "master unheard", fault_s):
+        return
     await world.master(not_id=stale)
     await trial.clients.acknowledged_after(time.monotonic())
     trial.stood_still("master unheard", fault_s)
@@ -212,6 +229,8 @@ async def strand_master(trial: Trial) -> None:
     others = [broker_node(one) for one in await world.slaves()]
     fault_s = time.monotonic()
     world.network.part(broker_node(stale), [*others, *NAMESERVER_NODES])
+    if await _parted_alone(trial, stale, "master stranded", fault_s):
+        return
     await world.master(not_id=stale)
     trial.figures.fail_overs += 1
     # Acknowledgements and bytes that were under way when the wires were cut.

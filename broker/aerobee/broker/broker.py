@@ -27,6 +27,7 @@ from aerobee.broker.store.disk import Disk
 from aerobee.broker.threads import Threads
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotMaster, NotWritable, StoreFailed
+from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.log import log_event
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.record_layout import HostAddress
@@ -292,9 +293,7 @@ class Broker:
         await self.parts.files.save_all()
 
     async def _give_up(self, group: BaseExceptionGroup[StoreFailed]) -> None:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
+        error = first_leaf(group)
         self.parts.guard.begin_failing(str(error))
         self.parts.folder.store.fail(error)
         try:

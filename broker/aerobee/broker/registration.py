@@ -21,6 +21,7 @@ import grpc
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
+from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import build_channel, error_from_rpc
@@ -213,7 +214,7 @@ class Registration:
                 await self._receive(call, address)
                 sender.cancel()
         except BaseExceptionGroup as group:
-            raise _first_leaf(group) from None
+            raise first_leaf(group) from None
         finally:
             await channel.close()
 
@@ -282,10 +283,3 @@ class Registration:
 _RegisterCall = grpc.aio.StreamStreamCall[
     nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective
 ]
-
-
-def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

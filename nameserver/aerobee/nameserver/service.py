@@ -16,6 +16,7 @@ from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime import rpc
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
@@ -65,7 +66,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                     await self._converse(inbox, context)
                     task.cancel()
         except BaseExceptionGroup as group:
-            raise _first_leaf(group) from None
+            raise first_leaf(group) from None
 
     async def _converse(self, inbox: _Inbox, context: Context) -> None:
         session: BrokerSession | None = None
@@ -301,10 +302,3 @@ def _name_failures(topics: Sequence[str]) -> dict[str, MqError]:
         except MqError as error:
             failures[name] = error
     return failures
-
-
-def _first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -31,6 +31,7 @@ from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime import names, rpc
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.exception_groups import first_leaf
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -81,7 +82,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 await self._write_frames(context, session, tasks)
                 commands.cancel()
         except* MqError as group:
-            raise _first_error(group) from None
+            raise first_leaf(group) from None
         finally:
             session.close()
             del self._sessions[session]
@@ -244,11 +245,3 @@ def _result(found: Fetched) -> broker_pb2.PullResult:
         record_count=found.count,
         suggested_broker_id=found.suggested_broker_id,
     )
-
-
-def _first_error(group: BaseExceptionGroup[MqError]) -> MqError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, MqError)
-    return error

@@ -1,0 +1,15 @@
+"""What is inside an exception group, for callers that can name one cause only."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+E = TypeVar("E", bound=BaseException)
+
+
+def first_leaf(group: BaseExceptionGroup[E]) -> E:
+    """The first exception that is no group itself: of a task group's, the one that came first."""
+    error: E | BaseExceptionGroup[E] = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
