@@ -257,6 +257,13 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
     ) -> nameserver_pb2.QueryRouteResponse:
         return self._answer(request.topics)
 
+    @rpc.unary
+    async def ListTopics(
+        self, request: nameserver_pb2.ListTopicsRequest, context: Any
+    ) -> nameserver_pb2.ListTopicsResponse:
+        names = sorted({topic for broker in self.brokers for topic in broker.topics})
+        return nameserver_pb2.ListTopicsResponse(topics=[self._route(name).topic for name in names])
+
     async def WatchRoutes(
         self, request: nameserver_pb2.WatchRoutesRequest, context: Any
     ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:

@@ -127,10 +127,12 @@ class Ingest:
         waits: bool,
         on_appended: Callable[[], None],
         on_store_failed: Callable[[StoreFailed], None],
+        on_stored: Callable[[str, int, int, int], None] = lambda *_: None,
     ) -> None:
         """`on_appended` is called once per frame: it has new records dispatched, or flushed
         first. `on_store_failed` ends the broker. `waits`: receipts promise
-        the disk or the replicas."""
+        the disk or the replicas. `on_stored` is told of each append: topic, store time, the log's
+        end behind it, messages."""
         self._guard = guard
         self._store = store
         self._counters = counters
@@ -140,6 +142,7 @@ class Ingest:
         self._waits = waits
         self._on_appended = on_appended
         self._on_store_failed = on_store_failed
+        self._on_stored = on_stored
 
     @property
     def limits(self) -> BatchLimits:
@@ -236,6 +239,7 @@ class Ingest:
                 receipts[position] = self._refusal(batch, error)
             return
         self._count(len(run.batches), joined.count, run.size)
+        self._on_stored(topic, appended.store_timestamp_ms, appended.end, joined.count)
         queue_offset = appended.base_queue_offset
         physical_offset = appended.base_physical_offset
         for index, batch in enumerate(run.batches):
@@ -278,6 +282,7 @@ class Ingest:
         except MqError as error:
             return self._refusal(batch, error)
         self._count(1, checked.count, len(checked.buffer))
+        self._on_stored(batch.topic, appended.store_timestamp_ms, appended.end, checked.count)
         return self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from aerobee.broker.audit.acknowledged_minutes import AcknowledgedMinutes
+from aerobee.broker.audit.log_checksums import LogChecksums
+from aerobee.broker.audit.snapshots import Snapshots
 from aerobee.broker.cleaning import Cleaning
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.durability import Durability
@@ -42,6 +45,7 @@ from aerobee.broker.replication_parts import (
 )
 from aerobee.broker.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import StoreState
 from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
@@ -83,6 +87,8 @@ class Parts:
     journal: OffsetJournal
     offsets: ConsumerOffsets
     files: TableFiles
+    snapshots: Snapshots
+    checksums: LogChecksums
     started_s: float
 
     def is_current(self, key: QueueKey, epoch: int) -> bool:
@@ -168,16 +174,9 @@ def assemble(
     places = ReadPlaces(roles, store, slave_read_bytes=config.replication.slave_read_bytes)
     egress = Egress(guard, store, counters, pool=reads, places=places)
     durability = Durability(store, egress, roles, config.store, _end_waiters(clock))
-    ingest = Ingest(
-        guard,
-        store,
-        counters,
-        limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
-        store_host_ipv6=store_host.is_ipv6,
-        tags=TagsCodes(delays_ms=config.store.delay_levels_ms),
-        waits=durability.waits,
-        on_appended=durability.on_appended,
-        on_store_failed=on_store_failed,
+    minutes = _acknowledged_minutes(guard, durability, clock)
+    ingest = _ingest(
+        config, guard, store, counters, durability, minutes, store_host, on_store_failed
     )
     files = _table_files(folder, disk, clock, threads.files)
     shared = Shared(folder, guard, egress, durability, reads, files, disk, threads, clock, chance)
@@ -205,7 +204,46 @@ def assemble(
         journal=groups.journal,
         offsets=groups.offsets,
         files=files,
+        snapshots=Snapshots(
+            folder, groups.coordinator, groups.offsets, roles, minutes, reads, clock
+        ),
+        checksums=LogChecksums(store, reads),
         started_s=clock.monotonic_s(),
+    )
+
+
+def _acknowledged_minutes(
+    guard: Guard, durability: Durability, clock: Clock
+) -> AcknowledgedMinutes:
+    return AcknowledgedMinutes(
+        waits=durability.waits,
+        acknowledged_end=lambda: durability.acknowledged.end,
+        epoch=lambda: guard.epoch,
+        now_ms=clock.now_ms,
+    )
+
+
+def _ingest(
+    config: BrokerConfig,
+    guard: Guard,
+    store: MessageStore,
+    counters: Counters,
+    durability: Durability,
+    minutes: AcknowledgedMinutes,
+    store_host: HostAddress,
+    on_store_failed: Callable[[StoreFailed], None],
+) -> Ingest:
+    return Ingest(
+        guard,
+        store,
+        counters,
+        limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
+        store_host_ipv6=store_host.is_ipv6,
+        tags=TagsCodes(delays_ms=config.store.delay_levels_ms),
+        waits=durability.waits,
+        on_appended=durability.on_appended,
+        on_store_failed=on_store_failed,
+        on_stored=minutes.stored,
     )
 
 

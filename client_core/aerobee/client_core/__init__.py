@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
+from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
 from aerobee.client_core.messages import FoundMessages, Messages
@@ -15,6 +16,7 @@ from aerobee.runtime.errors import MqError
 
 __all__ = [
     "Admin",
+    "Audit",
     "ClusterConnection",
     "Endpoint",
     "FoundMessages",

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
+from aerobee.v1 import audit_pb2, broker_pb2, common_pb2, nameserver_pb2
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
@@ -104,3 +104,7 @@ CLEAN_STORE = Method(
     _ADMIN + "CleanStore", broker_pb2.CleanStoreRequest, broker_pb2.CleanStoreResponse
 )
 HAND_OVER = Method(_ADMIN + "HandOver", broker_pb2.HandOverRequest, broker_pb2.HandOverResponse)
+
+_AUDIT = "/aerobee.v1.AuditService/"
+SNAPSHOT = Method(_AUDIT + "Snapshot", audit_pb2.SnapshotRequest, audit_pb2.SnapshotPart)
+CHECKSUM_LOG = Method(_AUDIT + "ChecksumLog", audit_pb2.ChecksumLogRequest, audit_pb2.LogChecksum)

@@ -102,8 +102,9 @@ def group_properties(
     widths = ends - starts
     groups: list[LikeProperties] = []
     left = np.arange(len(starts))
+    candidate = 0
     while len(left) and len(groups) < _PASSES_MAX:
-        start, end = int(starts[left[0]]), int(ends[left[0]])
+        start, end = int(starts[left[candidate]]), int(ends[left[candidate]])
         first = bytes(buffer[start:end])
         alike = widths[left] == end - start
         if first:
@@ -112,10 +113,20 @@ def group_properties(
             alike[same_width] = _are_like(rows.view(np.uint8).reshape(-1, end - start), first)
         count = int(alike.sum())
         if count * _LIKE_SHARE_MIN < len(left):
-            break
+            common = _of_most_common_width(widths[left])
+            if int(widths[left[common]]) == end - start:
+                break
+            candidate = common
+            continue
         groups.append(LikeProperties(left[alike], first))
         left = left[~alike]
+        candidate = 0
     return groups, left
+
+
+def _of_most_common_width(widths: Int64Array) -> int:
+    """The first piece of the width that most pieces have."""
+    return int(np.argmax(widths == int(np.bincount(widths).argmax())))
 
 
 def _are_like(rows: UInt8Array, first: bytes) -> BoolArray:

@@ -157,3 +157,17 @@ def blank_record(remaining: int) -> bytes:
     if remaining < BLANK_SIZE_MIN:
         raise RecordIllegal(f"a blank record needs 8 bytes, {remaining} remain in the segment")
     return struct.pack(">ii", remaining, MAGIC_BLANK)
+
+
+def blank_position(tail: bytes | bytearray) -> int | None:
+    """Where the blank record begins in the last bytes of a full segment; None: it is not there.
+
+    The first place that reads like it, whatever else lies there: it is the same in all copies.
+    """
+    magic = struct.pack(">i", MAGIC_BLANK)
+    at = tail.find(magic, 4)
+    while at >= 0:
+        if int.from_bytes(tail[at - 4 : at]) == len(tail) - (at - 4):
+            return at - 4
+        at = tail.find(magic, at + 1)
+    return None

@@ -22,8 +22,9 @@ from aerobee.broker.offsets.journal_records import (
     LeaseParts,
     OffsetEntry,
 )
-from aerobee.broker.offsets.merge import Standing, merge
+from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
+from aerobee.broker.store.tables.last_changes import LastChange
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class OffsetJournalState:
         after = merge(before, entry.change)
         if after is not before:
             self._table.put(*entry.key, *after)
+            self._table.note_change(*entry.key, _last_change(entry))
 
     def _take_lease(self, entry: LeaseEntry) -> LeaseRecord | None:
         """The whole record with its last part. Without its other parts it is not known who held
@@ -136,6 +138,19 @@ class OffsetJournalState:
         if record is None and entry.part + 1 == entry.parts:
             log_event(log, "parts of a record of leases are missing", level=logging.WARNING)
         return record
+
+
+def _last_change(entry: OffsetEntry) -> LastChange | None:
+    """None: an image says what stands, not who brought it about."""
+    kind = entry.change.kind
+    if kind is ChangeKind.IMAGE:
+        return None
+    return LastChange(
+        entry.timestamp_ms,
+        entry.client_id,
+        is_reset=kind is ChangeKind.RESET,
+        has_lease=entry.change.lease_epoch != NO_LEASE,
+    )
 
 
 def _lease_of(text: str) -> LeaseRecord | None:

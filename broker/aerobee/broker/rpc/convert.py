@@ -175,7 +175,10 @@ def group_member(member: Member, now_s: float) -> broker_pb2.GroupMember:
         subscriptions=[
             broker_pb2.Subscription(
                 topic=one.topic,
-                filter=broker_pb2.Filter(type=broker_pb2.TAG, expression=one.expression),
+                filter=broker_pb2.Filter(
+                    type=broker_pb2.SQL92 if one.is_sql else broker_pb2.TAG,
+                    expression=one.expression,
+                ),
             )
             for one in member.subscriptions
         ],

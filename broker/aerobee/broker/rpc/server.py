@@ -1,4 +1,4 @@
-"""The broker's gRPC server: the five services over the assembled parts."""
+"""The broker's gRPC server: its services over the assembled parts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.parts import Parts
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.rpc.admin_service import AdminService
+from aerobee.broker.rpc.audit_service import AuditService
 from aerobee.broker.rpc.group_service import GroupService
 from aerobee.broker.rpc.offset_service import OffsetService
 from aerobee.broker.rpc.pull_service import PullService, add_pull_service
@@ -19,10 +20,12 @@ from aerobee.broker.rpc.send_service import SendService
 from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.rpc import RpcServer
-from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc, common_pb2
 
 SERVICE_NAMES = tuple(
-    service.full_name for service in broker_pb2.DESCRIPTOR.services_by_name.values()
+    service.full_name
+    for file in (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR)
+    for service in file.services_by_name.values()
 )
 
 
@@ -62,12 +65,21 @@ class BrokerServer:
         admin = AdminService(
             identity, parts.statistics, parts.lookup, parts.cleaning, parts.replication.handover
         )
+        audit = AuditService(
+            identity,
+            parts.statistics,
+            parts.guard,
+            parts.replication.roles,
+            parts.snapshots,
+            parts.checksums,
+        )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
         add_pull_service(self._pull, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(self._groups, server)
         broker_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
+        audit_pb2_grpc.add_AuditServiceServicer_to_server(audit, server)
         add_replication_service(ReplicationService(parts.replication.sender), server)
 
     async def start(self, listen: str) -> int:

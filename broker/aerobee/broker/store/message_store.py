@@ -35,6 +35,7 @@ from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.queues.reading import Located
+from aerobee.broker.store.queues.surveys import Surveys
 from aerobee.broker.store.queues.time_search import Boundary, TimeSearch
 from aerobee.broker.store.recovery.recover import Recovered, recover
 from aerobee.broker.store.replicas.closed_log import complete_begin
@@ -98,6 +99,7 @@ class MessageStore:
             queues=self._queues,
             admission=self._admission,
         )
+        self.surveys = Surveys(disk, self._log, self._queues)
         self.producers = Producers.of(recovered, self._dispatcher)
         self._appends = AppendPath(
             clock,

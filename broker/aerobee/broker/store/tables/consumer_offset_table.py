@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
+from aerobee.broker.store.tables.last_changes import LastChange, LastChanges
 from aerobee.store_format.json_config import JsonValue, render_text
 
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
@@ -53,6 +54,8 @@ class ConsumerOffsetTable:
         self._mark: JournalMark | None = JournalMark()
         self._rendered: dict[tuple[str, str], str] = {}
         self._epochs_rendered: dict[tuple[str, str], str] = {}
+        self._last = LastChanges()
+        self._last_rendered: dict[tuple[str, str], str] = {}
         self.rendered_mark: JournalMark | None = None
         """The mark in the newest snapshot."""
         self._foreign: dict[str, JsonValue] = {}
@@ -100,6 +103,8 @@ class ConsumerOffsetTable:
             kept = {queue_id: epoch for queue_id, epoch in epochs.items() if queue_id in known}
             if kept:
                 self._epochs[topic, group] = kept
+        changes = take_object(member, "changes")
+        self._last.load(changes, member.get("clients"), self.query)
 
     @property
     def mark(self) -> JournalMark | None:
@@ -113,7 +118,12 @@ class ConsumerOffsetTable:
             self._document.changes += 1
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the next offset to consume; a smaller one than before is as good (a reset)."""
+        """Set the next offset to consume; a smaller one than before is as good (a reset). Who did
+        it is not known."""
+        self._set(group, topic, queue_id, offset)
+        self.note_change(group, topic, queue_id, None)
+
+    def _set(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         assert 0 <= offset < _OFFSET_END, offset
         assert queue_id >= 0, queue_id
         topics = self._offsets.get(group)
@@ -131,12 +141,29 @@ class ConsumerOffsetTable:
             self._document.changes += 1
 
     def put(self, group: str, topic: str, queue_id: int, offset: int, epoch_min: int) -> None:
-        """`commit`, and below which lease epoch commits count no more; 0: there is no such one."""
-        self.commit(group, topic, queue_id, offset)
+        """Set the offset, and below which lease epoch commits count no more; 0: there is no such
+        one. Say who did it by `note_change`."""
+        self._set(group, topic, queue_id, offset)
         if self.epoch_min(group, topic, queue_id) != epoch_min:
             self._epochs.setdefault((topic, group), {})[queue_id] = epoch_min
             self._epochs_rendered.pop((topic, group), None)
             self._document.changes += 1
+
+    def note_change(self, group: str, topic: str, queue_id: int, change: LastChange | None) -> None:
+        """What changed the offset last; None: it is not known."""
+        if change is None:
+            self._last.forget(topic, group, queue_id)
+        else:
+            self._last.note(topic, group, queue_id, change)
+        self._last_rendered.pop((topic, group), None)
+
+    def last_changes(self, group: str, topic: str) -> Mapping[int, LastChange]:
+        """What changed the group's offsets on a topic last, by queue id, as far as it is known."""
+        return self._last.of_queues(topic, group)
+
+    def epochs_min(self, group: str, topic: str) -> Mapping[int, int]:
+        """`epoch_min` by queue id, where it is not 0."""
+        return self._epochs.get((topic, group), {})
 
     def epoch_min(self, group: str, topic: str, queue_id: int) -> int:
         """See `put`."""
@@ -158,6 +185,10 @@ class ConsumerOffsetTable:
     def has_committed(self, group: str, topic: str) -> bool:
         """Whether the group committed anything on any of the topic's queues."""
         return topic in self._offsets.get(group, ())
+
+    def of_topic(self, group: str, topic: str) -> dict[int, int]:
+        """queue id -> offset; a copy."""
+        return dict(self._offsets.get(group, {}).get(topic, {}))
 
     def of_group(self, group: str) -> dict[str, dict[int, int]]:
         """topic -> queue id -> offset; a copy."""
@@ -221,7 +252,12 @@ class ConsumerOffsetTable:
             for key in sorted(self._epochs)
             if self._epochs[key]
         )
+        changes = ",".join(
+            f"\n\t\t\t{self._render_changes(key)}" for key in sorted(self._last.names())
+        )
         members = [
+            *([f'\n\t\t"changes":{{{changes}\n\t\t}}'] if changes else ()),
+            *([f'\n\t\t"clients":{self._last.render_clients()}'] if changes else ()),
             f'\n\t\t"epochs":{{{epochs}\n\t\t}}' if epochs else '\n\t\t"epochs":{}',
             f'\n\t\t"imagePosition":{mark.image_position}',
             *([f'\n\t\t"lease":{mark.lease}'] if mark.lease else ()),
@@ -240,6 +276,13 @@ class ConsumerOffsetTable:
             self._epochs_rendered[key] = rendered
         return rendered
 
+    def _render_changes(self, key: tuple[str, str]) -> str:
+        rendered = self._last_rendered.get(key)
+        if rendered is None:
+            rendered = self._last.render(*key)
+            self._last_rendered[key] = rendered
+        return rendered
+
     def _render_entry(self, topic: str, group: str, queues: Mapping[int, int]) -> str:
         rendered = self._rendered.get((topic, group))
         if rendered is None:
@@ -255,6 +298,8 @@ class ConsumerOffsetTable:
         self._rendered.pop((topic, group), None)
         self._epochs.pop((topic, group), None)
         self._epochs_rendered.pop((topic, group), None)
+        self._last.remove(topic, group)
+        self._last_rendered.pop((topic, group), None)
         self._document.changes += 1
 
 

@@ -1,0 +1,141 @@
+"""What an audit wants to know of many queues: when messages were stored, how many match a filter.
+
+Each is a work that holds what it needs of the queues at one moment, to be run on any thread. What
+cannot be read, or is not what it should be, is not known; nothing is raised for it, because one
+damaged queue must not hide all others.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.log.commit_log import CommitLog
+from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.runtime.errors import MqError
+from aerobee.store_format.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE, unpack_entry
+from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
+from aerobee.store_format.record_layout import (
+    HOST_V6_EXTRA,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    STORE_HOST_AT,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+    SYSFLAG_BORN_HOST_V6,
+)
+
+UNKNOWN = -1
+COUNTED_ENTRIES = 65_536
+"""How many entries one `MatchingCount` looks at."""
+
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_HEAD_BYTES = STORE_HOST_AT + HOST_V6_EXTRA
+_PRE_BLANK_SIZE = 0x7FFF_FFFF
+
+
+class StoreTimes:
+    """Store times of single messages. [loop] `add` them, then `run` it."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._wanted: list[int | Callable[[], bytes]] = []
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def add(self, wanted: int | Callable[[], bytes]) -> None:
+        """The message at a log position, or that of an entry that is yet to be read."""
+        self._wanted.append(wanted)
+
+    def run(self) -> list[int]:
+        """[any thread] Unix ms in the order of `add`, UNKNOWN where there is no message."""
+        return [self._time(wanted) for wanted in self._wanted]
+
+    def _time(self, wanted: int | Callable[[], bytes]) -> int:
+        try:
+            if isinstance(wanted, int):
+                position = wanted
+            else:
+                entry = wanted()
+                if len(entry) != ENTRY_SIZE:
+                    return UNKNOWN
+                position, size, _ = unpack_entry(entry)
+                if size == _PRE_BLANK_SIZE:
+                    return UNKNOWN
+            head = self._log.read(((position, _HEAD_BYTES),))
+        except (MqError, OSError):
+            return UNKNOWN
+        return _store_timestamp_ms(head, position)
+
+
+class MatchingCount:
+    """How many of some entries of a queue have one of the tags codes."""
+
+    def __init__(self, load: Callable[[], bytes], count: int, codes: frozenset[int]) -> None:
+        self._load = load
+        self._count = count
+        self._codes = np.array(sorted(codes), np.int64).astype(">i4")
+
+    def run(self) -> int:
+        """[any thread] UNKNOWN if they cannot be read, or if the codes of any lie elsewhere."""
+        try:
+            data = self._load()
+        except (MqError, OSError):
+            return UNKNOWN
+        if len(data) != self._count * ENTRY_SIZE:
+            return UNKNOWN
+        entries = np.frombuffer(data, ENTRY_DTYPE)
+        if bool((entries["tags_code"] <= EXT_ADDRESS_MAX).any()):
+            return UNKNOWN
+        low = np.frombuffer(data, np.uint8).reshape(-1, ENTRY_SIZE)[:, -4:].copy().view(">i4")
+        is_message = (entries["size"] > 0) & (entries["size"] != _PRE_BLANK_SIZE)
+        return int(np.count_nonzero(np.isin(low.ravel(), self._codes) & is_message))
+
+
+class Surveys:
+    """Makes these works; on the loop."""
+
+    def __init__(self, disk: Disk, log: CommitLog, queues: QueueSet) -> None:
+        self._disk = disk
+        self._log = log
+        self._queues = queues
+
+    def times(self) -> StoreTimes:
+        return StoreTimes(self._log)
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> Callable[[], bytes] | None:
+        """How to read the entry of a message; None where the queue has none."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.end:
+            return None
+        return queue.plan_read(self._disk, offset, 1).run
+
+    def count_matching(
+        self, topic: str, queue_id: int, offset: int, count: int, codes: frozenset[int]
+    ) -> MatchingCount | None:
+        """Of the entries [offset, offset + count); None unless the queue has all of them."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset <= offset + count <= queue.end:
+            return None
+        return MatchingCount(queue.plan_read(self._disk, offset, count).run, count, codes)
+
+
+def _store_timestamp_ms(head: bytes, position: int) -> int:
+    """Of the record that should begin at `position`."""
+    if (
+        len(head) != _HEAD_BYTES
+        or _I32.unpack_from(head, MAGIC_AT)[0] not in (MAGIC_V1, MAGIC_V2)
+        or _I64.unpack_from(head, PHYSICAL_OFFSET_AT)[0] != position
+    ):
+        return UNKNOWN
+    (sys_flag,) = _I32.unpack_from(head, SYS_FLAG_AT)
+    at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if sys_flag & SYSFLAG_BORN_HOST_V6 else 0)
+    timestamp_ms: int = _I64.unpack_from(head, at)[0]
+    return timestamp_ms
