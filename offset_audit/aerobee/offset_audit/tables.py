@@ -6,11 +6,31 @@ names where its rows come from: the broker group, the replica, and for files the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+_PLAIN_TYPES: Final[dict[str, type[DataType]]] = {
+    "string": StringType,
+    "int": IntegerType,
+    "long": LongType,
+    "boolean": BooleanType,
+    "double": DoubleType,
+}
 
 ORIGIN = "cluster string, broker_name string, broker_id int"
 """Who said so. A store at rest is named as its own files or the caller name it."""
@@ -19,10 +39,12 @@ BROKERS = f"""{ORIGIN}, address string, answered boolean, error string, role str
 instance string, incarnation string, master_id int, in_sync array<int>, keeps_unread boolean,
 flush_mode string, replication_mode string, version string,
 log_min_offset long, appended_end long, flushed_end long, confirmed_end long, dispatched_end long,
-commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long, answered_at_ms long"""
+commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long, answered_at_ms long,
+entries_until_ms long, keys_until_ms long"""
 """One row for each broker that was asked, those that did not answer too (`answered` false,
 `error`). `role`: MASTER, SLAVE, or STORE for files at rest. `asked_at_ms` and `answered_at_ms`
-are the reader's clock around the call, so a broker's clock can be judged."""
+are the reader's clock around the call, so a broker's clock can be judged. Files at rest: messages
+stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in index files."""
 
 TOPICS = f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
 revision long"""
@@ -52,7 +74,7 @@ SEGMENTS = f"{ORIGIN}, position long, size long, first_store_ms long"
 MINUTES = f"""{ORIGIN}, tier string, group string, topic string, minute long, messages long,
 is_whole boolean"""
 """How many messages of each minute of store time. `tier`: ACKNOWLEDGED (by a broker's counters),
-STORED (records in the log), DELIVERED (offsets below a group's committed one; `group` set)."""
+STORED (records in the log). `group` is null: what groups consumed is not counted by the minute."""
 
 REGISTRY_BROKERS = """cluster string, revision long, broker_name string, broker_id int,
 address string, role string, epoch long, instance string, heartbeat_age_ms long, stale boolean"""
@@ -69,9 +91,9 @@ offset long, lease_epoch long, timestamp_ms long, client_id string, kind string"
 
 LOG_RANGES = f"""{ORIGIN}, store string, begin long, end long, records long, blanks long,
 checksum long, first_store_ms long, last_store_ms long"""
-"""Ranges of a log on a grid that is equal in all stores. `checksum`: CRC-32 of the bytes, null
-where the range is not whole. A range that an empty log or a missing segment leaves out has no
-row."""
+"""Ranges of a log on a grid that is equal in all stores; a range that the log's begin or end or a
+missing segment cuts is told in steps of a finer grid. `checksum`: CRC-32 of the bytes, null where
+not known. What an empty log or a missing segment leaves out has no row."""
 
 QUEUE_RANGES = f"""{ORIGIN}, store string, source string, topic string, queue_id int, block long,
 first_offset long, last_offset long, messages long, distinct_messages long, digest decimal(38,0),
@@ -89,10 +111,24 @@ be (LOG) and what a search of the index files would find (INDEX). `digest`: sum 
 key hash and position, each pair once."""
 
 FAULTS = f"""{ORIGIN}, store string, file string, position long, kind string, topic string,
-queue_id int, queue_offset long, detail string"""
+queue_id int, queue_offset long, size long, detail string"""
 """Bytes that are not what they should be, one row each: BAD_MAGIC, BAD_LENGTHS, BAD_CRC, BAD_TOPIC,
-MISPLACED, TORN, MISSING_SEGMENT, MISSING_FILE, BAD_ENTRY, TAGS_CODE, INDEX_SLOT, INDEX_ENTRY,
-BAD_CONFIG, ..."""
+MISPLACED, HOLE, TORN, TIME_BACKWARD, MISSING_SEGMENT, CUT_SEGMENT, MISSING_FILE, QUEUE_FILE_SIZE,
+INDEX_HEADER, INDEX_SLOT, INDEX_ENTRY, INDEX_FILE_SIZE, BAD_CONFIG, BAD_CHECKPOINT, ... (all are in
+`sources/store/faults.py`). `size`: bytes from `position` that nobody can read because of it, null
+if none or not known; of TIME_BACKWARD (a record stored before its predecessor) the milliseconds
+back."""
+
+QUEUE_ROWS = f"""{ORIGIN}, store string, source string, topic string, queue_id int,
+queue_offset long, position long, size int, tags_code long, store_ms long"""
+"""Single messages of blocks of QUEUE_RANGES that differ, as the log (LOG) and the queue's files
+(ENTRIES) have them; `store_ms` is null in the latter. Neither has filler entries or those of
+records below the log's minimum."""
+
+KEY_ROWS = f"""{ORIGIN}, store string, source string, position long, key_hash int, topic string,
+store_ms long"""
+"""Single keys of blocks of INDEX_RANGES that differ: those of the records (LOG), and those that a
+search of the index files finds (INDEX; `topic` and `store_ms` null). Each pair once."""
 
 PENDING = f"""{ORIGIN}, store string, kind string, topic string, queue_id int, queue_offset long,
 position long, store_ms long, due_ms long, resolved boolean, unique_key string"""
@@ -120,8 +156,45 @@ known. `command`: what an operator may run next."""
 
 
 def schema(columns: str) -> StructType:
-    """Spark's schema of one of the tables above."""
-    return cast(StructType, StructType.fromDDL(columns))
+    """Spark's schema of one of the tables above. Read here and not by Spark, whose reader of such
+    texts needs a JVM: sources are also asked for their schema in worker processes."""
+    parts = (column.split(None, 1) for column in _split(columns, " "))
+    return StructType([StructField(name, _type(text)) for name, text in parts])
+
+
+def _type(text: str) -> DataType:
+    """
+    >>> _type("array<struct<topic: string, is_sql: boolean>>").simpleString()
+    'array<struct<topic:string,is_sql:boolean>>'
+    """
+    text = text.strip()
+    if text.startswith("array<"):
+        return ArrayType(_type(text.removeprefix("array<").removesuffix(">")))
+    if text.startswith("struct<"):
+        fields = _split(text.removeprefix("struct<").removesuffix(">"), ":")
+        parts = (field.split(":", 1) for field in fields)
+        return StructType([StructField(name.strip(), _type(kind)) for name, kind in parts])
+    if text.startswith("decimal("):
+        precision, scale = text.removeprefix("decimal(").removesuffix(")").split(",")
+        return DecimalType(int(precision), int(scale))
+    return _PLAIN_TYPES[text]()
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """At the commas that stand in no brackets; each part has `mark` in it."""
+    parts, depth, start = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    parts.append(text[start:].strip())
+    assert all(mark in part for part in parts), text
+    return parts
+
+
+Drill = Callable[[DataFrame], DataFrame]
+"""Reads single rows of the blocks that are asked for, where sums do not agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +222,25 @@ class Tables:
     history: DataFrame
     """States of earlier runs."""
     earlier_findings: DataFrame
+    queue_rows: Drill | None = None
+    """QUEUE_ROWS of blocks: of rows with `store`, `topic`, `queue_id`, `block`, and both sources'
+    least `first_position` and greatest `last_position`. None: there are no stores."""
+    key_rows: Drill | None = None
+    """KEY_ROWS of blocks: of rows with `store`, `block`."""
+    store_topics: DataFrame | None = None
+    """Topics by the stores' own files, where those of a broker that spoke count in `topics`; None:
+    `topics` has them."""
+    store_queues: DataFrame | None = None
+    """Likewise queues."""
+    compared: DataFrame | None = None
+    """What `checks.data.compare` gives, made once by the run for the checks that ask for it; None:
+    each makes it for itself."""
+    judged: DataFrame | None = None
+    """What `checks.progress.judge` makes of the others: every group's progress on every queue, for
+    all checks of progress. A run makes and persists it once; without it each makes its own."""
+    moves: DataFrame | None = None
+    """What `checks.progress.find_moves` makes of them: offsets that were moved other than by
+    consuming. Likewise."""
 
 
 COLUMNS: dict[str, str] = {
@@ -173,11 +265,22 @@ COLUMNS: dict[str, str] = {
     "history": STATES,
     "earlier_findings": FINDINGS,
 }
-"""The columns of each member of `Tables`."""
+"""The columns of each member of `Tables` that is read."""
+
+
+def empty_frame(spark: SparkSession, columns: str) -> DataFrame:
+    """No rows, in a form that Spark plans away together with all that only joins it."""
+    session: Any = spark
+    java = session._jsparkSession
+    return DataFrame(
+        java.createDataFrame(
+            session._jvm.java.util.ArrayList(), java.parseDataType(schema(columns).json())
+        ),
+        session,
+    )
 
 
 def empty_tables(spark: SparkSession) -> Tables:
     """Every table without rows: what a run starts from, and a test."""
-    return Tables(
-        **{one.name: spark.createDataFrame([], schema(COLUMNS[one.name])) for one in fields(Tables)}
-    )
+    empty: dict[str, Any] = {name: empty_frame(spark, columns) for name, columns in COLUMNS.items()}
+    return Tables(**empty)

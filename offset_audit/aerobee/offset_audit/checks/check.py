@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pyspark.sql import DataFrame
 
+from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.tables import Tables
+
+__all__ = ["Check", "Limits", "Severity"]
 
 
 class Severity(StrEnum):
@@ -18,28 +21,6 @@ class Severity(StrEnum):
     WARNING = "WARNING"
     ERROR = "ERROR"
     CRITICAL = "CRITICAL"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When something is worth a finding. Milliseconds, messages, minutes."""
-
-    now_ms: int
-    """The moment of the run."""
-    lag_messages: int = 10_000
-    lag_age_ms: int = 10 * 60_000
-    slow_runs: int = 3
-    """Lag that rose in so many runs in a row, though offsets moved."""
-    stuck_ms: int = 60_000
-    """No commit for so long though messages wait and a member holds the queue."""
-    stopped_ms: int = 5 * 60_000
-    """No member for so long though messages wait."""
-    uncommitted_ms: int = 5 * 60_000
-    replica_lag_bytes: int = 64 * 1024 * 1024
-    clock_skew_ms: int = 5_000
-    overdue_ms: int = 60_000
-    settle_ms: int = 10_000
-    """What is younger may still be on its way; it is not judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +35,8 @@ class Check:
     run: Callable[[Tables, Limits], DataFrame]
     is_deep: bool = False
     """Whether it needs the bytes of stores."""
+    is_live: bool = False
+    """Deep, but what brokers tell of their logs is enough."""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """By table: an SQL aggregate over its rows without which they give no finding. A run passes
+    over a check where none of these holds; without any it asks always."""

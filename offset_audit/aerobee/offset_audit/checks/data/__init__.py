@@ -1,0 +1,52 @@
+"""Checks of what lies in the stores: log, queues and key index against each other.
+
+Blocks first, rows only where they are needed. A block whose messages and digest agree between the
+log and the queue files is sound; the others are handed to `Tables.queue_rows` (those of the index
+to `Tables.key_rows`), which reads these blocks alone and gives their rows. Several checks ask it
+for the same blocks. What the checks rely on:
+
+- LOG counts every record that should have an entry: no prepared or rolled back ones; a record that
+  is dispatched to other queues too once for each; a record whose body is damaged as any other, if
+  its header can be read. ENTRIES has no filler entries and none of records below the log's minimum.
+- A row of FAULTS is one cause. `position` and `size` say which bytes (of the log: log positions)
+  nobody can read because of it, up to the next readable record; a missing segment is one row with
+  the segment's size. `size` is null where everything around can be read, as with a bad body.
+- Where a record and its entry differ (place, size, tags code, queue offset) no fault is needed: the
+  rows of the block tell.
+- Zeros behind the last entry of a queue are its end, not bad entries.
+- BROKERS of a store at rest: `entries_until_ms` and `keys_until_ms` are the store times up to which
+  queue and index files are promised to be whole. Stopped cleanly: the last record's, or later; else
+  what the checkpoint vouches for. Records behind are not missed.
+- QUEUES of a store at rest: `min_offset` as the store's own files say it (consumequeue.ends), else
+  the first entry of a record that the log still has.
+"""
+
+from __future__ import annotations
+
+from aerobee.offset_audit.checks.check import Check
+from aerobee.offset_audit.checks.data import (
+    bad_config,
+    corrupt,
+    delay_overdue,
+    duplicate,
+    gap,
+    half_overdue,
+    index_missing,
+    missing_entry,
+    tier_imbalance,
+    timer_overdue,
+)
+
+CHECKS: tuple[Check, ...] = (
+    corrupt.CHECK,
+    gap.CHECK,
+    missing_entry.CHECK,
+    duplicate.CHECK,
+    index_missing.CHECK,
+    bad_config.CHECK,
+    half_overdue.CHECK,
+    delay_overdue.CHECK,
+    timer_overdue.CHECK,
+    tier_imbalance.CHECK,
+)
+"""Every check of this folder, the one that explains most first."""

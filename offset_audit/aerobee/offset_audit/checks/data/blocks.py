@@ -1,0 +1,141 @@
+"""Blocks of queue offsets, the log's beside the queue files': which agree, and which must be read.
+
+One row for each block of `BLOCK_OFFSETS` of a queue, whatever the readers' partitions were.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, whole_until
+from aerobee.offset_audit.tables import Tables
+from aerobee.runtime.names import SYSTEM_PREFIX, SYSTEM_TOPICS
+
+QUEUE: Final = [*STORE, "topic", "queue_id"]
+
+SOUND: Final = "SOUND"
+"""Both sides agree, or what is on one side only is as it should be."""
+READ: Final = "READ"
+"""Its rows must be looked at."""
+UNLISTED: Final = "UNLISTED"
+"""A dense block of the log of which the queue files have nothing: counted without reading."""
+
+_READ_MESSAGES_MAX: Final = 1_024
+"""Smaller blocks of the log alone are read too: they may be strays, of records whose header was
+changed."""
+
+
+def judged_blocks(tables: Tables, limits: Limits) -> DataFrame:
+    """Every block with `verdict`, with the bounds of both sides, and `until_ms` of its store."""
+    blocks = (
+        _blocks(tables)
+        .join(F.broadcast(whole_until(tables, limits, "entries_until_ms")), ORIGIN, "left")
+        .withColumn("until_ms", F.coalesce("until_ms", F.lit(limits.now_ms - limits.settle_ms)))
+    )
+    return _with_queue_bounds(_with_deleted(blocks, tables), tables).withColumn(
+        "verdict", _verdict()
+    )
+
+
+def _blocks(tables: Tables) -> DataFrame:
+    ranges = tables.queue_ranges
+
+    def of(source: str, column: str) -> Column:
+        return F.when(F.col("source") == source, F.col(column))
+
+    whole_queue = Window.partitionBy(*QUEUE)
+    return (
+        ranges.groupBy(*QUEUE, "block")
+        .agg(
+            F.sum(of("LOG", "messages")).alias("log_messages"),
+            F.sum(of("LOG", "digest")).alias("log_digest"),
+            F.min(of("LOG", "first_offset")).alias("log_first"),
+            F.max(of("LOG", "last_offset")).alias("log_last"),
+            F.sum(of("LOG", "disorders")).alias("log_disorders"),
+            F.min(of("LOG", "first_store_ms")).alias("first_store_ms"),
+            F.max(of("LOG", "last_store_ms")).alias("last_store_ms"),
+            F.sum(of("ENTRIES", "messages")).alias("entry_messages"),
+            F.sum(of("ENTRIES", "digest")).alias("entry_digest"),
+            F.min(of("ENTRIES", "first_offset")).alias("entry_first"),
+            F.min(of("ENTRIES", "first_position")).alias("entry_position"),
+            F.min("first_offset").alias("first_offset"),
+            F.max("last_offset").alias("last_offset"),
+            F.min("first_position").alias("first_position"),
+            F.max("last_position").alias("last_position"),
+        )
+        .withColumn("queue_entry_first", F.min("entry_first").over(whole_queue))
+        .withColumn("listed_position", F.min("entry_position").over(whole_queue))
+        .withColumn(
+            "topic_entries", F.sum("entry_messages").over(Window.partitionBy(*STORE, "topic"))
+        )
+    )
+
+
+def _with_deleted(blocks: DataFrame, tables: Tables) -> DataFrame:
+    """`is_deleted`: the log still has messages of a topic that the store's tables do not know."""
+    own = tables.topics if tables.store_topics is None else tables.store_topics
+    topics = own.select(*ORIGIN, "topic").distinct().withColumn("is_known", F.lit(True))
+    telling = own.select(*ORIGIN).distinct().withColumn("has_topics", F.lit(True))
+    return (
+        blocks.join(topics, [*ORIGIN, "topic"], "left")
+        .join(F.broadcast(telling), ORIGIN, "left")
+        .withColumn(
+            "is_deleted",
+            F.col("has_topics").isNotNull()
+            & F.col("is_known").isNull()
+            & F.col("topic_entries").isNull()
+            & ~F.col("topic").startswith(SYSTEM_PREFIX)
+            & ~F.col("topic").isin(*sorted(SYSTEM_TOPICS)),
+        )
+    )
+
+
+def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
+    """`removed_below`: offsets below it need no entries, since the queue begins there.
+
+    A topic that was deleted and made again counts on: its queue begins behind what was deleted, but
+    its files begin earlier. Where they begin no earlier, nobody deleted anything: entries are lost.
+    """
+    own = tables.queues if tables.store_queues is None else tables.store_queues
+    bounds = own.groupBy(*ORIGIN, "topic", "queue_id").agg(
+        F.max("min_offset").alias("queue_min"), F.max("max_offset").alias("queue_max")
+    )
+    begins_earlier = F.col("queue_entry_first") < F.col("queue_min")
+    is_empty = F.col("queue_entry_first").isNull() & (F.col("queue_min") == F.col("queue_max"))
+    return blocks.join(bounds, [*ORIGIN, "topic", "queue_id"], "left").withColumn(
+        "removed_below",
+        F.when(begins_earlier | is_empty, F.col("queue_min")).otherwise(F.lit(0)),
+    )
+
+
+def _verdict() -> Column:
+    only_log = F.col("entry_messages").isNull()
+    is_dense = (F.col("log_messages") == F.col("log_last") - F.col("log_first") + 1) & (
+        F.col("log_disorders") == 0
+    )
+    agrees = (
+        F.col("log_messages").eqNullSafe(F.col("entry_messages"))
+        & F.col("log_digest").eqNullSafe(F.col("entry_digest"))
+        & is_dense
+    )
+    needs_none = only_log & (
+        F.col("is_deleted")
+        | (F.col("log_last") < F.col("removed_below"))
+        | (is_dense & (F.col("first_store_ms") > F.col("until_ms")))
+    )
+    is_unlisted = (
+        only_log
+        & is_dense
+        & (F.col("log_messages") > _READ_MESSAGES_MAX)
+        & (F.col("log_first") >= F.col("removed_below"))
+        & (F.col("last_store_ms") <= F.col("until_ms"))
+    )
+    return (
+        F.when(F.coalesce(agrees | needs_none, F.lit(False)), SOUND)
+        .when(F.coalesce(is_unlisted, F.lit(False)), UNLISTED)
+        .otherwise(READ)
+    )

@@ -1,0 +1,168 @@
+"""CORRUPT: damage at a known place, by kind, with what it costs.
+
+Damage of the log that a reader of records found, with the messages that were lost in it; entries
+and records that contradict each other. The index's damage is INDEX_MISSING's, that of tables
+BAD_CONFIG's, a step of the clock CLOCK's; a queue file that is gone is counted by MISSING_ENTRY.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data import fault_kinds
+from aerobee.offset_audit.checks.data.compare import compared
+from aerobee.offset_audit.checks.data.places import by_place, place_text
+from aerobee.offset_audit.checks.data.stores import (
+    STORE,
+    loss_severity,
+    repair_command,
+    verify_command,
+    with_roles,
+)
+from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.tables import Tables
+
+NAME = "CORRUPT"
+
+MEANINGS = {
+    "BAD_MAGIC": "no record begins where one must",
+    "BAD_LENGTHS": "the lengths in a record contradict each other",
+    "BAD_CRC": "a body is not the one that was written",
+    "BAD_TOPIC": "a record's topic can be no topic's name",
+    "MISPLACED": "a record says that it lies elsewhere",
+    "HOLE": "zeros lie where records must be",
+    "TORN": "bytes that are no record lie behind the log's end",
+    "MISSING_SEGMENT": "a segment of the log is missing",
+    "CUT_SEGMENT": "a segment's file was cut",
+    "BAD_FILE_SIZE": "a file has not the size that it must have",
+    "STRAY_FILE": "a file belongs to nothing",
+    "BAD_CHECKPOINT": "the checkpoint cannot be read",
+}
+
+
+def run(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each file and kind of damage, and for each queue with wrong entries."""
+    return _of_files(tables, limits).unionByName(_of_messages(tables, limits))
+
+
+def _of_files(tables: Tables, limits: Limits) -> DataFrame:
+    lost = (
+        compared(tables, limits)
+        .where(F.col("fault_position").isNotNull())
+        .groupBy("store", F.col("fault_position").alias("position"))
+        .agg(F.try_sum("messages").alias("lost"))
+    )
+    kind = F.col("kind")
+    told = ~(
+        kind.startswith(fault_kinds.INDEX_PREFIX)
+        | kind.isin(fault_kinds.TIME_BACKWARD, fault_kinds.BAD_CONFIG, *fault_kinds.OF_QUEUES)
+    )
+    of_log = kind.isin(*fault_kinds.OF_LOG)
+    found = (
+        tables.faults.where(told)
+        .join(F.broadcast(lost), ["store", "position"], "left")
+        .groupBy(*STORE, "file", "kind")
+        .agg(
+            F.count("*").alias("faults"),
+            F.min_by(
+                F.struct("position", "topic", "queue_id", "queue_offset", "size", "detail"),
+                F.coalesce("position", F.lit(0)),
+            ).alias("first"),
+            F.max("position").alias("last_position"),
+            F.try_sum("size").alias("bytes"),
+            F.try_sum("lost").alias("lost"),
+            F.count_distinct("topic", "queue_id").alias("named"),
+        )
+        .withColumn("topic", F.when(F.col("named") <= 1, F.col("first.topic")))
+        .withColumn("queue_id", F.when(F.col("named") <= 1, F.col("first.queue_id")))
+        # A bad body is a lost message; damage that no message is known to lie in costs no number.
+        .withColumn("messages", F.when(kind == "BAD_CRC", F.col("faults")).otherwise(F.col("lost")))
+    )
+    harmless = (kind == "TORN") & F.coalesce(F.col("lost") == 0, F.lit(True))
+    return finding_rows(
+        with_roles(found, tables),
+        NAME,
+        severity=F.when(harmless, Severity.INFO.value)
+        .when(of_log, loss_severity())
+        .when(kind.isin(*fault_kinds.DERIVED), Severity.WARNING.value)
+        .otherwise(Severity.ERROR.value),
+        evidence=_file_evidence(),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
+def _file_evidence() -> Column:
+    first = F.col("first")
+    meanings = F.create_map(*(F.lit(text) for pair in MEANINGS.items() for text in pair))
+    message = F.when(
+        first.queue_offset.isNotNull(),
+        sentence(", ", first.topic, "/", first.queue_id, " queue offset ", first.queue_offset),
+    ).otherwise("")
+    return sentence(
+        F.col("kind"),
+        ": ",
+        F.coalesce(meanings[F.col("kind")], F.lit("damage")),
+        ", ",
+        count_text(F.col("faults"), "time", "times"),
+        " in ",
+        F.col("file"),
+        F.when(first.position.isNotNull(), sentence(", first at byte ", first.position)).otherwise(
+            ""
+        ),
+        message,
+        F.when(F.col("bytes") > 0, sentence("; ", F.col("bytes"), " bytes")).otherwise(""),
+        F.when(
+            F.col("lost") > 0,
+            sentence("; ", count_text(F.col("lost"), "message", "messages"), " lost in it"),
+        ).otherwise(""),
+        F.when(first.detail.isNotNull(), sentence(" (", first.detail, ")")).otherwise(""),
+        "; store ",
+        F.col("store"),
+        ".",
+    )
+
+
+def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
+    """Records and entries that contradict each other, the one or the other of them being whole."""
+    trouble = compared(tables, limits)
+    parts = []
+    for name, meaning in (
+        ("TAGS_CODE", "of the queue have a wrong tags code: filters by tag pass over the message"),
+        ("BAD_ENTRY", "of the queue lead to another place or size than their record's"),
+        ("HEADER", "lead to a record with the header of another message"),
+    ):
+        parts.append(
+            finding_rows(
+                with_roles(by_place(trouble.where(F.col("class") == name)), tables),
+                NAME,
+                severity=loss_severity() if name == "HEADER" else Severity.ERROR,
+                evidence=sentence(
+                    f"{name}: ",
+                    count_text(F.col("messages"), "entry", "entries"),
+                    f" {meaning}: ",
+                    place_text(),
+                    " (",
+                    F.col("detail"),
+                    "); the first lies at byte ",
+                    F.col("first_position"),
+                    " of the log in ",
+                    F.col("store"),
+                    ".",
+                ),
+                affected=F.col("messages"),
+                command=repair_command(),
+            )
+        )
+    return parts[0].unionByName(parts[1]).unionByName(parts[2])
+
+
+CHECK = Check(
+    NAME,
+    "Bytes of a store are damaged.",
+    run,
+    is_deep=True,
+    needs={"faults": "count(1) > 0", "compared": "count(1) > 0"},
+)

@@ -1,0 +1,93 @@
+"""HALF_OVERDUE, DELAY_OVERDUE, TIMER_OVERDUE: messages that wait in system topics for too long.
+
+A store at rest delivers nothing: there a message is late only if the broker went on storing others
+for long enough after it was due.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Limits, Severity
+from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
+from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
+from aerobee.offset_audit.tables import Tables
+
+
+def overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> DataFrame:
+    """One finding for each queue of the system topic in which messages of `kind` are overdue.
+
+    `meaning`: what did not happen to them.
+    """
+    late_ms = F.try_subtract(F.col("alive_until_ms"), F.col("due_ms"))
+    found = (
+        tables.pending.where((F.col("kind") == kind) & ~F.coalesce("resolved", F.lit(False)))
+        .join(F.broadcast(_alive_until(tables, limits)), STORE, "left")
+        .where(late_ms > limits.overdue_ms)
+        .groupBy(*STORE, "topic", "queue_id")
+        .agg(
+            F.count("*").alias("messages"),
+            F.min_by(F.struct("queue_offset", "position", "due_ms", "unique_key"), "due_ms").alias(
+                "first"
+            ),
+            F.max(late_ms).alias("late_ms"),
+            F.max("alive_until_ms").alias("alive_until_ms"),
+        )
+    )
+    return finding_rows(
+        with_roles(found, tables),
+        check,
+        severity=Severity.ERROR,
+        evidence=sentence(
+            count_text(F.col("messages"), "message of ", "messages of "),
+            F.col("topic"),
+            "/",
+            F.col("queue_id"),
+            f" {meaning}; the oldest, queue offset ",
+            F.col("first.queue_offset"),
+            " at byte ",
+            F.col("first.position"),
+            " of the log",
+            _unique_key(),
+            ", was due at ",
+            utc_time(F.col("first.due_ms")),
+            ", ",
+            F.col("late_ms"),
+            " ms before ",
+            utc_time(F.col("alive_until_ms")),
+            "; store ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
+def _unique_key() -> Column:
+    return F.when(
+        F.col("first.unique_key").isNotNull(), sentence(", id ", F.col("first.unique_key"))
+    ).otherwise("")
+
+
+def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
+    """Until when each store's broker surely worked: its newest record, or its reading as master."""
+    newest = (
+        tables.queue_ranges.groupBy(*STORE)
+        .agg(F.max("last_store_ms").alias("newest_ms"))
+        .unionByName(tables.pending.groupBy(*STORE).agg(F.max("store_ms").alias("newest_ms")))
+        .groupBy(*STORE)
+        .agg(F.max("newest_ms").alias("newest_ms"))
+    )
+    running = (
+        tables.brokers.where(F.col("answered") & (F.col("role") == "MASTER"))
+        .groupBy(*ORIGIN)
+        .agg(F.max("ends_read_at_ms").alias("read_at_ms"))
+    )
+    return newest.join(running, ORIGIN, "left").select(
+        *STORE,
+        F.least(F.greatest("newest_ms", "read_at_ms"), F.lit(limits.now_ms)).alias(
+            "alive_until_ms"
+        ),
+    )

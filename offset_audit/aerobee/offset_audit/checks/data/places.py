@@ -1,0 +1,86 @@
+"""Troubles of queues as findings name them: by queue, or by store where there are many queues."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.data.stores import PLACES_MAX, STORE
+from aerobee.offset_audit.checks.finding_rows import count_text, sentence
+
+
+def by_place(trouble: DataFrame) -> DataFrame:
+    """Rows of `compare` summed by queue; a store with more than PLACES_MAX queues gets one row.
+
+    `topic` and `queue_id` are null in such a row. `listed`: how many of the messages a queue lists.
+    """
+    one = F.struct(
+        "topic", "queue_id", "first_offset", "last_offset", "first_position", "detail", "class"
+    )
+    queues = trouble.groupBy(*STORE, "topic", "queue_id").agg(
+        F.try_sum("messages").alias("messages"),
+        F.try_sum(F.when(F.col("class") != "HOLE", F.col("messages")).otherwise(0)).alias("listed"),
+        F.min("first_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+        F.min_by(one, F.col("first_position")).alias("first"),
+    )
+    are_many = F.count("*").over(Window.partitionBy(*STORE)) > PLACES_MAX
+    return (
+        queues.withColumn("are_many", are_many)
+        .withColumn("place_topic", F.when(~F.col("are_many"), F.col("topic")))
+        .withColumn("place_queue_id", F.when(~F.col("are_many"), F.col("queue_id")))
+        .groupBy(
+            *STORE, F.col("place_topic").alias("topic"), F.col("place_queue_id").alias("queue_id")
+        )
+        .agg(
+            F.count("*").alias("queues"),
+            F.count_distinct(F.col("first.topic")).alias("topics"),
+            F.try_sum("messages").alias("messages"),
+            F.try_sum("listed").alias("listed"),
+            F.min("first_offset").alias("first_offset"),
+            F.max("last_offset").alias("last_offset"),
+            F.min_by("first", F.col("first.first_position")).alias("first"),
+        )
+        .withColumn("first_position", F.col("first.first_position"))
+        .withColumn("detail", F.col("first.detail"))
+    )
+
+
+def place_text() -> Column:
+    """`orders/3, queue offsets 5 to 9`, or how many queues there are."""
+    return F.when(
+        F.col("queue_id").isNotNull(),
+        sentence(
+            F.col("topic"),
+            "/",
+            F.col("queue_id"),
+            F.when(
+                F.col("first_offset") == F.col("last_offset"),
+                sentence(", queue offset ", F.col("first_offset")),
+            )
+            .when(
+                F.col("messages") == F.col("last_offset") - F.col("first_offset") + 1,
+                sentence(", queue offsets ", F.col("first_offset"), " to ", F.col("last_offset")),
+            )
+            .otherwise(
+                sentence(
+                    ", queue offsets between ",
+                    F.col("first_offset"),
+                    " and ",
+                    F.col("last_offset"),
+                )
+            ),
+        ),
+    ).otherwise(
+        sentence(
+            count_text(F.col("queues"), "queue", "queues"),
+            " of ",
+            count_text(F.col("topics"), "topic", "topics"),
+            ", first ",
+            F.col("first.topic"),
+            "/",
+            F.col("first.queue_id"),
+            " from queue offset ",
+            F.col("first.first_offset"),
+        )
+    )

@@ -1,0 +1,75 @@
+"""What is known of a store besides its bytes: whose it is, and until when it must be whole."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Limits, Severity
+from aerobee.offset_audit.checks.finding_rows import command_line
+from aerobee.offset_audit.tables import Tables
+
+ORIGIN = ["cluster", "broker_name", "broker_id"]
+STORE = [*ORIGIN, "store"]
+PLACES_MAX = 16
+"""So many queues of a store are named by one finding each; more make one finding of the store."""
+
+
+def with_roles(found: DataFrame, tables: Tables) -> DataFrame:
+    """`found` with `role` and `epoch` of the broker, and `is_copy`: a known master has its own.
+
+    What the broker says while it runs counts more than that there are files of it.
+    """
+    brokers = (
+        tables.brokers.where(F.col("answered"))
+        .groupBy(*ORIGIN)
+        .agg(
+            F.coalesce(F.max(F.when(F.col("role") != "STORE", F.col("role"))), F.max("role")).alias(
+                "role"
+            ),
+            F.max("epoch").alias("epoch"),
+        )
+    )
+    masters = tables.registry_groups.groupBy("broker_name").agg(
+        F.max(F.when(F.col("master_id") >= 0, F.col("master_id"))).alias("master_id")
+    )
+    return (
+        found.join(F.broadcast(brokers), ORIGIN, "left")
+        .join(F.broadcast(masters), "broker_name", "left")
+        .withColumn(
+            "is_copy",
+            F.coalesce(
+                (F.col("role") == "SLAVE") | (F.col("broker_id") != F.col("master_id")),
+                F.lit(False),
+            ),
+        )
+    )
+
+
+def loss_severity() -> Column:
+    """What is lost in a master's store, or nobody knows whose, is lost; a slave's can be copied."""
+    return F.when(F.col("is_copy"), Severity.ERROR.value).otherwise(Severity.CRITICAL.value)
+
+
+def whole_until(tables: Tables, limits: Limits, column: str) -> DataFrame:
+    """`until_ms` of each origin: messages stored until then are missed if they are not there.
+
+    Where the files do not say it, they may be growing now: what is young may be on its way.
+    """
+    told = (
+        tables.brokers.where(F.col("role") == "STORE")
+        .groupBy(*ORIGIN)
+        .agg(F.min(column).alias("until_ms"))
+    )
+    settled_ms = F.lit(limits.now_ms - limits.settle_ms)
+    return told.select(*ORIGIN, F.coalesce("until_ms", settled_ms).alias("until_ms"))
+
+
+def verify_command() -> Column:
+    """What looks at the store of a row in detail; nothing is changed by it."""
+    return command_line("aerobee store verify", "store")
+
+
+def repair_command(*options: str) -> Column:
+    """What shows how the store of a row could be repaired; nothing is changed without --apply."""
+    return command_line(" ".join(["aerobee store repair", *options]), "store")

@@ -1,0 +1,103 @@
+"""From what a check found to rows of FINDINGS, so that all checks fill the same columns alike."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Severity
+from aerobee.offset_audit.tables import FINDINGS, schema
+
+_UNSAFE = "[^A-Za-z0-9_@%+=:,./-]"
+"""Has a meaning for a shell, or may have."""
+
+TIME_MS_MAX = 253_402_300_799_999
+"""The end of the year 9999."""
+
+
+def finding_rows(
+    found: DataFrame,
+    check: str,
+    *,
+    severity: Column | Severity,
+    evidence: Column,
+    affected: Column | None = None,
+    command: Column | str = "",
+) -> DataFrame:
+    """One row of FINDINGS for each row of `found`.
+
+    The columns of `found` that FINDINGS has too (broker, topic, queue, group, ...) are taken as
+    they are; what it lacks is null: a finding about a broker has no topic.
+    """
+    given: dict[str, Column] = {
+        "check": F.lit(check),
+        "severity": severity if isinstance(severity, Column) else F.lit(severity.value),
+        "evidence": evidence,
+        "affected": F.lit(None) if affected is None else affected,
+        "command": F.lit(command) if isinstance(command, str) else command,
+    }
+    return found.select(
+        *(
+            given.get(field.name, F.col(field.name) if field.name in found.columns else F.lit(None))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field in schema(FINDINGS).fields
+        )
+    )
+
+
+def command_line(text: str, word: str, *, otherwise: str = "") -> Column:
+    """A command to paste: `text` and, as one word of a shell, the SQL expression `word`; what to
+    give where that is not known."""
+    return F.expr(
+        f"coalesce(concat({sql_text(text + ' ')}, {shell_word(word)}), {sql_text(otherwise)})"
+    )
+
+
+def shell_word(expression: str) -> str:
+    """SQL of a value as `shlex.quote` writes it: names and paths are whatever users chose."""
+    word = f"cast({expression} as string)"
+    quote, inner = sql_text("'"), sql_text("""'"'"'""")
+    return (
+        f"if({word} = '' or {word} rlike {sql_text(_UNSAFE)}, "
+        f"concat({quote}, replace({word}, {quote}, {inner}), {quote}), {word})"
+    )
+
+
+def sql_text(text: str) -> str:
+    """A literal of Spark's SQL."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def sentence(*parts: Column | str) -> Column:
+    """Text with values in it; a value that is not known reads `?`."""
+    return F.concat(
+        *(
+            F.lit(part) if isinstance(part, str) else F.coalesce(part.cast("string"), F.lit("?"))
+            for part in parts
+        )
+    )
+
+
+def count_text(value: Column, one: str, many: str) -> Column:
+    """`1 record` or `12345 records`."""
+    number = value.cast("string")
+    return F.when(value == 1, F.concat(number, F.lit(f" {one}"))).otherwise(
+        F.concat(F.coalesce(number, F.lit("?")), F.lit(f" {many}"))
+    )
+
+
+def replica_name(broker_name: str = "broker_name", broker_id: str = "broker_id") -> Column:
+    """`broker-a:1`: how evidence names one replica of a group."""
+    return sentence(F.col(broker_name), ":", F.col(broker_id))
+
+
+def utc_time(milliseconds: Column) -> Column:
+    """Unix milliseconds as text, to the millisecond, with a `Z`; what no calendar has (damaged
+    bytes may say anything) as the number that it is."""
+    is_date = milliseconds.between(0, TIME_MS_MAX)
+    moment = F.timestamp_millis(F.when(is_date, milliseconds))
+    return F.when(is_date, F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")).otherwise(
+        F.concat(milliseconds.cast("string"), F.lit(" ms"))
+    )

@@ -1,0 +1,44 @@
+"""When something is worth a finding; imports no pyspark, so that a wrong limit is told at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When something is worth a finding. Milliseconds, messages, minutes."""
+
+    now_ms: int
+    """The moment of the run."""
+    lag_messages: int = 10_000
+    lag_age_ms: int = 10 * 60_000
+    history_runs: int = 10
+    """So many earlier runs are looked at."""
+    slow_runs: int = 3
+    """Lag that rose in so many runs in a row, though offsets moved."""
+    slow_ms: int = 30_000
+    """And for so long."""
+    slow_messages: int = 1_000
+    """And is so high."""
+    stuck_ms: int = 60_000
+    """No commit for so long though messages wait and a member holds the queue."""
+    stopped_ms: int = 5 * 60_000
+    """No member for so long though messages wait."""
+    uncommitted_ms: int = 5 * 60_000
+    """Messages that wait for so long on a queue where their subscribed group never committed."""
+    reset_ms: int = 24 * 60 * 60_000
+    """Resets, and jumps in the journal, that are older are no longer told."""
+    delivery_per_s_max: int = 1_000_000
+    """An offset that moves faster on one queue was not moved by consuming."""
+    replica_lag_bytes: int = 64 * 1024 * 1024
+    replica_lag_ms: int = 60_000
+    """Or when its newest message is so much older than its master's."""
+    clock_skew_ms: int = 5_000
+    overdue_ms: int = 60_000
+    settle_ms: int = 10_000
+    """What is younger may still be on its way; it is not judged."""
+
+
+LIMIT_NAMES = tuple(one.name for one in fields(Limits) if one.name != "now_ms")
+"""What a caller may set; the moment is the run's."""

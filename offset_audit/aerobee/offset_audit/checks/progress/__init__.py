@@ -1,0 +1,49 @@
+"""Is each group's progress sane? Checks of committed offsets, lag, leases and the offset journal.
+
+All of them ask the same two tables, which a run makes once, persists and passes on:
+
+    tables = replace(tables, judged=judge(tables, limits).persist())
+    tables = replace(tables, moves=find_moves(tables, limits).persist())
+    states = progress(tables, limits)
+    found = [check.run(tables, limits) for check in CHECKS]
+
+The journal is asked several times too and should be persisted where it was read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.offset_audit.checks.check import Check
+from aerobee.offset_audit.checks.progress.judged import judge
+from aerobee.offset_audit.checks.progress.lag import LAG
+from aerobee.offset_audit.checks.progress.moves import find_moves
+from aerobee.offset_audit.checks.progress.orphan import ORPHAN
+from aerobee.offset_audit.checks.progress.out_of_range_high import OUT_OF_RANGE_HIGH
+from aerobee.offset_audit.checks.progress.out_of_range_low import OUT_OF_RANGE_LOW
+from aerobee.offset_audit.checks.progress.reset import RESET
+from aerobee.offset_audit.checks.progress.rewound import REWOUND
+from aerobee.offset_audit.checks.progress.sampling import SAMPLING
+from aerobee.offset_audit.checks.progress.skipped import SKIPPED
+from aerobee.offset_audit.checks.progress.slow import SLOW
+from aerobee.offset_audit.checks.progress.states import progress
+from aerobee.offset_audit.checks.progress.stopped import STOPPED
+from aerobee.offset_audit.checks.progress.stuck import STUCK
+from aerobee.offset_audit.checks.progress.uncommitted_queue import UNCOMMITTED_QUEUE
+
+CHECKS: Final[tuple[Check, ...]] = (
+    LAG,
+    SLOW,
+    STUCK,
+    STOPPED,
+    REWOUND,
+    RESET,
+    SKIPPED,
+    OUT_OF_RANGE_LOW,
+    OUT_OF_RANGE_HIGH,
+    ORPHAN,
+    UNCOMMITTED_QUEUE,
+    SAMPLING,
+)
+
+__all__ = ["CHECKS", "find_moves", "judge", "progress"]

@@ -1,0 +1,159 @@
+"""What the offset journal tells of one group's offset on one queue: its terms, and its jumps.
+
+A reset begins a term; inside one the offset only rises, so the largest that was committed stands.
+The whole journal is only summed up, partition by partition; entry by entry it looks at the few
+groups and queues of which a sum shows that something happened: a reset, a fall, a commit without a
+lease among others that have one, a lease of two clients, a jump that no consumer makes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.progress.history import KEY
+from aerobee.offset_audit.checks.progress.replicas import BROKER
+
+BLOCK_RECORDS: Final = 256
+"""Records of the journal whose entries of one queue are summed up together."""
+
+NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
+    array_sort(later),
+    named_struct('covered_to', was, 'covered', cast(0 as bigint)),
+    (seen, t) -> named_struct(
+        'covered_to', greatest(seen.covered_to, least(t.reached, now)),
+        'covered', try_add(seen.covered, greatest(
+            try_subtract(least(t.reached, now), greatest(t.reset_to, seen.covered_to)), 0))),
+    seen -> seen.covered))"""
+"""Of a jump from `was` to `now`: how many offsets between them no `later` term covers."""
+
+
+def entries(journal: DataFrame, replicas: DataFrame) -> DataFrame:
+    """The changes in the journals of the judging replicas, each with its `position` in the order
+    that counts, and with `role`, `epoch` and `as_of_ms` of its replica. What a store's journal got
+    after its queues were read is left out."""
+    return (
+        journal.filter("kind in ('commit', 'reset', 'image')")
+        .join(F.broadcast(replicas), [*BROKER, "broker_id"])
+        # Its broker may write on while files are read: the ends were read before.
+        .filter("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
+        .withColumn("position", F.struct("journal_offset", "entry"))
+    )
+
+
+def standings(changes: DataFrame, limits: Limits) -> DataFrame:
+    """What stands by the journal: `stands_at` and `told_ms` (its last change; null if only an image
+    is left), without what may be younger than the committed offsets that were read; and
+    `last_reset_ms`."""
+    is_settled = f"role = 'STORE' or timestamp_ms <= as_of_ms - {limits.settle_ms}"
+    resets = (
+        changes.filter("kind = 'reset'")
+        .groupBy(*KEY)
+        .agg(
+            F.expr(f"max(if({is_settled}, position, null)) reset_at"),
+            F.max("timestamp_ms").alias("last_reset_ms"),
+        )
+    )
+    counts = f"({is_settled}) and (reset_at is null or position >= reset_at)"
+    return (
+        changes.join(resets, list(KEY), "left")
+        .groupBy(*KEY)
+        .agg(
+            F.expr(f"max(if({counts}, offset, null)) stands_at"),
+            F.expr(f"max(if({counts} and kind <> 'image', timestamp_ms, null)) told_ms"),
+            F.max("last_reset_ms").alias("last_reset_ms"),
+        )
+    )
+
+
+def steps(changes: DataFrame, limits: Limits) -> DataFrame:
+    """Entry by entry, of suspects only. Beside the columns of the journal:
+
+    `term`: 0 before the first reset. `stood_at`: what stood before this entry, null if the journal
+    does not say. `last_offset`, `last_ms`: of the entry before it, the former in its term only.
+    `leased_before`: commits under a lease before it. `is_foreign`: its lease is another's. `later`:
+    the terms that follow, as structs of `reset_to` and `reached`, their largest offset.
+    """
+    foreign = _shared_leases(changes)
+    found = changes.join(_suspects(changes, foreign, limits), list(KEY), "leftsemi").join(
+        F.broadcast(foreign), [*BROKER, "lease_epoch"], "left"
+    )
+    queue = Window.partitionBy(*KEY).orderBy("position")
+    before = queue.rowsBetween(Window.unboundedPreceding, -1)
+    after = queue.rowsBetween(1, Window.unboundedFollowing)
+    term = Window.partitionBy(*KEY, "term")
+    in_term = term.orderBy("position")
+    up_to_now = in_term.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return (
+        found.withColumn("term", F.expr("count_if(kind = 'reset')").over(queue))
+        .withColumns(
+            {
+                "last_ms": F.lag("timestamp_ms").over(queue),
+                "leased_before": F.expr("count_if(kind = 'commit' and lease_epoch > 0)").over(
+                    before
+                ),
+                "last_offset": F.lag("offset").over(in_term),
+                "peak": F.max("offset").over(up_to_now),
+                "reached": F.max("offset").over(term),
+            }
+        )
+        .withColumns(
+            {
+                "stood_at": F.lag("peak").over(queue),
+                "later": F.expr(
+                    """collect_list(if(kind = 'reset',
+                        named_struct('reset_to', offset, 'reached', reached), null))"""
+                ).over(after),
+            }
+        )
+        .drop("peak", "reached")
+    )
+
+
+def _shared_leases(changes: DataFrame) -> DataFrame:
+    """Leases under which two clients committed, or one on two queues: no broker grants such."""
+    place = "struct(group, topic, queue_id, client_id)"
+    return (
+        changes.filter("kind = 'commit' and lease_epoch > 0")
+        .groupBy(*BROKER, "lease_epoch")
+        .agg(F.expr(f"min({place}) <> max({place}) is_foreign"))
+        .filter("is_foreign")
+    )
+
+
+def _suspects(changes: DataFrame, foreign: DataFrame, limits: Limits) -> DataFrame:
+    """Groups and queues whose entries must be looked at one by one."""
+    blocks = changes.groupBy(*KEY, F.expr(f"floor(journal_offset / {BLOCK_RECORDS}) block")).agg(
+        F.expr("count_if(kind = 'reset') resets"),
+        F.expr("count_if(kind = 'commit' and lease_epoch > 0) leased"),
+        F.expr("count_if(kind = 'commit' and lease_epoch = 0) free"),
+        F.expr("min_by(offset, position) first"),
+        F.expr("max_by(offset, position) last"),
+        F.expr("min(offset) least_offset"),
+        F.expr("max(offset) most"),
+    )
+    before = Window.partitionBy(*KEY).orderBy("block")
+    sums = (
+        blocks.withColumn("most_before", F.lag("most").over(before))
+        .groupBy(*KEY)
+        .agg(
+            F.expr("sum(resets) resets"),
+            F.expr("sum(leased) leased"),
+            F.expr("sum(free) free"),
+            F.expr(
+                "bool_or(last < most or least_offset < first"
+                " or coalesce(first < most_before, false)) fell"
+            ),
+            F.expr(
+                "bool_or(coalesce(try_subtract(most, least(least_offset, most_before)), most) >"
+                f" {limits.delivery_per_s_max * limits.settle_ms // 1_000}) jumps"
+            ),
+        )
+        .filter("resets > 0 or (leased > 0 and free > 0) or fell or jumps")
+        .select(*KEY)
+    )
+    forged = changes.join(F.broadcast(foreign), [*BROKER, "lease_epoch"], "leftsemi").select(*KEY)
+    return sums.union(forged).distinct()

@@ -1,0 +1,226 @@
+"""Every group's progress on every queue, in one wide row: what the checks of progress ask.
+
+One row for each committed offset, and for each queue with messages that a group's members
+subscribe to without having committed there (`committed_offset` null). It joins what the broker
+group's judging replica said with what the journal and earlier runs say, and decides the state. Null
+is "not known": of stores at rest and of slaves the members are not known, so nothing there is
+called stuck or stopped.
+
+In files at rest the table of offsets is a snapshot, and the journal goes on where it ends: the
+newer of both counts.
+
+Queues of a topic that does not exist any more (`is_gone`) may still be there; only ORPHAN is told
+of their offsets.
+
+What counts as unread is what the group wants: `matching_lag` where its tag filter is known and was
+counted, otherwise `lag`, which is never clipped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.progress.history import (
+    BEFORE_RESET,
+    KEY,
+    PREVIOUS,
+    RISE,
+    STANDING_SINCE,
+    earlier_points,
+)
+from aerobee.offset_audit.checks.progress.journal import entries, standings
+from aerobee.offset_audit.checks.progress.names import (
+    IS_LIGHT_TOPIC,
+    IS_SYSTEM_GROUP,
+    IS_SYSTEM_TOPIC,
+    RETRY_TOPIC,
+)
+from aerobee.offset_audit.checks.progress.replicas import (
+    BROKER,
+    judging_replicas,
+    of_replicas,
+)
+from aerobee.offset_audit.tables import Tables
+
+QUEUE: Final = (*BROKER, "topic", "queue_id")
+
+WAITING_SINCE: Final = """if(unread > 0, coalesce(
+    if(committed_at_ms is not null and first_unread_ms is not null,
+        greatest(committed_at_ms, first_unread_ms), null),
+    least(standing_since_ms,
+        if(committed_at_ms is not null and last_store_ms is not null,
+            greatest(committed_at_ms, last_store_ms), null))), null)"""
+"""Since when messages have waited without any commit: never too early, null if not known. It is
+known from the times of the last commit and of the first unread message. Otherwise the newest
+message is unread too, so what is unread has waited since it came at least; and the runs that saw
+the same offset are witnesses."""
+
+CAUSE: Final = """case
+    when state <> 'STUCK' then null
+    when holder is null then 'NOT_HELD'
+    when holder_epoch < lease_epoch or (is_reset and holder_epoch <= lease_epoch) then 'REFUSED'
+    when try_subtract(as_of_ms, holder_committed_at_ms) between 0 and {stuck_ms} then 'POISON'
+    else 'SILENT' end"""
+"""Why a queue is stuck."""
+
+STATE: Final = """case
+    when is_system or is_broadcasting or is_gone or unread is null or lag < 0 then 'UNKNOWN'
+    when unread = 0 then 'OK'
+    when members = 0 and try_subtract(as_of_ms, waiting_since_ms) >= {stopped_ms} then 'STOPPED'
+    when members > 0 and try_subtract(as_of_ms, waiting_since_ms) >= {stuck_ms} then 'STUCK'
+    when unread >= {slow_messages} and rise.runs >= {slow_runs}
+        and try_subtract(as_of_ms, rise.run_at_ms) >= {slow_ms}
+        and committed_offset > rise.committed_offset then 'SLOW'
+    when unread >= {lag_messages}
+        or try_subtract(as_of_ms, first_unread_ms) >= {lag_age_ms} then 'LAGGING'
+    else 'OK' end"""
+
+
+def judged(tables: Tables, limits: Limits) -> DataFrame:
+    """What the run made once, or else made now."""
+    return judge(tables, limits) if tables.judged is None else tables.judged
+
+
+def judge(tables: Tables, limits: Limits) -> DataFrame:
+    """One wide row for each group and queue; a run persists it as `Tables.judged`."""
+    numbers = {
+        name: getattr(limits, name)
+        for name in limits.__slots__
+        if isinstance(getattr(limits, name), int)
+    }
+    known = _joined(tables, limits).withColumns(
+        {
+            "lag": F.expr("try_subtract(max_offset, committed_offset)"),
+            "unread": F.expr(
+                """if(max_offset >= committed_offset,
+                    coalesce(matching_lag, try_subtract(max_offset, committed_offset)), null)"""
+            ),
+            "members": F.expr("if(role = 'MASTER', coalesce(subscribers, 0), null)"),
+            "group_members": F.expr("if(role = 'MASTER', coalesce(group_members, 0), null)"),
+            "is_broadcasting": F.expr(
+                "role = 'MASTER' and coalesce(group_members, 0) = 0"
+                " and coalesce(broadcasters, 0) > 0"
+            ),
+            "is_system": F.expr(f"{IS_SYSTEM_GROUP} or {IS_SYSTEM_TOPIC}"),
+            "is_light": F.expr(IS_LIGHT_TOPIC),
+            "is_gone": F.expr(f"has_topics and is_in_topics is null and not {IS_LIGHT_TOPIC}"),
+            "is_lost": F.expr("coalesce(committed_offset < min_offset, false)"),
+            "previous": F.expr(PREVIOUS),
+            "before_reset": F.expr(BEFORE_RESET),
+            "standing_since_ms": F.expr(STANDING_SINCE),
+        }
+    )
+    return (
+        known.withColumns({"rise": F.expr(RISE), "waiting_since_ms": F.expr(WAITING_SINCE)})
+        .withColumn("state", F.expr(STATE.format(**numbers)))
+        .withColumns(
+            {
+                "cause": F.expr(CAUSE.format(**numbers)),
+                "since_ms": F.expr(
+                    """coalesce(
+                        if(previous.state = state, previous.since_ms, null),
+                        if(state in ('STUCK', 'STOPPED'), waiting_since_ms, null),
+                        as_of_ms)"""
+                ),
+            }
+        )
+        .drop("points", "subscribers", "broadcasters", "is_snapshot_old")
+    )
+
+
+def _joined(tables: Tables, limits: Limits) -> DataFrame:
+    replicas = judging_replicas(tables, limits)
+    queues = of_replicas(tables.queues, replicas).selectExpr(
+        *QUEUE, "min_offset", "max_offset", "last_store_ms", "read_at_ms queue_read_at_ms"
+    )
+    members = of_replicas(tables.members, replicas)
+    subscribers = _subscribers(members)
+    commits = of_replicas(tables.commits, replicas).selectExpr(
+        *KEY,
+        "offset committed_offset",
+        "lease_epoch",
+        "committed_at_ms",
+        "client_id",
+        "is_reset",
+        "first_unread_ms",
+        "matching_unread matching_lag",
+        "read_at_ms commit_read_at_ms",
+    )
+    awaited = (
+        subscribers.filter(f"not {IS_SYSTEM_GROUP}")
+        .join(queues.filter("max_offset > min_offset"), [*BROKER, "topic"])
+        .select(*KEY)
+    )
+    topics = of_replicas(tables.topics, replicas).selectExpr(
+        *BROKER,
+        "topic",
+        "greatest(read_queue_count, write_queue_count) queue_count",
+        "true is_in_topics",
+    )
+    return (
+        commits.join(awaited, list(KEY), "full")
+        .join(_leases(of_replicas(tables.leases, replicas), members), list(KEY), "left")
+        .join(earlier_points(tables.history, limits), list(KEY), "left")
+        .join(standings(entries(tables.journal, replicas), limits), list(KEY), "left")
+        .join(queues, list(QUEUE), "left")
+        .join(topics, [*BROKER, "topic"], "left")
+        .join(subscribers, [*BROKER, "group", "topic"], "left")
+        .join(_committed_first(commits), ["cluster", "group", "topic"], "left")
+        # Broadcast: most rows have no holder, and would all meet in one place.
+        .join(F.broadcast(_activity(commits)), ["cluster", "group", "holder"], "left")
+        .join(F.broadcast(_group_members(members)), [*BROKER, "group"], "left")
+        .join(F.broadcast(replicas), list(BROKER))
+        .withColumn("is_snapshot_old", F.expr("role = 'STORE' and told_ms > committed_at_ms"))
+        .withColumns(
+            {
+                "committed_offset": F.expr("if(is_snapshot_old, stands_at, committed_offset)"),
+                "committed_at_ms": F.expr("if(is_snapshot_old, told_ms, committed_at_ms)"),
+            }
+        )
+    )
+
+
+def _group_members(members: DataFrame) -> DataFrame:
+    return members.groupBy(*BROKER, "group").agg(
+        F.expr("count_if(not coalesce(broadcasting, false)) group_members"),
+        F.expr("count_if(broadcasting) broadcasters"),
+    )
+
+
+def _subscribers(members: DataFrame) -> DataFrame:
+    """How many members consume what; every member consumes its group's retry topic."""
+    topics = f"array_distinct(array_append(subscriptions.topic, {RETRY_TOPIC}))"
+    return (
+        members.filter("not coalesce(broadcasting, false)")
+        .selectExpr(*BROKER, "group", f"explode({topics}) topic")
+        .groupBy(*BROKER, "group", "topic")
+        .agg(F.expr("count(1) subscribers"))
+    )
+
+
+def _leases(leases: DataFrame, members: DataFrame) -> DataFrame:
+    """Who holds a queue, under which lease, and whether it is a member of the group there."""
+    present = members.selectExpr(*BROKER, "group", "client_id holder", "true holder_is_member")
+    return leases.selectExpr(*KEY, "client_id holder", "lease_epoch holder_epoch").join(
+        F.broadcast(present), [*BROKER, "group", "holder"], "left"
+    )
+
+
+def _activity(commits: DataFrame) -> DataFrame:
+    """When each client last committed anything of its group, on whatever queue."""
+    return (
+        commits.filter("client_id <> ''")
+        .groupBy("cluster", "group", F.col("client_id").alias("holder"))
+        .agg(F.max("committed_at_ms").alias("holder_committed_at_ms"))
+    )
+
+
+def _committed_first(commits: DataFrame) -> DataFrame:
+    """The oldest of a group's newest commits on a topic: so long at least it has been there."""
+    return commits.groupBy("cluster", "group", "topic").agg(
+        F.min("committed_at_ms").alias("group_committed_ms")
+    )

@@ -1,0 +1,99 @@
+"""Which replica's word counts for a broker group, and at which moment.
+
+The master's; where none answered, that of the slave that is furthest, and its rows say so; of
+stores at rest the one whose log is longest. Of two masters the one of the newer epoch.
+
+There are as many as broker groups, so they go through the driver: everything else that a run reads
+is joined with them, and each such join is then one with a few rows that are at hand.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.tables import Tables, schema
+
+BROKER: Final = ("cluster", "broker_name")
+REPLICA: Final = (*BROKER, "broker_id")
+JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
+_COLUMNS: Final = """cluster string, broker_name string, broker_id int, role string, epoch long,
+as_of_ms long, has_topics boolean, journal_begin_ms long, journal_end_ms long,
+journal_end_offset long"""
+
+
+def judging_replicas(tables: Tables, limits: Limits) -> DataFrame:
+    """One row for each broker group: cluster, broker_name, broker_id, role, epoch, and
+
+    `as_of_ms`: the moment of its reading by the broker's clock. A store at rest has stood still
+    since its newest message, so that is its moment: its age is no lag.
+    `has_topics`: whether its table of topics was read at all.
+    `journal_begin_ms`: from when on the journal has everything. `journal_end_ms`: its newest entry;
+    both null: it was not read.
+    `journal_end_offset`: the end of the journal's queue as the reading of the queues saw it.
+    """
+    best = Window.partitionBy(*BROKER).orderBy(
+        F.expr("case role when 'MASTER' then 0 when 'STORE' then 1 else 2 end"),
+        *(
+            F.desc_nulls_last(name)
+            for name in ("epoch", "dispatched_end", "confirmed_end", "appended_end")
+        ),
+        "broker_id",
+    )
+    # Of a broker that spoke and the files that it has, the broker counts.
+    spoke = tables.brokers.filter("answered and role <> 'STORE'").select(*REPLICA).distinct()
+    heard = tables.brokers.filter("coalesce(answered, true)")
+    chosen = (
+        heard.filter("coalesce(role, '') <> 'STORE'")
+        .unionByName(
+            heard.filter("role = 'STORE'").join(F.broadcast(spoke), list(REPLICA), "leftanti")
+        )
+        .withColumn("place", F.row_number().over(best))
+        .filter("place = 1")
+    )
+    latest_ms = limits.now_ms + limits.clock_skew_ms
+    of_journal = f"topic = '{JOURNAL_TOPIC}'"
+    parts = [
+        tables.queues.groupBy(*REPLICA).agg(
+            # A flipped bit makes any time of it: one that has not come is none.
+            F.expr(f"max(if(last_store_ms <= {latest_ms}, last_store_ms, null)) newest_ms"),
+            F.expr(f"max(if({of_journal}, min_offset, null)) journal_min_offset"),
+            F.expr(f"max(if({of_journal}, max_offset, null)) journal_end_offset"),
+        ),
+        tables.topics.select(*REPLICA, F.lit(True).alias("has_topics")).distinct(),
+        tables.journal.groupBy(*REPLICA).agg(
+            F.min("timestamp_ms").alias("first_ms"),
+            F.min("journal_offset").alias("first_journal_offset"),
+            F.max("timestamp_ms").alias("journal_end_ms"),
+        ),
+    ]
+    for part in parts:
+        chosen = chosen.join(F.broadcast(part), list(REPLICA), "left")
+    read_at = f"coalesce(commits_read_at_ms, ends_read_at_ms, {limits.now_ms})"
+    found = chosen.selectExpr(
+        *REPLICA,
+        "role",
+        "epoch",
+        f"if(role = 'STORE', coalesce(newest_ms, {read_at}), {read_at}) as_of_ms",
+        "coalesce(has_topics, false) has_topics",
+        # What a live broker was asked for begins in the midst of its journal.
+        f"""case when first_journal_offset = 0 then 0L
+            when role <> 'STORE' and first_journal_offset > journal_min_offset
+                then least(first_ms, {read_at} - {limits.reset_ms})
+            else first_ms end journal_begin_ms""",
+        "journal_end_ms",
+        "journal_end_offset",
+    ).collect()
+    columns = schema(_COLUMNS)
+    rows = pa.Table.from_pylist([row.asDict() for row in found], to_arrow_schema(columns))
+    return tables.brokers.sparkSession.createDataFrame(rows, columns)
+
+
+def of_replicas(rows: DataFrame, replicas: DataFrame) -> DataFrame:
+    """The rows that these replicas gave."""
+    return rows.join(F.broadcast(replicas.select(*REPLICA)), list(REPLICA), "leftsemi")

@@ -1,0 +1,245 @@
+"""CLOCK: a broker's clock that is wrong now, or was once: then times run backwards in its log.
+
+A broker stamps its reading with its own clock between the moments at which the reader asked and was
+answered, so a stamp outside of them is wrong by at least the distance. All replicas of a group have
+the same records: a step in the log is one finding, whoever tells it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.finding_rows import (
+    count_text,
+    finding_rows,
+    replica_name,
+    sentence,
+    utc_time,
+)
+from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
+from aerobee.offset_audit.tables import Tables
+
+NAME = "CLOCK"
+
+
+def run(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each broker whose clock is wrong, and for each group whose log has steps."""
+    tables = with_small_tables(tables)
+    return _wrong_now(tables, limits).unionByName(_stepped_back(tables, limits))
+
+
+def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
+    stamps = F.array_compact(F.array("commits_read_at_ms", "ends_read_at_ms"))
+    judged = (
+        tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
+        .withColumn("behind_ms", F.try_subtract(F.col("asked_at_ms"), F.array_min(stamps)))
+        .withColumn("ahead_ms", F.try_subtract(F.array_max(stamps), F.col("answered_at_ms")))
+        .withColumn(
+            "off_ms",
+            F.when(F.col("ahead_ms") > F.col("behind_ms"), F.col("ahead_ms")).otherwise(
+                -F.col("behind_ms")
+            ),
+        )
+    )
+    by_place = Window.partitionBy(*REPLICA).orderBy(F.abs("off_ms").desc(), F.col("address"))
+    everybody = Window.partitionBy(F.lit(1))
+    is_off = F.abs("off_ms") > limits.clock_skew_ms
+    is_outside = F.greatest("behind_ms", "ahead_ms") > limits.clock_skew_ms
+    found = (
+        judged.where(F.col("off_ms").isNotNull())
+        .withColumn("place", F.row_number().over(by_place))
+        .where("place = 1")
+        .withColumn("is_wrong", is_off & is_outside)
+        # Judged in one partition: there is one row for each broker.
+        .withColumn("brokers", F.count("*").over(everybody))
+        .withColumn("wrong", F.count_if("is_wrong").over(everybody))
+        .where("is_wrong")
+    )
+    return finding_rows(
+        found,
+        NAME,
+        severity=Severity.WARNING,
+        evidence=sentence(
+            "The clock of ",
+            replica_name(),
+            " is at least ",
+            F.abs("off_ms"),
+            F.when(F.col("off_ms") > 0, F.lit(" ms ahead")).otherwise(F.lit(" ms behind")),
+            ": it read ",
+            utc_time(F.coalesce("ends_read_at_ms", "commits_read_at_ms")),
+            " between ",
+            utc_time(F.col("asked_at_ms")),
+            " and ",
+            utc_time(F.col("answered_at_ms")),
+            " here",
+            F.when(
+                (F.col("brokers") > 1) & (F.col("wrong") == F.col("brokers")),
+                "; so is every broker's: look at this machine's clock first",
+            ).otherwise(""),
+            ".",
+        ),
+        affected=F.abs("off_ms"),
+        command="aerobee cluster show",
+    )
+
+
+def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
+    steps = reduce(
+        DataFrame.unionByName,
+        [_faults(tables), _segments(tables), _ranges(tables), _minutes_ahead(tables, limits)],
+    ).where(F.col("back_ms") > limits.clock_skew_ms)
+    # A step has one exact place if a reader of records saw it; the coarse ones repeat it.
+    exact_first = F.struct("rank", -F.col("back_ms"), "position", "broker_id")
+    by_group = Window.partitionBy(*GROUP)
+    found = (
+        steps.withColumn("best", F.min("rank").over(by_group))
+        .where(F.col("rank") == F.col("best"))
+        .groupBy(*GROUP)
+        .agg(
+            F.count_distinct("position").alias("steps"),
+            F.min_by(F.struct("broker_id", "position", "back_ms", "what"), exact_first).alias(
+                "worst"
+            ),
+        )
+        .withColumn("broker_id", F.col("worst.broker_id"))
+    )
+    return finding_rows(
+        found,
+        NAME,
+        severity=Severity.WARNING,
+        evidence=sentence(
+            count_text(F.col("steps"), "time the clock was", "times the clock was"),
+            " set back while messages were stored; the furthest by ",
+            F.col("worst.back_ms"),
+            " ms: ",
+            F.col("worst.what"),
+            ".",
+        ),
+        affected=F.col("steps"),
+        command=sentence("aerobee cluster show"),
+    )
+
+
+def _step(rows: DataFrame, rank: int, what: Column) -> DataFrame:
+    return rows.select(
+        *REPLICA, F.lit(rank).alias("rank"), "position", "back_ms", what.alias("what")
+    )
+
+
+def _faults(tables: Tables) -> DataFrame:
+    """Told by a reader of records, exactly."""
+    rows = tables.faults.where(F.col("kind") == "TIME_BACKWARD").withColumn(
+        "back_ms", F.col("size")
+    )
+    return _step(
+        rows,
+        0,
+        sentence(
+            "the record at byte ",
+            F.col("position"),
+            " of the log was stored before the one in front of it",
+        ),
+    )
+
+
+def _ranges(tables: Tables) -> DataFrame:
+    """From one range of the log to the next."""
+    order = Window.partitionBy(*REPLICA, "store").orderBy("begin")
+    rows = (
+        tables.log_ranges.where(F.col("last_store_ms").isNotNull())
+        .withColumn(
+            "before_ms",
+            F.max("last_store_ms").over(order.rowsBetween(Window.unboundedPreceding, -1)),
+        )
+        .withColumn("position", F.col("begin"))
+        .withColumn("back_ms", F.try_subtract(F.col("before_ms"), F.col("first_store_ms")))
+    )
+    return _step(
+        rows,
+        1,
+        sentence(
+            "the range from byte ",
+            F.col("position"),
+            " begins at ",
+            utc_time(F.col("first_store_ms")),
+            ", after ",
+            utc_time(F.col("before_ms")),
+        ),
+    )
+
+
+def _segments(tables: Tables) -> DataFrame:
+    """From one segment's first record to the next's."""
+    order = Window.partitionBy(*REPLICA).orderBy("position")
+    rows = (
+        tables.segments.where(F.col("first_store_ms") > 0)
+        .select(*REPLICA, "position", "first_store_ms")
+        .distinct()
+        .withColumn(
+            "before_ms",
+            F.max("first_store_ms").over(order.rowsBetween(Window.unboundedPreceding, -1)),
+        )
+        .withColumn("back_ms", F.try_subtract(F.col("before_ms"), F.col("first_store_ms")))
+    )
+    return _step(
+        rows,
+        2,
+        sentence(
+            "the segment at byte ",
+            F.col("position"),
+            " begins at ",
+            utc_time(F.col("first_store_ms")),
+            ", one before it at ",
+            utc_time(F.col("before_ms")),
+        ),
+    )
+
+
+def _minutes_ahead(tables: Tables, limits: Limits) -> DataFrame:
+    """Messages stored in a minute that has not come yet. Where the broker's own clock has it, that
+    clock is wrong now, and told as such."""
+    own_clocks = F.broadcast(
+        tables.brokers.where(F.col("answered") & (F.col("role") != "STORE"))
+        .groupBy(*REPLICA)
+        .agg(F.max("ends_read_at_ms").alias("own_ms"))
+    )
+    rows = (
+        tables.minutes.where(F.col("tier").isin("ACKNOWLEDGED", "STORED") & (F.col("messages") > 0))
+        .groupBy(*REPLICA)
+        .agg(F.max("minute").alias("minute"))
+        .join(own_clocks, REPLICA, "left")
+        .where(
+            F.coalesce(
+                F.try_multiply(F.col("minute"), F.lit(60_000)) > F.col("own_ms"), F.lit(True)
+            )
+        )
+        .withColumn("position", F.lit(None).cast("long"))
+        .withColumn("back_ms", F.try_multiply(F.col("minute"), F.lit(60_000)) - limits.now_ms)
+    )
+    return _step(
+        rows,
+        3,
+        sentence(
+            "messages were stored at ",
+            utc_time(F.try_multiply(F.col("minute"), F.lit(60_000))),
+            ", which has not come",
+        ),
+    )
+
+
+CHECK = Check(
+    NAME,
+    "A broker's clock is wrong, or was.",
+    run,
+    needs={
+        "brokers": "bool_or(answered and role <> 'STORE')",
+        "faults": "bool_or(kind = 'TIME_BACKWARD')",
+        "log_ranges": "count(last_store_ms) > 1",
+        "segments": "count(1) > 1",
+        "minutes": "count(1) > 0",
+    },
+)

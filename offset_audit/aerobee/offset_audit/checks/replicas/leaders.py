@@ -1,0 +1,53 @@
+"""Which replica of each group the others are compared with, and what names a replica."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.tables import Tables
+
+GROUP = ["cluster", "broker_name"]
+"""What names a broker group."""
+
+REPLICA = [*GROUP, "broker_id"]
+
+_SMALL = (
+    "brokers",
+    "epochs",
+    "segments",
+    "registry_brokers",
+    "registry_groups",
+    "registry_topics",
+)
+
+
+def with_small_tables(tables: Tables) -> Tables:
+    """`tables` with those that do not grow with queues in one partition each: what only they are
+    asked is then one task without any exchange, instead of dozens of them for a few rows."""
+    return replace(tables, **{name: getattr(tables, name).coalesce(1) for name in _SMALL})
+
+
+def heard_replicas(tables: Tables) -> DataFrame:
+    """BROKERS of those that answered and of stores, with `is_leader` for one of each group: its
+    master (of several the one with the highest epoch), else the replica whose log ends last."""
+    heard = tables.brokers.where(F.col("answered") & F.col("broker_id").isNotNull())
+    order = Window.partitionBy(*GROUP).orderBy(
+        F.when(F.col("role") == "MASTER", 0).otherwise(1),
+        F.col("epoch").desc_nulls_last(),
+        F.col("appended_end").desc_nulls_last(),
+        F.col("broker_id"),
+        F.col("address"),
+    )
+    return heard.withColumn("is_leader", F.row_number().over(order) == 1)
+
+
+def leader_ids(tables: Tables) -> DataFrame:
+    """`leader_id` of each group that has one."""
+    return (
+        heard_replicas(tables)
+        .where("is_leader")
+        .select(*GROUP, F.col("broker_id").alias("leader_id"), F.col("role").alias("leader_role"))
+    )

@@ -1,0 +1,168 @@
+"""REPLICA_DATA: ranges of the log whose bytes differ between replicas of one group.
+
+Damage that a reader found at its place in one of the replicas (CORRUPT) explains the range around
+it, and is not told a second time.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.finding_rows import (
+    command_line,
+    count_text,
+    finding_rows,
+    sentence,
+)
+from aerobee.offset_audit.checks.replicas.leaders import GROUP, heard_replicas, leader_ids
+from aerobee.offset_audit.tables import Tables
+
+NAME = "REPLICA_DATA"
+RANGE = [*GROUP, "begin", "end"]
+COPY = [*GROUP, "broker_id", "store"]
+"""One place where a replica's log was read: its broker, or its folder."""
+_COPY = f"concat_ws('|', {', '.join(COPY)})"
+
+
+def run(tables: Tables, _limits: Limits) -> DataFrame:
+    """One finding for each copy of a log that is not as the master's, or as most are."""
+    differing = _without_explained(_differing(tables), tables)
+    by_copy = differing.groupBy(*COPY).agg(
+        F.count("*").alias("ranges"),
+        F.min_by(F.struct(*_TOLD), F.col("begin")).alias("first"),
+        F.max("end").alias("last_end"),
+        F.try_sum(F.try_subtract(F.col("end"), F.col("begin"))).alias("bytes"),
+    )
+    roles = heard_replicas(tables).groupBy(*GROUP, "broker_id").agg(F.max("role").alias("role"))
+    found = by_copy.join(F.broadcast(roles), [*GROUP, "broker_id"], "left")
+    other = sentence(
+        F.col("broker_name"),
+        ":",
+        F.col("first.reference_id"),
+        F.when(
+            F.col("first.reference_store").isNotNull(),
+            sentence(" (", F.col("first.reference_store"), ")"),
+        ).otherwise(""),
+    )
+    return finding_rows(
+        found,
+        NAME,
+        severity=Severity.CRITICAL,
+        evidence=sentence(
+            count_text(F.col("ranges"), "range of the log differs", "ranges of the log differ"),
+            " from ",
+            other,
+            "'s, ",
+            F.col("bytes"),
+            " bytes before ",
+            F.col("last_end"),
+            "; the first from byte ",
+            F.col("first.begin"),
+            " to ",
+            F.col("first.end"),
+            ": CRC-32 ",
+            _hex(F.col("first.checksum")),
+            " here",
+            _where(),
+            ", ",
+            _hex(F.col("first.reference_checksum")),
+            " there",
+            F.coalesce(
+                F.concat(
+                    F.lit("; records: "),
+                    F.col("first.records"),
+                    F.lit(" here, "),
+                    F.col("first.reference_records"),
+                    F.lit(" there."),
+                ),
+                # Brokers do not count them.
+                F.lit("."),
+            ),
+        ),
+        affected=F.col("ranges"),
+        command=command_line("aerobee store verify", "store", otherwise="aerobee cluster show"),
+    )
+
+
+_TOLD = (
+    "begin",
+    "end",
+    "checksum",
+    "records",
+    "reference_id",
+    "reference_store",
+    "reference_checksum",
+    "reference_records",
+)
+
+
+def _differing(tables: Tables) -> DataFrame:
+    """Ranges that lie whole in several copies with different bytes: all but the reference's.
+
+    The reference is the master's copy; where no master has one, the bytes that most copies have.
+    """
+    whole = tables.log_ranges.where(F.col("checksum").isNotNull())
+    same_range = Window.partitionBy(*RANGE)
+    compared = (
+        whole.withColumn("least", F.min("checksum").over(same_range))
+        .withColumn("most", F.max("checksum").over(same_range))
+        .where(F.col("least") != F.col("most"))
+        .join(F.broadcast(leader_ids(tables)), GROUP, "left")
+        .withColumn("votes", F.count("*").over(Window.partitionBy(*RANGE, "checksum")))
+    )
+    best_first = same_range.orderBy(
+        F.when(
+            (F.col("broker_id") == F.col("leader_id")) & (F.col("leader_role") == "MASTER"), 0
+        ).otherwise(1),
+        F.col("votes").desc(),
+        F.col("broker_id"),
+        F.col("store"),
+    )
+    for column, name in (
+        ("broker_id", "reference_id"),
+        ("store", "reference_store"),
+        ("checksum", "reference_checksum"),
+        ("records", "reference_records"),
+    ):
+        compared = compared.withColumn(name, F.first(column).over(best_first))
+    return compared.where(F.col("checksum") != F.col("reference_checksum"))
+
+
+def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
+    """Without ranges in which damage was found at its place, in this copy or in the reference."""
+    damage = tables.faults.where(
+        F.col("position").isNotNull() & F.col("file").contains("commitlog")
+    ).select(
+        F.col("store").alias("damaged_store"),
+        F.col("position").alias("damage_begin"),
+        (F.col("position") + F.greatest(F.coalesce("size", F.lit(1)), F.lit(1))).alias(
+            "damage_end"
+        ),
+    )
+    return differing.join(
+        damage,
+        F.col("damaged_store").isin(F.col("store"), F.col("reference_store"))
+        & (F.col("damage_begin") < F.col("end"))
+        & (F.col("damage_end") > F.col("begin")),
+        "left_anti",
+    )
+
+
+def _where() -> Column:
+    return F.when(F.col("store").isNotNull(), sentence(" (", F.col("store"), ")")).otherwise("")
+
+
+def _hex(checksum: Column) -> Column:
+    return F.lower(F.lpad(F.hex(checksum), 8, "0"))
+
+
+CHECK = Check(
+    NAME,
+    "Replicas of one group have different bytes.",
+    run,
+    is_deep=True,
+    is_live=True,
+    needs={"log_ranges": f"min({_COPY}) <> max({_COPY})"},
+)

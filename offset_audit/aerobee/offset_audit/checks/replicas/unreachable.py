@@ -1,0 +1,119 @@
+"""UNREACHABLE: a broker that should be there did not answer, so what only it knows is unknown."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
+from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
+from aerobee.offset_audit.tables import Tables
+
+NAME = "UNREACHABLE"
+
+
+def run(tables: Tables, _limits: Limits) -> DataFrame:
+    """One finding for each broker that was not heard; it explains all that is unknown for it."""
+    tables = with_small_tables(tables)
+    live = tables.brokers.where(F.col("role").isNull() | (F.col("role") != "STORE"))
+    silent = _unanswered(live).unionByName(_unasked(live, tables))
+    masters = (
+        live.where(F.col("answered") & (F.col("role") == "MASTER")).select("broker_name").distinct()
+    )
+    leaderless = silent.select("broker_name").distinct().join(masters, "broker_name", "left_anti")
+    unknown = (
+        tables.registry_topics.join(leaderless, "broker_name")
+        .groupBy("broker_name")
+        .agg(F.sum("write_queue_count").alias("queues"), F.count_distinct("topic").alias("topics"))
+    )
+    found = silent.join(unknown, "broker_name", "left").join(
+        masters.withColumn("has_master", F.lit(True)), "broker_name", "left"
+    )
+    return finding_rows(
+        found,
+        NAME,
+        severity=Severity.ERROR,
+        evidence=sentence(
+            F.coalesce(sentence(F.col("broker_name"), ":", F.col("broker_id")), F.lit("A broker")),
+            F.when(F.col("address").isNotNull(), sentence(" at ", F.col("address"))).otherwise(""),
+            " ",
+            F.col("reason"),
+            F.when(
+                F.coalesce("has_master", F.lit(False)),
+                "; the group's master answers, so its queues are known",
+            )
+            .when(
+                F.col("queues").isNotNull(),
+                sentence(
+                    "; no master of the group answers: the state of ",
+                    F.col("queues"),
+                    " queues of ",
+                    F.col("topics"),
+                    " topics is not known",
+                ),
+            )
+            .otherwise("; what it holds is not known"),
+            ".",
+        ),
+        # Queues that nobody else answers for.
+        affected=F.when(F.coalesce("has_master", F.lit(False)), F.lit(0)).otherwise(
+            F.col("queues")
+        ),
+        command="aerobee cluster show",
+    )
+
+
+_COLUMNS = [*REPLICA, "address", "role", "epoch", "reason"]
+
+
+def _unanswered(live: DataFrame) -> DataFrame:
+    """Brokers that were asked; one row each, however often they are named."""
+    answered = live.where("answered").select(F.col("address").alias("a")).where("a is not null")
+    return (
+        live.where(~F.coalesce("answered", F.lit(False)))
+        .join(answered.distinct(), F.col("address") == F.col("a"), "left_anti")
+        .groupBy(*REPLICA, "address")
+        .agg(
+            F.first("role", ignorenulls=True).alias("role"),
+            F.max("epoch").alias("epoch"),
+            sentence("did not answer: ", F.first("error", ignorenulls=True)).alias("reason"),
+        )
+        .select(*_COLUMNS)
+    )
+
+
+def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
+    """Replicas that the registry's groups expect and that have no address to be asked at, and
+    registered ones that were not asked. Without any live broker nothing was expected to answer."""
+    registered = tables.registry_brokers.select(
+        "cluster", "broker_name", "broker_id", "address", "role", "epoch"
+    ).withColumn("reason", F.lit("is registered and was not asked"))
+    expected = (
+        tables.registry_groups.select(
+            "cluster", "broker_name", F.explode("replicas").alias("broker_id"), "epoch"
+        )
+        .withColumn("address", F.lit(None).cast("string"))
+        .withColumn("role", F.lit(None).cast("string"))
+        .withColumn("reason", F.lit("is a replica of the group and is not registered any more"))
+    )
+    missing = (
+        expected.join(registered, [*GROUP[1:], "broker_id"], "left_anti")
+        .unionByName(registered)
+        .join(
+            live.where(F.col("broker_id").isNotNull()).select("broker_name", "broker_id"),
+            ["broker_name", "broker_id"],
+            "left_anti",
+        )
+        .dropDuplicates(["broker_name", "broker_id"])
+    )
+    asked = live.limit(1).select(F.lit(1).alias("one"))
+    return missing.crossJoin(asked).select(*_COLUMNS)
+
+
+CHECK = Check(
+    NAME,
+    "A broker that should be there did not answer.",
+    run,
+    needs={"brokers": "bool_or(coalesce(role, '') <> 'STORE')"},
+)

@@ -1,0 +1,248 @@
+"""From the collected rows to `ReportData`: plain Python over bounded lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from aerobee.offset_audit.outputs.report.data import (
+    STATES,
+    Bounds,
+    BrokerRow,
+    CheckCount,
+    FindingRow,
+    GroupRow,
+    HeatCell,
+    HeatRow,
+    LagPoint,
+    PairRow,
+    Progress,
+    QueueRow,
+    ReportData,
+    RunFacts,
+    TopicRow,
+    Totals,
+)
+
+Row = Mapping[str, Any]
+Rows = Mapping[str, Sequence[Row]]
+Pair = tuple[str, str]
+
+
+def chosen_pairs(first: Rows, bounds: Bounds) -> list[Pair]:
+    """Groups and topics whose queues the page shows, those that want attention first."""
+    return [(row["group"], row["topic"]) for row in first["pairs"]][: bounds.pairs]
+
+
+def chosen_topics(first: Rows, bounds: Bounds) -> list[str]:
+    """Topics that groups read, those that want attention first; then the largest of the others."""
+    names = [row["topic"] for row in (*first["topics"], *first["largest"])]
+    return list(dict.fromkeys(names))[: bounds.topics]
+
+
+def assemble(run: RunFacts, first: Rows, second: Rows, bounds: Bounds) -> ReportData:
+    """`first` and `second`: rows by part, as the two jobs gave them."""
+    chosen = chosen_pairs(first, bounds)
+    queues: dict[Pair, list[Row]] = {pair: [] for pair in chosen}
+    for row in second["queues"]:
+        queues[chosen[row["place"]]].append(row)
+    pairs = [
+        PairRow(
+            group=row["group"],
+            topic=row["topic"],
+            progress=_progress(row),
+            queues=tuple(
+                _queue(queue)
+                for queue in sorted(
+                    queues.get((row["group"], row["topic"]), ()), key=lambda one: one["in_pair"]
+                )
+            ),
+        )
+        for row in second["pairs"]
+    ]
+    pairs.sort(key=_attention)
+    return ReportData(
+        run=run,
+        totals=_totals(first),
+        counts=tuple(
+            CheckCount(row["check"], row["severity"], row["findings"]) for row in first["counts"]
+        ),
+        findings=tuple(_finding(row) for row in _ordered(first["findings"])),
+        brokers=tuple(_broker(row) for row in first["brokers"]),
+        groups=tuple(_group(row, run, pairs, second["points"], bounds) for row in first["groups"]),
+        topics=_topics(first, second, pairs, bounds),
+        heat=_heat(chosen, second["cells"]),
+        bounds=bounds,
+    )
+
+
+def _progress(row: Row) -> Progress:
+    return Progress(
+        queues=row.get("queues", 0),
+        lag=row.get("lag"),
+        matching_lag=row.get("matching_lag"),
+        unknown=row.get("unknown", 0),
+        first_unread_ms=row.get("first_unread_ms"),
+        states={state: count for state in STATES if (count := row.get(f"queues_{state}", 0))},
+    )
+
+
+def _attention(pair: PairRow) -> tuple[int, int, str, str]:
+    lag = -1 if pair.progress.lag is None else pair.progress.lag
+    return STATES.index(pair.progress.worst_state), -lag, pair.group, pair.topic
+
+
+def _totals(first: Rows) -> Totals:
+    brokers, totals = first["broker_totals"][0], first["totals"][0]
+    return Totals(
+        brokers=brokers.get("brokers", 0),
+        brokers_answered=brokers.get("answered", 0),
+        groups=totals.get("groups", 0),
+        topics=first["topic_total"][0].get("topics", 0),
+        pairs=totals.get("pairs", 0),
+        progress=_progress(totals),
+    )
+
+
+def _ordered(rows: Iterable[Row]) -> list[Row]:
+    return sorted(
+        rows, key=lambda row: (row["severity_rank"], -row.get("affected", -1), row["check"])
+    )
+
+
+def _finding(row: Row) -> FindingRow:
+    return FindingRow(
+        check=row["check"],
+        severity=row["severity"],
+        evidence=row.get("evidence", ""),
+        affected=row.get("affected"),
+        command=row.get("command", ""),
+        cluster=row.get("cluster", ""),
+        broker_name=row.get("broker_name", ""),
+        broker_id=row.get("broker_id"),
+        role=row.get("role", ""),
+        epoch=row.get("epoch"),
+        topic=row.get("topic", ""),
+        queue_id=row.get("queue_id"),
+        group=row.get("group", ""),
+        state=row.get("state", ""),
+        previous_state=row.get("previous_state", ""),
+        first_seen_ms=row.get("first_seen_ms"),
+    )
+
+
+def _broker(row: Row) -> BrokerRow:
+    in_sync = row.get("in_sync")
+    return BrokerRow(
+        broker_name=row.get("broker_name", ""),
+        broker_id=row.get("broker_id"),
+        role=row.get("role", ""),
+        answered=row.get("answered", False),
+        error=row.get("error", ""),
+        address=row.get("address", ""),
+        epoch=row.get("epoch"),
+        version=row.get("version", ""),
+        log_min_offset=row.get("log_min_offset"),
+        appended_end=row.get("appended_end"),
+        confirmed_end=row.get("confirmed_end"),
+        in_sync=None if in_sync is None else tuple(in_sync),
+        replication_mode=row.get("replication_mode", ""),
+        flush_mode=row.get("flush_mode", ""),
+    )
+
+
+def _queue(row: Row) -> QueueRow:
+    return QueueRow(
+        broker_name=row.get("broker_name", ""),
+        queue_id=row["queue_id"],
+        committed_offset=row.get("committed_offset"),
+        min_offset=row.get("min_offset"),
+        max_offset=row.get("max_offset"),
+        lag=row.get("lag"),
+        matching_lag=row.get("matching_lag"),
+        first_unread_ms=row.get("first_unread_ms"),
+        committed_at_ms=row.get("committed_at_ms"),
+        holder=row.get("holder", ""),
+        state=row.get("state", "UNKNOWN"),
+        since_ms=row.get("since_ms"),
+    )
+
+
+def _group(
+    row: Row, run: RunFacts, pairs: Sequence[PairRow], points: Sequence[Row], bounds: Bounds
+) -> GroupRow:
+    mine = sorted((one for one in points if one["group"] == row["group"]), key=_moment)
+    return GroupRow(
+        group=row["group"],
+        members=row.get("members"),
+        topics=row["pairs"],
+        progress=_progress(row),
+        points=tuple(
+            LagPoint(
+                run_at_ms=one["at_ms"],
+                lag=one.get("lag"),
+                age_ms=0 if one.get("lag") == 0 else one.get("age_ms"),
+            )
+            for one in mine
+            if one["at_ms"] <= run.run_at_ms
+        ),
+        pairs=tuple(pair for pair in pairs if pair.group == row["group"])[: bounds.pairs_each],
+    )
+
+
+def _moment(point: Row) -> int:
+    moment: int = point["at_ms"]
+    return moment
+
+
+def _topics(
+    first: Rows, second: Rows, pairs: Sequence[PairRow], bounds: Bounds
+) -> tuple[TopicRow, ...]:
+    read = {row["topic"]: row for row in first["topics"]}
+    stored = {row["topic"]: row for row in second["stored"]}
+    topics = []
+    for name in chosen_topics(first, bounds):
+        size = stored.get(name, {})
+        row = read.get(name, {})
+        progress = _progress(row)
+        topics.append(
+            TopicRow(
+                topic=name,
+                queues=size.get("queues"),
+                messages=size.get("messages"),
+                groups=row.get("pairs", 0),
+                progress=progress,
+                pairs=tuple(pair for pair in pairs if pair.topic == name)[: bounds.pairs_each],
+            )
+        )
+    return tuple(topics)
+
+
+def _heat(chosen: Sequence[Pair], cells: Sequence[Row]) -> tuple[HeatRow, ...]:
+    by_place: dict[int, list[Row]] = {}
+    for cell in cells:
+        by_place.setdefault(cell["place"], []).append(cell)
+    return tuple(
+        HeatRow(
+            group=chosen[place][0],
+            topic=chosen[place][1],
+            queues=by_place[place][0]["row_queues"],
+            cells=tuple(
+                HeatCell(
+                    broker_name=cell.get("broker_name", ""),
+                    queue_id=cell["queue_id"],
+                    queues=cell["queues"],
+                    lag=cell.get("lag"),
+                    first_unread_ms=cell.get("first_unread_ms"),
+                    state=cell.get("state", "UNKNOWN"),
+                )
+                for cell in sorted(by_place[place], key=_cell_number)
+            ),
+        )
+        for place in sorted(by_place)
+    )
+
+
+def _cell_number(cell: Row) -> int:
+    number: int = cell["cell"]
+    return number

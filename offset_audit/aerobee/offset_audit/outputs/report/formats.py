@@ -1,0 +1,75 @@
+"""Numbers, ages and times as people read them. None is "not known"."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from aerobee.offset_audit.outputs.report.markup import Markup, tag
+
+NOT_KNOWN = "not known"
+_AGES = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def number(value: int | None) -> str:
+    """With thin spaces between thousands, as 12 345."""
+    return NOT_KNOWN if value is None else f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def short(value: float) -> str:
+    """At most four signs: 950, 1.2 k, 34 M."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            scaled = f"{value / size:.1f}".removesuffix(".0")
+            return f"{scaled if len(scaled) <= 4 else round(value / size)}\N{NO-BREAK SPACE}{unit}"
+    return f"{value:g}"
+
+
+def age(duration_ms: float | None) -> str:
+    """The two greatest units: 3 d 4 h, 12 s, 40 ms."""
+    if duration_ms is None:
+        return NOT_KNOWN
+    if duration_ms < 0:
+        return f"\N{MINUS SIGN}{age(-duration_ms)}"
+    if duration_ms < 1_000:
+        return f"{duration_ms:g}\N{NO-BREAK SPACE}ms"
+    parts: list[str] = []
+    rest = int(duration_ms)
+    for unit, size in _AGES:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}\N{NO-BREAK SPACE}{unit}")
+        elif parts:
+            break
+        if len(parts) == 2:
+            break
+    return " ".join(parts)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """1 queue, 2 queues."""
+    return f"{number(count)}\N{NO-BREAK SPACE}{one if count == 1 else many or one + 's'}"
+
+
+def moment(time_ms: int | None) -> Markup | str:
+    """In UTC; the page's script adds the reader's own time."""
+    if time_ms is None:
+        return NOT_KNOWN
+    try:
+        when = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+    return tag(
+        "time",
+        f"{when:%Y-%m-%d %H:%M:%S} UTC",
+        datetime=f"{when:%Y-%m-%dT%H:%M:%S}Z",
+    )
+
+
+def clock_label(time_ms: int, span_ms: int) -> str:
+    """A tick of a time axis that is `span_ms` long."""
+    when = datetime.fromtimestamp(time_ms / 1000, UTC)
+    if span_ms > 3 * 86_400_000:
+        return f"{when:%d %b}"
+    if span_ms > 600_000:
+        return f"{when:%H:%M}" if span_ms <= 86_400_000 else f"{when:%d %b %H:%M}"
+    return f"{when:%H:%M:%S}"

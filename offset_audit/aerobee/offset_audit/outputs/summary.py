@@ -1,0 +1,153 @@
+"""A run in one small document: what a program or a person needs to decide what to do next.
+
+Bounded whatever the size of the cluster: what was left out is counted. It is the content of
+`summary.json`, the source of the metrics and of what the command prints. `docs/audit.md` describes
+its keys; `SCHEMA_VERSION` rises when one changes its meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Severity
+
+SCHEMA_VERSION = 1
+
+FINDINGS_MAX = 200
+GROUPS_MAX = 100
+BROKERS_MAX = 100
+
+EXIT_CODES = {None: 0, "INFO": 0, "WARNING": 1, "ERROR": 2, "CRITICAL": 3}
+"""By the worst severity of a run."""
+
+STATE_ORDER = ("STOPPED", "STUCK", "SLOW", "LAGGING", "UNKNOWN", "OK")
+"""Worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """See `docs/audit.md`. Times are Unix milliseconds; None is not known."""
+
+    run_id: str
+    run_at_ms: int
+    judged_at_ms: int
+    """The moment that ages are taken from: the run's, or for files at rest their newest one."""
+    took_ms: int
+    depth: str
+    clusters: tuple[str, ...]
+    version: str
+    counts: Mapping[str, int]
+    """Findings by severity, all four."""
+    checks: tuple[Mapping[str, Any], ...]
+    """check, severity, findings, affected (None: not known of any), worst first."""
+    findings: tuple[Mapping[str, Any], ...]
+    """The worst `FINDINGS_MAX`, as in the table of findings."""
+    states: Mapping[str, int]
+    """Queues of groups by state."""
+    groups: tuple[Mapping[str, Any], ...]
+    """The `GROUPS_MAX` pairs of group and topic that want attention first."""
+    groups_total: int
+    brokers: tuple[Mapping[str, Any], ...]
+    """Those that did not answer first, at most `BROKERS_MAX`."""
+    brokers_total: int
+    brokers_answered: int
+    stages_ms: Mapping[str, int]
+    rows: Mapping[str, int]
+    """How many rows were read, by table."""
+    notes: tuple[str, ...] = ()
+    """What the run was asked for and could not see, a sentence each."""
+
+    @property
+    def worst(self) -> str | None:
+        """The worst severity found."""
+        return next((one for one in reversed(Severity) if self.counts.get(one)), None)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.worst]
+
+    @property
+    def findings_total(self) -> int:
+        return sum(self.counts.values())
+
+    def document(self) -> dict[str, Any]:
+        """As it stands in `summary.json`."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "worst": self.worst,
+            "exit_code": self.exit_code,
+            "findings_total": self.findings_total,
+            **asdict(self),
+        }
+
+    def text(self) -> str:
+        return json.dumps(self.document(), indent=2, ensure_ascii=False) + "\n"
+
+
+def collect_parts(
+    findings: DataFrame, states: DataFrame, brokers: DataFrame
+) -> dict[str, list[dict[str, Any]]]:
+    """What a summary needs of a run's tables, in one job; each part is bounded first."""
+    pairs = states.groupBy("cluster", "group", "topic").agg(
+        F.count("*").alias("queues"),
+        F.try_sum("lag").alias("lag"),
+        F.try_sum("matching_lag").alias("matching_lag"),
+        F.sum(F.col("lag").isNull().cast("int")).alias("unknown"),
+        F.min("first_unread_ms").alias("first_unread_ms"),
+        F.max("members").alias("members"),
+        F.min(_rank("state", STATE_ORDER)).alias("worst"),
+    )
+    names = F.array(*map(F.lit, (*STATE_ORDER, "UNKNOWN")))
+    parts = {
+        "checks": findings.groupBy("check", "severity")
+        .agg(F.count("*").alias("findings"), F.try_sum("affected").alias("affected"))
+        .orderBy(_rank("severity", _WORST_FIRST), "check"),
+        "findings": findings.orderBy(
+            _rank("severity", _WORST_FIRST),
+            F.desc_nulls_last("affected"),
+            *("check", "broker_name", "broker_id", "group", "topic", "queue_id"),
+        ).limit(FINDINGS_MAX),
+        "states": states.groupBy("state").agg(F.count("*").alias("queues")),
+        "groups": pairs.orderBy("worst", F.desc_nulls_last("lag"), "cluster", "group", "topic")
+        .limit(GROUPS_MAX)
+        .withColumn("state", F.get(names, F.col("worst")))
+        .drop("worst"),
+        "groups_total": pairs.agg(F.count("*").alias("pairs")),
+        "brokers": brokers.orderBy("answered", "cluster", "broker_name", "broker_id").limit(
+            BROKERS_MAX
+        ),
+        "brokers_total": brokers.agg(
+            F.count("*").alias("asked"), F.sum(F.col("answered").cast("int")).alias("answered")
+        ),
+    }
+    return _collected(parts)
+
+
+_WORST_FIRST = tuple(str(one) for one in reversed(Severity))
+
+
+def _rank(column: str, order: tuple[str, ...]) -> Column:
+    """The place in `order`; what is not in it comes last."""
+    places = F.array_position(F.array(*map(F.lit, order)), F.col(column))
+    return F.when(places > 0, places - 1).otherwise(F.lit(len(order))).cast("int")
+
+
+def _collected(parts: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:
+    together: DataFrame | None = None
+    for part, frame in parts.items():
+        rows = frame.select(
+            F.lit(part).alias("part"),
+            F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"),
+        )
+        together = rows if together is None else together.unionByName(rows)
+    assert together is not None
+    found: dict[str, list[dict[str, Any]]] = {part: [] for part in parts}
+    for row in together.collect():
+        found[row["part"]].append(json.loads(row["row"]))
+    return found

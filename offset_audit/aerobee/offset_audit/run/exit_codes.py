@@ -1,0 +1,40 @@
+"""How a run of the audit ends, for whoever acts on it.
+
+0 to 3 are the worst severity found (`outputs.summary.EXIT_CODES`); 64 and above say that there is
+no answer, and never mean a finding. Imports neither pyspark nor pyarrow.
+"""
+
+from __future__ import annotations
+
+from aerobee.offset_audit.run.errors import NothingToAudit, NotReady
+from aerobee.runtime import errors
+
+USAGE = 64
+NOTHING_THERE = 66
+UNAVAILABLE = 69
+"""Java or pyspark is missing, or the cluster does not answer."""
+BROKE_OFF = 70
+CANNOT_WRITE = 73
+INTERRUPTED = 130
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.InvalidArgument, USAGE),
+    (NothingToAudit, NOTHING_THERE),
+    (NotReady, UNAVAILABLE),
+    (errors.Unreachable, UNAVAILABLE),
+    (errors.DeadlineExceeded, UNAVAILABLE),
+    (errors.RegistryUnavailable, UNAVAILABLE),
+    (errors.NoBrokerAvailable, UNAVAILABLE),
+    (OSError, CANNOT_WRITE),
+    (KeyboardInterrupt, INTERRUPTED),
+)
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code for what ended a run."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), BROKE_OFF)
+
+
+def is_understood(error: BaseException) -> bool:
+    """Whether its sentence is all that a person needs; anything else is a bug with a traceback."""
+    return isinstance(error, errors.MqError | OSError)

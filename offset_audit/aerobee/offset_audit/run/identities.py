@@ -1,0 +1,56 @@
+"""Whose word counts where a broker answered and its files are read too: for progress its own.
+
+What its files say of topics and queues is kept apart, for the checks that compare files with each
+other. No two stores of one run are of the same replica: their rows could not be told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.runtime.errors import InvalidArgument
+
+Identity = tuple[str | None, str | None, int | None]
+"""Cluster, name and id of a broker."""
+
+_ORIGIN = ("cluster", "broker_name", "broker_id")
+
+OF_PROGRESS = ("topics", "queues", "commits")
+"""Tables of which one word for each replica counts, beside the journal."""
+
+
+def heard_stores(brokers: DataFrame, stores: DataFrame) -> list[Identity]:
+    """The replicas of `stores` that are among the `brokers` that answered.
+
+    Raises:
+        InvalidArgument: two stores are of one replica.
+    """
+    of_stores = _identities(stores)
+    for one in of_stores:
+        if of_stores.count(one) > 1:
+            raise InvalidArgument(
+                f"two stores are of broker {one[1]}:{one[2]}: name them apart with DIR=NAME:ID, or "
+                "audit them one after the other"
+            )
+    spoke = set(_identities(brokers.where("answered and role <> 'STORE'")))
+    return [one for one in of_stores if one in spoke]
+
+
+def unheard(rows: DataFrame, heard: Iterable[Identity]) -> DataFrame:
+    """`rows` without those of these replicas."""
+    for identity in heard:
+        same = (
+            F.col(name).eqNullSafe(F.lit(value))
+            for name, value in zip(_ORIGIN, identity, strict=True)
+        )
+        rows = rows.where(~reduce(Column.__and__, same))
+    return rows
+
+
+def _identities(brokers: DataFrame) -> list[Identity]:
+    rows = brokers.select(*_ORIGIN).collect()
+    return [(row["cluster"], row["broker_name"], row["broker_id"]) for row in rows]

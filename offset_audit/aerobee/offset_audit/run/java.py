@@ -1,0 +1,91 @@
+"""Whether this machine has what Spark needs, and what to install if not.
+
+Imports neither pyspark nor pyarrow: it is what speaks when they are missing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+from aerobee.offset_audit.run.errors import NotReady
+
+JAVA_MAJOR = 17
+"""The oldest Java that Spark 4 runs on."""
+
+NEEDED_PACKAGES = ("pyspark", "pyarrow")
+VERSION_TIMEOUT_S = 30.0
+
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+def require_packages() -> None:
+    """Raises:
+    NotReady: pyspark or pyarrow is not installed; the sentence says how to get them.
+    """
+    missing = [name for name in NEEDED_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise NotReady(
+            f"the offset audit needs {' and '.join(missing)}: pip install 'aerobee[audit]'"
+        )
+
+
+def silence_pyspark() -> None:
+    """What pyspark warns of when it is imported is not for those who ask for an audit."""
+    for category in (FutureWarning, DeprecationWarning, UserWarning):
+        warnings.filterwarnings("ignore", category=category, module=r"pyspark\.")
+    # It logs a traceback for each call that Ctrl-C breaks off.
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+
+
+def require_java() -> Path:
+    """The `java` that Spark will start.
+
+    Raises:
+        NotReady: there is none, or it is too old; the sentence says what to install.
+    """
+    path = _java_path()
+    if path is None:
+        raise NotReady(f"the offset audit runs on Spark, which needs {_advice()}")
+    major = java_major(path)
+    if major is None or major < JAVA_MAJOR:
+        found = "a broken one" if major is None else f"Java {major}"
+        raise NotReady(f"{path} is {found}; Spark needs {_advice()}")
+    return path
+
+
+def java_major(path: Path) -> int | None:
+    """17 of `openjdk version "17.0.15"`, 8 of `"1.8.0"`; None if it does not run."""
+    try:
+        done = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    return int(found[1]) if found is not None and done.returncode == 0 else None
+
+
+def _java_path() -> Path | None:
+    """As Spark's own scripts look: JAVA_HOME first, then PATH."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        path = Path(home) / "bin" / "java"
+        return path if path.exists() else None
+    found = shutil.which("java")
+    return Path(found) if found is not None else None
+
+
+def _advice() -> str:
+    home = os.environ.get("JAVA_HOME")
+    where = f" (JAVA_HOME is {home})" if home else ""
+    return (
+        f"Java {JAVA_MAJOR} or newer{where}: install openjdk-17-jre-headless "
+        "(Debian, Ubuntu), java-17-openjdk-headless (Fedora) or temurin@17 (Homebrew)"
+    )

@@ -1,0 +1,275 @@
+"""One run of the audit, from its request to the exit code.
+
+The order is part of the truth: the registry, then the brokers (each copies commits before ends),
+then files; checks judge only what was read before. Nothing that grows with the data reaches the
+driver: findings and states stay in Spark, what is collected is the bounded summary.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data.compare import compare
+from aerobee.offset_audit.checks.progress.judged import judge
+from aerobee.offset_audit.checks.progress.moves import find_moves
+from aerobee.offset_audit.checks.progress.states import progress as progress_states
+from aerobee.offset_audit.checks.registry import checks_for
+from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry
+from aerobee.offset_audit.outputs.summary import Summary, collect_parts
+from aerobee.offset_audit.run import reading as readings
+from aerobee.offset_audit.run.linking import comparable, linked_findings, of_same_sources
+from aerobee.offset_audit.run.progress import Progress, TimedProgress
+from aerobee.offset_audit.run.publishing import Judged, publish
+from aerobee.offset_audit.run.request import HISTORY_RUNS, AuditRequest
+from aerobee.offset_audit.run.session import settings_for
+from aerobee.offset_audit.run.spark_errors import error_of
+from aerobee.offset_audit.tables import FINDINGS, Tables, empty_frame, schema
+from aerobee.runtime.clock import Clock
+
+Reader = Callable[[SparkSession, AuditRequest, readings.Reading, Progress], dict[str, int]]
+"""Fills the reading's tables; gives the rows read, by table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When and as what a run takes place."""
+
+    run_id: str
+    run_at_ms: int
+
+
+def run_audit(
+    session: SparkSession,
+    request: AuditRequest,
+    *,
+    clock: Clock,
+    chance: random.Random,
+    progress: Progress,
+    read: Reader = readings.read_all,
+) -> Summary:
+    """Read, judge, write what the request asks for, and say what was found.
+
+    Raises:
+        NothingToAudit: no broker and no store was found.
+        InvalidArgument: a source refuses one of its options.
+        Unreachable, DeadlineExceeded, RegistryUnavailable: the cluster does not answer.
+        SparkFailed: a source or a check broke down; its own words are in the sentence.
+        OSError: an output cannot be written.
+    """
+    timed = TimedProgress(progress, clock)
+    run_at_ms = clock.now_ms()
+    moment = Moment(_run_id(run_at_ms, chance), run_at_ms)
+    reading = readings.begin(session)
+    try:
+        rows = read(session, request, reading, timed)
+        if reading.filled <= reading.settled:
+            reading.forget()
+        with settings_for(session, sum(rows.values())):
+            return _judge(session, request, moment, reading, rows, clock=clock, progress=timed)
+    except PySparkException as error:
+        raise error_of(error, "the audit") from error
+    finally:
+        reading.forget()
+
+
+def _judge(
+    session: SparkSession,
+    request: AuditRequest,
+    moment: Moment,
+    reading: readings.Reading,
+    rows: dict[str, int],
+    *,
+    clock: Clock,
+    progress: TimedProgress,
+) -> Summary:
+    clusters = _clusters(reading.tables)
+    ledger = Ledger(session, request.parquet) if request.parquet is not None else None
+    judged_at_ms = moment.run_at_ms if request.is_live else _newest_ms(reading.tables, moment)
+    limits = Limits(now_ms=judged_at_ms, **dict(request.limits))
+    entry = RunEntry(
+        run_id=moment.run_id,
+        run_at_ms=moment.run_at_ms,
+        schema_version=SCHEMA_VERSION,
+        depth="deep" if request.is_deep else "snapshot",
+        scope=_scope(request),
+        clusters=clusters,
+        findings=0,
+    )
+    with progress.stage("judge"):
+        runs = ledger.newest_runs(clusters, HISTORY_RUNS) if ledger is not None else []
+        if ledger is not None and runs:
+            reading.tables = replace(
+                reading.tables,
+                history=ledger.read("state", of_same_sources(runs, entry.scope)),
+                earlier_findings=ledger.read("findings", runs),
+            )
+            reading.settle(("history", "earlier_findings"))
+        checks = checks_for(is_deep=request.is_deep, has_stores=bool(request.stores))
+        reading.tables = replace(
+            reading.tables, judged=reading.keep_cut(judge(reading.tables, limits))
+        )
+        reading.tables = replace(
+            reading.tables, moves=reading.keep_cut(find_moves(reading.tables, limits))
+        )
+        if request.is_deep and request.stores:
+            reading.tables = replace(
+                reading.tables, compared=reading.keep_cut(compare(reading.tables, limits))
+            )
+        states = reading.keep_cut(progress_states(reading.tables, limits))
+        findings = reading.keep_cut(
+            linked_findings(
+                _found(session, _to_ask(checks, reading), reading.tables, limits),
+                entry,
+                comparable(runs, entry.scope),
+                earlier_findings=reading.tables.earlier_findings,
+                earlier_states=reading.tables.history,
+                deep_checks=[one.name for one in checks if one.is_deep],
+            )
+        )
+        parts = collect_parts(findings, states, reading.tables.brokers)
+    summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)
+    summary = replace(summary, notes=tuple(reading.notes))
+    progress.note(_counts_line(summary))
+    judged = Judged(
+        entry=replace(entry, findings=summary.findings_total),
+        tables=reading.tables,
+        states=states.withColumns(
+            {"run_id": F.lit(entry.run_id), "run_at_ms": F.lit(entry.run_at_ms)}
+        ),
+        findings=findings,
+        summary=summary,
+        runs=tuple(runs),
+    )
+    return publish(request, judged, ledger, clock=clock, progress=progress)
+
+
+def _to_ask(checks: Sequence[Check], reading: readings.Reading) -> list[Check]:
+    """Those that may find something, by what they need; one look at the tables for all of them."""
+    tables: dict[str, set[str]] = {}
+    for check in checks:
+        for table, condition in check.needs.items():
+            if table not in reading.empty and getattr(reading.tables, table) is not None:
+                tables.setdefault(table, set()).add(condition)
+    asked = [
+        getattr(reading.tables, table).selectExpr(
+            f"'{table}' table",
+            f"array({', '.join(f'coalesce({one}, false)' for one in sorted(conditions))}) held",
+        )
+        for table, conditions in tables.items()
+    ]
+    held = {
+        (row["table"], condition)
+        for row in (reduce(DataFrame.unionByName, asked).collect() if asked else ())
+        for condition, holds in zip(sorted(tables[row["table"]]), row["held"], strict=True)
+        if holds
+    }
+    return [one for one in checks if not one.needs or held & set(one.needs.items())]
+
+
+def _found(
+    session: SparkSession, checks: Sequence[Check], tables: Tables, limits: Limits
+) -> DataFrame:
+    """The findings of all checks, in one plan, so that Spark shares what they have in common."""
+    columns = schema(FINDINGS)
+    each = []
+    for check in checks:
+        try:
+            found = check.run(tables, limits)
+        except PySparkException as error:
+            raise error_of(error, f"check {check.name}") from error
+        each.append(found.select(*(F.col(one.name).cast(one.dataType) for one in columns.fields)))
+    return reduce(DataFrame.unionByName, each, empty_frame(session, FINDINGS))
+
+
+def _summary(
+    entry: RunEntry,
+    parts: dict[str, list[dict[str, Any]]],
+    judged_at_ms: int,
+    rows: dict[str, int],
+    progress: TimedProgress,
+    clock: Clock,
+) -> Summary:
+    counts = {str(one): 0 for one in Severity}
+    for row in parts["checks"]:
+        counts[row["severity"]] += row["findings"]
+    brokers = parts["brokers_total"][0]
+    return Summary(
+        run_id=entry.run_id,
+        run_at_ms=entry.run_at_ms,
+        judged_at_ms=judged_at_ms,
+        took_ms=clock.now_ms() - entry.run_at_ms,
+        depth=entry.depth,
+        clusters=entry.clusters,
+        version=importlib.metadata.version("aerobee"),
+        counts=counts,
+        checks=tuple(parts["checks"]),
+        findings=tuple(parts["findings"]),
+        states={row["state"]: row["queues"] for row in parts["states"]},
+        groups=tuple(parts["groups"]),
+        groups_total=parts["groups_total"][0]["pairs"],
+        brokers=tuple(parts["brokers"]),
+        brokers_total=brokers["asked"],
+        brokers_answered=brokers["answered"] or 0,
+        stages_ms=dict(progress.stages_ms),
+        rows=rows,
+    )
+
+
+def _clusters(tables: Tables) -> tuple[str, ...]:
+    """Their names, few; "" if files do not tell."""
+    names = tables.brokers.select("cluster").union(tables.registry_brokers.select("cluster"))
+    found = names.select(F.coalesce("cluster", F.lit("")).alias("cluster")).distinct().collect()
+    return tuple(sorted(row["cluster"] for row in found)) or ("",)
+
+
+def _newest_ms(tables: Tables, moment: Moment) -> int:
+    """Files at rest are judged as of the newest moment that they tell of, not of today. One
+    that has not come is none: damaged bytes may say anything."""
+    moments = [
+        table.where(F.col(name) <= moment.run_at_ms).select(F.max(name).alias("at_ms"))
+        for table, name in (
+            (tables.queues, "last_store_ms"),
+            (tables.commits, "committed_at_ms"),
+            (tables.log_ranges, "last_store_ms"),
+        )
+    ]
+    newest = reduce(DataFrame.union, moments).agg(F.max("at_ms").alias("at_ms")).collect()
+    at_ms = newest[0]["at_ms"]
+    return moment.run_at_ms if at_ms is None else min(int(at_ms), moment.run_at_ms)
+
+
+def _scope(request: AuditRequest) -> str:
+    """Equal for runs that look at the same; free of options, which may be secret."""
+    return json.dumps(
+        {
+            "nameservers": request.nameservers,
+            "brokers": request.brokers,
+            "stores": [[one.path, one.broker_name, one.broker_id] for one in request.stores],
+            "groups": request.groups,
+            "topics": request.topics,
+        },
+        sort_keys=True,
+    )
+
+
+def _run_id(run_at_ms: int, chance: random.Random) -> str:
+    """Sorts by time; two runs of one moment differ."""
+    at = datetime.fromtimestamp(run_at_ms / 1_000, UTC)
+    return f"{at:%Y%m%dT%H%M%S}.{run_at_ms % 1_000:03d}-{chance.getrandbits(32):08x}"
+
+
+def _counts_line(summary: Summary) -> str:
+    found = [f"{count} {severity}" for severity, count in summary.counts.items() if count]
+    return "findings: " + (", ".join(reversed(found)) or "none")

@@ -1,0 +1,107 @@
+"""What a run leaves behind: the tables, the summary, the metrics, the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+
+from aerobee.offset_audit.checks.registry import all_checks, checks_for
+from aerobee.offset_audit.outputs.files import replace_file
+from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
+from aerobee.offset_audit.outputs.prometheus import metrics_text
+from aerobee.offset_audit.outputs.report.collect import report_data
+from aerobee.offset_audit.outputs.report.data import CheckFact, RunFacts
+from aerobee.offset_audit.outputs.report.render import render
+from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.progress import TimedProgress
+from aerobee.offset_audit.run.request import AuditRequest
+from aerobee.offset_audit.tables import Tables
+from aerobee.runtime.clock import Clock
+
+SUMMARY_FILE = "summary.json"
+METRICS_FILE = "metrics.prom"
+REPORT_FILE = "report.html"
+
+RANGE_TABLES = ("log_ranges", "queue_ranges", "index_ranges")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run whose findings are known and not yet written."""
+
+    entry: RunEntry
+    tables: Tables
+    states: DataFrame
+    findings: DataFrame
+    summary: Summary
+    runs: tuple[RunEntry, ...]
+    """Earlier ones, newest first."""
+
+
+def publish(
+    request: AuditRequest,
+    judged: Judged,
+    ledger: Ledger | None,
+    *,
+    clock: Clock,
+    progress: TimedProgress,
+) -> Summary:
+    """Write all that was asked for; the summary then knows how long all of it took."""
+    if ledger is not None:
+        with progress.stage("tables"):
+            ledger.append(judged.entry, _tables(request, judged))
+    report = request.report or (request.out / REPORT_FILE if request.out is not None else None)
+    if report is not None:
+        with progress.stage("report"):
+            replace_file(report, _report(request, judged))
+        progress.note(f"report: {report}")
+    summary = replace(
+        judged.summary,
+        took_ms=clock.now_ms() - judged.entry.run_at_ms,
+        stages_ms=dict(progress.stages_ms),
+    )
+    if request.out is not None:
+        replace_file(request.out / METRICS_FILE, metrics_text(summary))
+        # Last: whoever waits for it finds the rest.
+        replace_file(request.out / SUMMARY_FILE, summary.text())
+    return summary
+
+
+def _tables(request: AuditRequest, judged: Judged) -> dict[str, DataFrame]:
+    found = {"findings": judged.findings, "state": judged.states}
+    if request.is_deep:
+        found |= {name: getattr(judged.tables, name) for name in RANGE_TABLES}
+    return found
+
+
+def _report(request: AuditRequest, judged: Judged) -> str:
+    summary = judged.summary
+    checks = checks_for(is_deep=request.is_deep, has_stores=bool(request.stores))
+    ran = {one.name for one in checks}
+    run = RunFacts(
+        cluster=", ".join(name for name in summary.clusters if name),
+        run_id=summary.run_id,
+        run_at_ms=summary.run_at_ms,
+        took_ms=summary.took_ms,
+        depth=summary.depth,
+        sources=_sources(request),
+        version=summary.version,
+        checks=tuple(
+            CheckFact(one.name, one.title, one.is_deep, one.name in ran) for one in all_checks()
+        ),
+    )
+    data = report_data(
+        run,
+        states=judged.states,
+        findings=judged.findings,
+        brokers=judged.tables.brokers,
+        queues=judged.tables.queues,
+        history=judged.tables.history,
+    )
+    return render(data)
+
+
+def _sources(request: AuditRequest) -> tuple[str, ...]:
+    live = [one for one in (request.nameservers, request.brokers) if one]
+    return (*live, *(place.path for place in request.stores))

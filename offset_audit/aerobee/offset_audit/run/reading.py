@@ -1,0 +1,351 @@
+"""All tables of one run: from the registry, from one reading of each broker, and from stores.
+
+Owns what is kept between the checks: `Reading.forget` gives it back. Nothing is read before the
+first of `Reading.count`, so that the order on the wire is the order of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.limits import Limits
+from aerobee.offset_audit.run.cutting import at_hand, cut
+from aerobee.offset_audit.run.errors import NothingToAudit
+from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
+from aerobee.offset_audit.run.progress import Progress
+from aerobee.offset_audit.run.request import AuditRequest, StorePlace
+from aerobee.offset_audit.run.session import SMALL_ROWS, settings_for, suit_more
+from aerobee.offset_audit.sources.live.columns import LOG_TABLE, READ_TABLES, split_tables
+from aerobee.offset_audit.sources.live.journal import whole_journals
+from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
+from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
+from aerobee.offset_audit.sources.store.ranges_spark import (
+    facts_of,
+    key_drill,
+    queue_drill,
+    split_summaries,
+)
+from aerobee.offset_audit.tables import (
+    BLOCK_OFFSETS,
+    COLUMNS,
+    KEY_ROWS,
+    QUEUE_ROWS,
+    Drill,
+    Tables,
+    empty_frame,
+    empty_tables,
+    schema,
+)
+
+REGISTRY_TABLES = ("brokers", "groups", "topics")
+
+SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
+"""Kinds of `aerobee.store`, named as the tables they fill."""
+
+DEEP_TABLES = (*SUMMARY_TABLES, "pending", "journal")
+"""Tables that need every byte of a store; but for the last two, one reading gives them all."""
+
+NO_STORES = (
+    "brokers gave checksums of their logs; the other deep checks did not run: they read the files "
+    "of stores, name these with --store"
+)
+
+FILTERED_BY_GROUP = ("commits", "leases", "members", "journal")
+FILTERED_BY_TOPIC = (
+    "topics",
+    "queues",
+    "commits",
+    "leases",
+    "minutes",
+    "queue_ranges",
+    "pending",
+    "journal",
+)
+
+# A cluster that is larger than memory spills; nothing is read twice.
+_KEPT = StorageLevel.MEMORY_AND_DISK
+
+
+@dataclass
+class Reading:
+    """The tables, and what Spark keeps of them until `forget`."""
+
+    tables: Tables
+    kept: list[DataFrame] = field(default_factory=list)
+    filled: set[str] = field(default_factory=set)
+    """Tables that have rows from somewhere."""
+    empty: set[str] = field(default_factory=lambda: set(COLUMNS))
+    """Tables that are known to have no rows."""
+    settled: set[str] = field(default_factory=set)
+    """Tables all of whose rows are at hand: nothing needs to be kept for them."""
+    is_large: bool = False
+    """Whether some table has too many rows to be part of plans."""
+    heard: list[Identity] = field(default_factory=list)
+    """Replicas that answered, and of which there are files too."""
+    notes: list[str] = field(default_factory=list)
+    """What was asked for and could not be read, a sentence each."""
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        kept = frame.persist(_KEPT)
+        self.kept.append(kept)
+        return kept
+
+    def take(self, frame: DataFrame) -> DataFrame:
+        """Read it now, once, though several tables are made of it; few rows are at hand then."""
+        kept = frame.persist(_KEPT)
+        with settings_for(frame.sparkSession, 0):
+            found = at_hand(kept)
+        if found is not None:
+            kept.unpersist()
+            return found[0]
+        self.kept.append(kept)
+        return kept
+
+    def keep_cut(self, frame: DataFrame) -> DataFrame:
+        """For a table with a long plan behind it that many questions share."""
+        if not self.is_large and (found := at_hand(frame)) is not None:
+            return found[0]
+        return self.keep(cut(frame))
+
+    def settle(self, names: Iterable[str]) -> dict[str, int]:
+        """Read these tables, count their rows, and have those of few rows at hand."""
+        rows: dict[str, int] = {}
+        together: dict[str, Any] = {}
+        for name in names:
+            frame = getattr(self.tables, name)
+            with settings_for(frame.sparkSession, 0):
+                found = at_hand(frame)
+            if found is None:
+                rows[name], self.is_large = frame.count(), True
+            else:
+                together[name], rows[name] = found
+        self.tables = replace(self.tables, **together)
+        self.settled |= set(together)
+        self.empty = (self.empty - set(rows)) | {name for name in rows if rows[name] == 0}
+        return rows
+
+    def forget(self) -> None:
+        for frame in self.kept:
+            frame.unpersist()
+        self.kept.clear()
+
+    def put(self, found: Mapping[str, DataFrame]) -> None:
+        """Add rows to the tables of these names."""
+        together: dict[str, Any] = {
+            name: getattr(self.tables, name).unionByName(rows) if name in self.filled else rows
+            for name, rows in found.items()
+        }
+        self.filled |= set(found)
+        self.empty -= set(found)
+        self.settled -= set(found)
+        self.tables = replace(self.tables, **together)
+
+
+def read_all(
+    session: SparkSession, request: AuditRequest, reading: Reading, progress: Progress
+) -> dict[str, int]:
+    """Everything that the request names. Returns the rows read, by table.
+
+    Raises:
+        NothingToAudit: no broker is registered and no store was found.
+    """
+    rows: dict[str, int] = {}
+    if request.is_live:
+        with progress.stage("registry"):
+            read_registry(session, request, reading)
+            rows |= reading.settle(f"registry_{one}" for one in REGISTRY_TABLES)
+        with progress.stage("brokers"):
+            read_brokers(session, request, reading)
+            rows |= reading.settle(READ_TABLES)
+        with progress.stage("offset journals"):
+            read_journals(session, request, reading)
+            rows |= reading.settle(("journal",))
+        if request.is_deep:
+            with progress.stage("logs of brokers"):
+                rows |= read_logs(session, request, reading)
+    if request.stores:
+        with progress.stage("stores"):
+            read_snapshots(session, request, reading)
+            rows |= reading.settle(SNAPSHOT_KINDS)
+        if request.is_deep:
+            with progress.stage("bytes of stores"):
+                read_bytes(session, request, reading)
+                rows |= reading.settle(DEEP_TABLES)
+    if request.is_deep and not request.stores:
+        reading.notes.append(NO_STORES)
+    if not rows.get("brokers") and not rows.get("registry_brokers"):
+        raise NothingToAudit("nothing to audit: no broker is registered and no store was found")
+    progress.note(
+        f"{rows.get('brokers', 0)} brokers, {rows.get('queues', 0):,} queues, "
+        f"{rows.get('commits', 0):,} committed offsets"
+    )
+    return rows
+
+
+def begin(session: SparkSession) -> Reading:
+    return Reading(empty_tables(session))
+
+
+def read_registry(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+    """The nameservers' view; nothing if single brokers were named."""
+    if not request.nameservers:
+        return
+    found = {}
+    for table in REGISTRY_TABLES:
+        rows = _live(session, request, "aerobee.registry").option("table", table).load()
+        if request.topics and table == "topics":  # as brokers are asked for these only
+            rows = rows.where(F.col("topic").isin(list(request.topics)))
+        found[f"registry_{table}"] = reading.keep(rows)
+    reading.put(found)
+
+
+def read_brokers(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+    """One reading of each broker."""
+    source = _live(session, request, "aerobee.offsets")
+    if request.groups:
+        source = source.option("groups", ",".join(request.groups))
+    if request.topics:
+        source = source.option("topics", ",".join(request.topics))
+    for name in ("firstUnread", "matchingUnread"):
+        if name not in request.source_options:
+            source = source.option(name, "true")
+    asked = reading.take(source.load())
+    tables = split_tables(asked)
+    reading.put(tables)
+
+
+def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
+    """Checksums of the brokers' logs, made by themselves. Returns the number of ranges."""
+    ranges = _live(session, request, "aerobee.offsets").option("table", LOG_TABLE).load()
+    reading.put({LOG_TABLE: reading.keep(ranges)})
+    rows = reading.settle((LOG_TABLE,))
+    unread = reading.tables.log_ranges.where(F.col("checksum").isNull()).count()
+    if unread:
+        reading.notes.append(f"{unread} ranges of the logs of live brokers could not be read")
+    return rows
+
+
+def read_journals(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+    """What the brokers' journals say of commits and resets that are still told. Read after the
+    brokers, whose table has when that was; one that does not answer is told there."""
+    asked = reading.tables.brokers.agg(F.max("asked_at_ms").alias("at_ms")).collect()[0]["at_ms"]
+    if asked is None:
+        return
+    told_ms = request.limits.get("reset_ms", Limits(now_ms=asked).reset_ms)
+    source = _live(session, request, "aerobee.offset_journal").options(
+        sinceMs=str(max(0, asked - told_ms)), skipUnreachable="true"
+    )
+    rows, notes = whole_journals(reading.keep(source.load()))
+    reading.notes += notes
+    reading.put({"journal": _wanted(rows, "journal", request)})
+
+
+def read_snapshots(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+    """What stores at rest keep of themselves, in one reading.
+
+    Raises:
+        InvalidArgument: two stores are of one replica.
+    """
+    each = [_source(session, request, place, SNAPSHOT) for place in request.stores]
+    rows = reading.take(reduce(DataFrame.unionByName, each))
+    found = {
+        kind: _wanted(
+            rows.where(F.col("table") == kind).select(*schema(COLUMNS[kind]).names), kind, request
+        )
+        for kind in SNAPSHOT_KINDS
+    }
+    reading.heard = heard_stores(reading.tables.brokers, found["brokers"])
+    if reading.heard:
+        reading.tables = replace(
+            reading.tables,
+            store_topics=reading.take(found["topics"]),
+            store_queues=reading.take(found["queues"]),
+        )
+        found |= {name: unheard(found[name], reading.heard) for name in OF_PROGRESS}
+    reading.put(found)
+
+
+def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+    """Every byte of the stores, once, and the drills into what does not agree."""
+    each = [_source(session, request, place, SUMMARIES) for place in request.stores]
+    rows = reading.take(reduce(DataFrame.unionByName, each))
+    tables = split_summaries(rows)
+    reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
+    pending = [_source(session, request, place, "pending") for place in request.stores]
+    waiting = _wanted(reduce(DataFrame.unionByName, pending), "pending", request)
+    reading.put({"pending": reading.keep(waiting)})
+    journals = [_journal(session, request, place) for place in request.stores]
+    together = _wanted(reduce(DataFrame.unionByName, journals), "journal", request)
+    reading.put({"journal": reading.keep(unheard(together, reading.heard))})
+    facts = facts_of([_options(request, place) for place in request.stores])
+    reading.tables = replace(
+        reading.tables,
+        queue_rows=_if_any(queue_drill(facts), QUEUE_ROWS),
+        key_rows=_if_any(key_drill(facts), KEY_ROWS),
+    )
+
+
+def _if_any(drill: Drill, columns: str) -> Drill:
+    """The same without work where no block is asked for, as in every sound store."""
+
+    def asked(blocks: DataFrame) -> DataFrame:
+        session = blocks.sparkSession
+        found = at_hand(blocks)
+        if found is None:
+            suit_more(session, SMALL_ROWS)
+            return drill(blocks)
+        suit_more(session, found[1] * BLOCK_OFFSETS)
+        return drill(found[0]) if found[1] else empty_frame(session, columns)
+
+    return asked
+
+
+def _live(session: SparkSession, request: AuditRequest, name: str) -> DataFrameReader:
+    source = session.read.format(name).options(**dict(request.source_options))
+    if request.nameservers:
+        source = source.option("nameservers", request.nameservers)
+    if request.brokers:
+        source = source.option("brokers", request.brokers)
+    return source
+
+
+def _source(
+    session: SparkSession, request: AuditRequest, place: StorePlace, kind: str
+) -> DataFrame:
+    source = session.read.format("aerobee.store").options(**_named(request, place))
+    return source.option("kind", kind).load(place.path)
+
+
+def _journal(session: SparkSession, request: AuditRequest, place: StorePlace) -> DataFrame:
+    source = session.read.format("aerobee.offset_journal").options(**_named(request, place))
+    return source.load(place.path)
+
+
+def _options(request: AuditRequest, place: StorePlace) -> StoreOptions:
+    """As `_source` hands them over."""
+    return StoreOptions.parse({**_named(request, place), "path": place.path})
+
+
+def _named(request: AuditRequest, place: StorePlace) -> dict[str, str]:
+    options = {"checkBodies": "true", **request.source_options}
+    if place.broker_name is not None:
+        options["name"] = place.broker_name
+    if place.broker_id is not None:
+        options["brokerId"] = str(place.broker_id)
+    return options
+
+
+def _wanted(rows: DataFrame, table: str, request: AuditRequest) -> DataFrame:
+    if request.groups and table in FILTERED_BY_GROUP:
+        rows = rows.where(F.col("group").isin(list(request.groups)))
+    if request.topics and table in FILTERED_BY_TOPIC:
+        rows = rows.where(F.col("topic").isin(list(request.topics)))
+    return rows

@@ -1,0 +1,248 @@
+"""The Spark session of an audit: quiet, with the workers' Python being ours and all sources known.
+
+Invariants: a session that was opened here leaves no JVM, no socket and no temporary file when it
+is closed; one that `spark-submit` or a notebook gave is used as it is, told only what it must know.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+
+from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.java import require_java
+
+DEFAULT_MASTER = "local[2]"
+APPLICATION = "aerobee offset audit"
+SOURCES = (
+    "aerobee.offset_audit.sources.live",
+    "aerobee.offset_audit.sources.registry",
+    "aerobee.offset_audit.sources.store.source",
+    "aerobee.offset_audit.sources.messages",
+)
+"""Modules whose data sources a session knows by name."""
+
+SESSION_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Partitions that a small table does not fill are merged, also when cores stay idle for it.
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+"""What every session is told, ours or not."""
+
+SMALL_ROWS = 500_000
+"""Below it, planning a question takes longer than answering it."""
+
+SMALL_SETTINGS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.limit.initialNumPartitions": "1000",
+}
+"""Nothing is compiled, nothing is planned again half-way, and a few rows of many partitions are
+one job."""
+
+LAST_WORDS = 6
+_JAVA_NOISE = re.compile(r"^(WARNING: |\s+at |Using Spark's default log4j|$)")
+
+
+def open_session(
+    master: str | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    is_brief: bool = False,
+    java_log: Path | None = None,
+) -> SparkSession:
+    """A session that knows the sources `aerobee.*`, the running one if there is one.
+
+    Args:
+        master: Spark's address; None is this machine with two cores, or what `spark-submit` says.
+        settings: more of Spark's own settings; they win over ours.
+        is_brief: the session lives for seconds, so that Java shall not spend them on optimising.
+        java_log: where Java's standard error goes; None keeps it only until the session is there.
+
+    Raises:
+        NotReady: Java is missing or too old.
+        SparkFailed: Spark did not start.
+    """
+    found = SparkSession.getActiveSession()
+    session = found if found is not None else _start(master, settings or {}, is_brief, java_log)
+    for key, value in SESSION_SETTINGS.items():
+        if settings is None or key not in settings:
+            session.conf.set(key, value)
+    register_sources(session)
+    return session
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop it, and the JVM too if we started it; the session must not be used again."""
+    session.stop()
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait()
+
+
+@contextmanager
+def audit_session(master: str | None = None, **options: Any) -> Iterator[SparkSession]:
+    """`open_session` for a `with`; a session that ran before goes on running after it."""
+    was_running = SparkSession.getActiveSession() is not None
+    session = open_session(master, **options)
+    try:
+        yield session
+    finally:
+        if not was_running:
+            close_session(session)
+
+
+def register_sources(session: SparkSession) -> None:
+    """Make `spark.read.format("aerobee.offsets")` and the others known."""
+    for source in data_sources():
+        session.dataSource.register(source)
+
+
+@contextmanager
+def settings_for(session: SparkSession, rows: int) -> Iterator[None]:
+    """Settings that suit so many rows, and those from before afterwards."""
+    chosen = SMALL_SETTINGS if rows < SMALL_ROWS else {}
+    before = {key: session.conf.get(key, None) for key in chosen}
+    for key, value in chosen.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, earlier in before.items():
+            if earlier is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, earlier)
+
+
+def suit_more(session: SparkSession, rows: int) -> None:
+    """So many more rows come in than `settings_for` was told: settings for many if they are many,
+    until it ends."""
+    if rows < SMALL_ROWS:
+        return
+    launched = session.sparkContext.getConf()
+    for key in SMALL_SETTINGS:
+        usual = launched.get(key)
+        if usual is None:
+            session.conf.unset(key)
+        else:
+            session.conf.set(key, usual)
+
+
+def task_counts(session: SparkSession) -> tuple[int, int]:
+    """Tasks done and tasks known of the stages that run now; may be asked from any thread."""
+    tracker = session.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    known = [stage for stage in stages if stage is not None]
+    return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+
+
+def data_sources() -> list[type[DataSource]]:
+    """All sources of this package."""
+    found: dict[str, type[DataSource]] = {}
+    for module_name in SOURCES:
+        for value in vars(import_module(module_name)).values():
+            if isinstance(value, type) and issubclass(value, DataSource):
+                found[value.__name__] = value
+    return [source for source in found.values() if source is not DataSource]
+
+
+def _start(
+    master: str | None, settings: Mapping[str, str], is_brief: bool, java_log: Path | None
+) -> SparkSession:
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _join_submitted(master, settings)
+    require_java()
+    # Workers of another Python would not have this package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    conf = SparkConf(loadDefaults=False)
+    for key, value in {**_launch_settings(master or DEFAULT_MASTER, is_brief), **settings}.items():
+        conf.set(key, value)
+    with _opened(java_log) as errors:
+        try:
+            launch: Any = launch_gateway
+            gateway = launch(conf, popen_kwargs={"stderr": errors, "stdout": errors})
+            context = SparkContext(conf=conf, gateway=gateway)
+        except Exception as error:
+            raise SparkFailed(f"Spark did not start: {_last_words(errors) or error}") from error
+    return SparkSession(context)
+
+
+def _join_submitted(master: str | None, settings: Mapping[str, str]) -> SparkSession:
+    """The JVM runs already; what `spark-submit` was told stands, unless the caller insists."""
+    builder = SparkSession.builder.appName(APPLICATION)
+    for key, value in {**({"spark.master": master} if master else {}), **settings}.items():
+        builder = builder.config(key, value)
+    try:
+        session = builder.getOrCreate()
+    except PySparkException as error:
+        raise SparkFailed(f"Spark did not start: {error}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _launch_settings(master: str, is_brief: bool) -> dict[str, str]:
+    log_settings = Path(__file__).with_name("log4j2.properties").as_uri()
+    java = [f"-Dlog4j2.configurationFile={log_settings}"]
+    if is_brief:
+        java += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    found = {
+        "spark.master": master,
+        "spark.app.name": APPLICATION,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.catalogImplementation": "in-memory",
+        # Else each expression asks the JVM four times more, to remember its line of Python.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "aerobee-warehouse"),
+        "spark.driver.extraJavaOptions": " ".join(java),
+    }
+    if master.startswith("local"):
+        found |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.sql.shuffle.partitions": "8",
+        }
+    return found
+
+
+@contextmanager
+def _opened(java_log: Path | None) -> Iterator[IO[bytes]]:
+    if java_log is None:
+        with tempfile.TemporaryFile() as file:
+            yield file
+    else:
+        java_log.parent.mkdir(parents=True, exist_ok=True)
+        with java_log.open("a+b") as file:
+            yield file
+
+
+def _last_words(errors: IO[bytes]) -> str:
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").splitlines()
+    return " / ".join([line.strip() for line in lines if not _JAVA_NOISE.match(line)][-LAST_WORDS:])

@@ -1,0 +1,247 @@
+"""Asks a cluster: who its brokers are, and each broker for one reading.
+
+Runs in Spark's Python workers, in an event loop of its own for each question, because a process
+that has used gRPC must not be forked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+
+from aerobee.client_core.audit import Audit
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.methods import DESCRIBE_CLUSTER, LIST_TOPICS
+from aerobee.client_core.nameservers import Nameservers
+from aerobee.offset_audit.sources.live.options import LiveOptions
+from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
+from aerobee.offset_audit.tables import LOG_RANGE_BYTES
+from aerobee.runtime import errors
+from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
+
+REGISTRY_TIMEOUT_MS = 10_000
+RANGE_TIMEOUT_MS = 300_000
+"""A broker that has much to do reads 64 MiB of its log in good time, not at once."""
+BUSY_PAUSE_S = 0.5
+VIEWS_MAX = 5
+"""So often the registry is asked for two answers of the same version."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A broker to be asked; its name and id are known if the registry named it."""
+
+    address: str
+    cluster: str
+    broker_name: str | None = None
+    broker_id: int | None = None
+
+
+@dataclass(slots=True)
+class BrokerAnswer:
+    """One reading, whole; or why there is none. Times are of the asking clock."""
+
+    asked: BrokerAddress
+    asked_at_ms: int
+    answered_at_ms: int = 0
+    """When the first part came: by then everything had been read."""
+    # Without it in `repr`, for asyncio makes one of each result.
+    parts: list[audit_pb2.SnapshotPart] = field(default_factory=list, repr=False)
+    error: str = ""
+
+    @property
+    def broker(self) -> audit_pb2.SnapshotBroker:
+        return self.parts[0].broker
+
+
+@dataclass(slots=True)
+class LogAnswer:
+    """The ranges of one broker's log; where `error` is not empty, not all of them."""
+
+    identity: common_pb2.BrokerIdentity
+    ranges: list[audit_pb2.LogChecksum] = field(default_factory=list, repr=False)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RegistryView:
+    """What a nameserver knows, of one version."""
+
+    description: nameserver_pb2.ClusterDescription
+    topics: nameserver_pb2.ListTopicsResponse
+
+
+def find_brokers(options: LiveOptions) -> list[BrokerAddress]:
+    """Whom to ask: the brokers that were named, or all that are registered.
+
+    Raises:
+        Unreachable, DeadlineExceeded: no nameserver answers.
+    """
+    if options.brokers:
+        return [BrokerAddress(address, options.cluster) for address in options.brokers]
+    return asyncio.run(_registered(options))
+
+
+def find_journals(options: LiveOptions) -> list[BrokerAddress]:
+    """Of each broker group one broker whose journal is the group's: the master, or another replica
+    while there is none. Raises as `find_brokers`."""
+    if options.brokers:
+        return find_brokers(options)
+    description = view_registry(options, with_topics=False).description
+    chosen: dict[str, BrokerAddress] = {}
+    for broker in description.brokers:
+        name = broker.identity.broker_name
+        if name not in chosen or broker.role == common_pb2.MASTER:
+            chosen[name] = _address(broker, options)
+    return list(chosen.values())
+
+
+def ask_broker(asked: BrokerAddress, options: LiveOptions, tables: list[int]) -> BrokerAnswer:
+    """One reading of one broker; never raises for what the broker does."""
+    request = audit_pb2.SnapshotRequest(
+        tables=[audit_pb2.SnapshotTable.Name(number) for number in tables],
+        topics=options.topics,
+        groups=options.groups,
+        with_first_unread=options.first_unread,
+        with_matching_unread=options.matching_unread,
+    )
+    return asyncio.run(_ask(asked, request, options.timeout_ms, SystemClock()))
+
+
+def ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswer:
+    """Checksums of one broker's log, as far as it gives them; never raises for what it does."""
+    return asyncio.run(_ask_checksums(asked, options))
+
+
+def view_registry(options: LiveOptions, *, with_topics: bool = True) -> RegistryView:
+    """Raises Unreachable, DeadlineExceeded: no nameserver answers."""
+    return asyncio.run(_view(options, with_topics=with_topics))
+
+
+# ---------------------------------------------------------------------- inside
+
+
+@asynccontextmanager
+async def nameservers_of(options: LiveOptions) -> AsyncIterator[Nameservers]:
+    """The access point, for as long as the context lasts."""
+    channels = Channels()
+    try:
+        yield Nameservers(
+            channels, options.nameservers, clock=SystemClock(), chance=system_random()
+        )
+    finally:
+        await channels.close()
+
+
+async def describe(
+    nameservers: Nameservers, options: LiveOptions
+) -> nameserver_pb2.ClusterDescription:
+    """All registered brokers and the broker groups."""
+    return await nameservers.call(
+        DESCRIBE_CLUSTER,
+        nameserver_pb2.DescribeClusterRequest(cluster=options.cluster),
+        timeout_ms=min(options.timeout_ms, REGISTRY_TIMEOUT_MS),
+    )
+
+
+async def _registered(options: LiveOptions) -> list[BrokerAddress]:
+    async with nameservers_of(options) as nameservers:
+        description = await describe(nameservers, options)
+    return [_address(broker, options) for broker in description.brokers]
+
+
+def _address(broker: nameserver_pb2.BrokerEndpoint, options: LiveOptions) -> BrokerAddress:
+    identity = broker.identity
+    return BrokerAddress(
+        broker.address,
+        identity.cluster or options.cluster,
+        identity.broker_name,
+        identity.broker_id,
+    )
+
+
+async def _view(options: LiveOptions, *, with_topics: bool) -> RegistryView:
+    topics = nameserver_pb2.ListTopicsResponse()
+    async with nameservers_of(options) as nameservers:
+        description = await describe(nameservers, options)
+        for _ in range(VIEWS_MAX if with_topics else 0):
+            topics = await nameservers.call(
+                LIST_TOPICS,
+                nameserver_pb2.ListTopicsRequest(cluster=options.cluster),
+                timeout_ms=min(options.timeout_ms, REGISTRY_TIMEOUT_MS),
+            )
+            if topics.version == description.version:
+                break
+            description = await describe(nameservers, options)
+    return RegistryView(description, topics)
+
+
+async def _ask(
+    asked: BrokerAddress, request: audit_pb2.SnapshotRequest, timeout_ms: int, clock: Clock
+) -> BrokerAnswer:
+    channels = Channels()
+    audit = Audit(channels, timeout_ms=timeout_ms)
+    deadline_s = clock.monotonic_s() + timeout_ms / 1_000
+    try:
+        while True:
+            answer = BrokerAnswer(asked, clock.now_ms())
+            try:
+                await _read(audit, answer, request, clock)
+                return answer
+            except errors.Busy as error:
+                answer.error = str(error)
+                if clock.monotonic_s() + BUSY_PAUSE_S > deadline_s:
+                    return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
+                await asyncio.sleep(BUSY_PAUSE_S)
+            except errors.MqError as error:
+                return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
+    finally:
+        await channels.close()
+
+
+def _stretches(begin: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """[begin, end) and the width of ranges there, as the files of stores are told."""
+    whole_begin = min(end, -(-begin // LOG_RANGE_BYTES) * LOG_RANGE_BYTES)
+    whole_end = max(whole_begin, end // LOG_RANGE_BYTES * LOG_RANGE_BYTES)
+    for first, last, width in (
+        (begin, whole_begin, STEP_BYTES),
+        (whole_begin, whole_end, LOG_RANGE_BYTES),
+        (whole_end, end, STEP_BYTES),
+    ):
+        if first < last:
+            yield first, last, width
+
+
+async def _ask_checksums(asked: BrokerAddress, options: LiveOptions) -> LogAnswer:
+    only_itself = audit_pb2.SnapshotRequest(tables=[audit_pb2.SNAPSHOT_BROKER])
+    answer = await _ask(asked, only_itself, options.timeout_ms, SystemClock())
+    if answer.error:
+        return LogAnswer(common_pb2.BrokerIdentity(), error=answer.error)
+    stats = answer.broker.stats
+    found = LogAnswer(stats.identity)
+    channels = Channels()
+    audit = Audit(channels, timeout_ms=max(options.timeout_ms, RANGE_TIMEOUT_MS))
+    try:
+        for begin, end, width in _stretches(stats.log_min_offset, stats.log_confirmed_end):
+            ranges = audit.checksums(asked.address, begin, end, range_bytes=width)
+            async with aclosing(ranges):
+                async for each in ranges:
+                    found.ranges.append(each)
+    except errors.MqError as error:
+        found.error = str(error)
+    finally:
+        await channels.close()
+    return found
+
+
+async def _read(
+    audit: Audit, answer: BrokerAnswer, request: audit_pb2.SnapshotRequest, clock: Clock
+) -> None:
+    async with aclosing(audit.snapshot(answer.asked.address, request)) as parts:
+        async for part in parts:
+            if not answer.parts:
+                answer.answered_at_ms = clock.now_ms()
+            answer.parts.append(part)

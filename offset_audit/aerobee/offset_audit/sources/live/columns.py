@@ -1,0 +1,81 @@
+"""How one frame holds all tables of a reading, and how they are taken out of it again.
+
+Commits, queues, leases and counted minutes are many rows: they have columns in the frame, each name
+once. The other tables are few rows with many columns: what only they have stands in one column as
+JSON, so that millions of commits do not carry it through Spark as nulls.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from aerobee.offset_audit.tables import COLUMNS, schema
+
+READ_TABLES: Final = (
+    "brokers",
+    "topics",
+    "queues",
+    "commits",
+    "leases",
+    "members",
+    "epochs",
+    "segments",
+    "minutes",
+)
+"""What brokers are asked for."""
+
+LOG_TABLE: Final = "log_ranges"
+"""Asked for apart: brokers read every byte of their logs for it."""
+
+WIDE_TABLES: Final = ("commits", "queues", "leases", "minutes")
+"""Those whose columns the frame of all tables has."""
+
+TABLE_COLUMN: Final = "table"
+REST_COLUMN: Final = "rest"
+
+
+def table_schema(table: str) -> StructType:
+    """The columns of one table, or of the frame of all of them if `table` is empty.
+
+    >>> table_schema("epochs").names
+    ['cluster', 'broker_name', 'broker_id', 'epoch', 'start_offset']
+    >>> table_schema("").names[:3]
+    ['table', 'cluster', 'broker_name']
+    """
+    if table:
+        return schema(COLUMNS[table])
+    fields = {TABLE_COLUMN: StructField(TABLE_COLUMN, StringType())}
+    for name in WIDE_TABLES:
+        for field in schema(COLUMNS[name]).fields:
+            known = fields.setdefault(field.name, field)
+            assert known.dataType == field.dataType, f"{field.name} has two types"
+    return StructType([*fields.values(), StructField(REST_COLUMN, StringType())])
+
+
+def rest_schema(table: str) -> StructType:
+    """The columns of a table that the frame of all tables has no place for."""
+    shared = set(table_schema("").names)
+    return StructType([field for field in table_schema(table).fields if field.name not in shared])
+
+
+def split_tables(frame: DataFrame) -> dict[str, DataFrame]:
+    """Each table of a frame that holds all of them, by its name in `Tables`."""
+    return {name: _split(frame, name) for name in READ_TABLES}
+
+
+def _split(frame: DataFrame, table: str) -> DataFrame:
+    rows = frame.where(F.col(TABLE_COLUMN) == table)
+    rest = rest_schema(table)
+    if not rest.fields:
+        return rows.select(*table_schema(table).names)
+    rows = rows.withColumn(REST_COLUMN, F.from_json(REST_COLUMN, rest))
+    names = set(rest.names)
+
+    def column(name: str) -> Column:
+        return F.col(f"{REST_COLUMN}.{name}").alias(name) if name in names else F.col(name)
+
+    return rows.select(*(column(name) for name in table_schema(table).names))

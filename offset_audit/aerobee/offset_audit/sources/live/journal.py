@@ -1,0 +1,284 @@
+"""`aerobee.offset_journal`: the history of commits, from live brokers or from stores at rest.
+
+Live it is pulled from the journal's topic, one partition per broker group. At rest it is read with
+the source of stores, whose partitions these then are. What each record's body says is decoded here;
+docs/offset-journal.md has its members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.methods import GET_STATS, PULL, SEARCH_BY_TIMESTAMP
+from aerobee.offset_audit.sources.live.asking import BrokerAddress, find_journals
+from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
+from aerobee.offset_audit.sources.store.conditions import Conditions
+from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.plain_values import int64, queue_number, text_of
+from aerobee.offset_audit.sources.store.source import StoreReader
+from aerobee.offset_audit.tables import JOURNAL, ORIGIN, schema
+from aerobee.runtime import errors
+from aerobee.store_format.record import iterate_records
+from aerobee.v1 import broker_pb2, common_pb2
+
+Origin: TypeAlias = tuple[str | None, str | None, int | None]
+"""cluster, broker_name, broker_id"""
+
+JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
+JOURNAL_QUEUE: Final = 0
+PULL_BYTES: Final = 1024 * 1024
+PULL_MESSAGES: Final = 1_024
+BATCH_ROWS: Final = 16_384
+CHANGES: Final = frozenset({"commit", "reset", "image"})
+"""Kinds of entries that say an offset."""
+UNREAD: Final = "unread"
+"""Kind of the row that stands for a journal whose reading broke off: what else there is of it must
+not count. `client_id` has why; no other column but the origin is set."""
+
+_MOVED: Final = frozenset(
+    {common_pb2.OFFSET_TOO_SMALL, common_pb2.OFFSET_TOO_LARGE, common_pb2.MESSAGE_REMOVED}
+)
+
+
+class OffsetJournalSource(DataSource):
+    """Options: `nameservers` and `cluster`, or `brokers`, or a path; `sinceMs`, `timeoutMs`,
+    `skipUnreachable`: whose journal cannot be read to its end has a row of kind `unread`, or none
+    at all if it gave nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "aerobee.offset_journal"
+
+    def schema(self) -> StructType:
+        return schema(JOURNAL)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = parse_options(self.options, takes_path=True)
+        if options.path:
+            return StoredJournalReader(self.options, options.since_ms)
+        return LiveJournalReader(options)
+
+
+@dataclass
+class OneJournal(InputPartition):
+    """A broker whose journal is read."""
+
+    asked: BrokerAddress
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """One record of the journal, and whose it is."""
+
+    origin: Origin
+    journal_offset: int
+    body: bytes
+
+
+class LiveJournalReader(DataSourceReader):
+    """Pulls as a reader without a group, so nothing of the cluster changes."""
+
+    def __init__(self, options: LiveOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        return [OneJournal(asked) for asked in find_journals(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, OneJournal):
+            return
+        asked, given = partition.asked, False
+        origin: Origin = asked.cluster or None, asked.broker_name or None, asked.broker_id
+        try:
+            with asyncio.Runner() as runner:
+                records = _pull(asked, self._options)
+                for batch in _batches(_drain(runner, records)):
+                    given, origin = True, _origin_of(batch)
+                    yield batch
+        except errors.MqError as error:
+            if not self._options.skip_unreachable:
+                raise
+            # Whether a broker answers at all is told from its own tables.
+            is_silent = isinstance(error, errors.Unreachable | errors.DeadlineExceeded)
+            if given or not is_silent:
+                yield _unread(origin, f"{asked.address}: {error}")
+
+
+class StoredJournalReader(DataSourceReader):
+    """The journal's records of stores at rest."""
+
+    def __init__(self, options: Mapping[str, str], since_ms: int) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        given.pop("columns", None)
+        wanted = StoreOptions.parse({**given, "kind": "records", "bodies": "true"})
+        names = ("cluster", "broker_name", "broker_id", "queue_offset", "store_ms", "body")
+        only = Conditions().with_texts("topic", (JOURNAL_TOPIC,))
+        self._records = StoreReader(wanted, names, only)
+        self._since_ms = since_ms
+
+    def partitions(self) -> list[InputPartition]:
+        return self._records.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from _batches(self._found(partition))
+
+    def _found(self, partition: InputPartition) -> Iterator[JournalRecord]:
+        for batch in self._records.read(partition):
+            for row in batch.to_pylist():
+                if row["body"] is not None and (row["store_ms"] or 0) >= self._since_ms:
+                    origin = row["cluster"], row["broker_name"], row["broker_id"]
+                    yield JournalRecord(origin, row["queue_offset"], row["body"])
+
+
+def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
+    """The rows of those journals that were read to their end, and a sentence for each other one.
+    `rows` are asked twice and should be persisted."""
+    notes: list[str] = []
+    for one in rows.where(F.col("kind") == UNREAD).collect():  # one for a broker at most
+        notes.append(
+            "an offset journal could not be read to its end, so nothing is concluded from it: "
+            + str(one["client_id"])
+        )
+        same = [F.col(name).eqNullSafe(F.lit(one[name])) for name in schema(ORIGIN).names]
+        rows = rows.where(~reduce(Column.__and__, same))
+    return rows.where(F.col("kind") != UNREAD), notes
+
+
+# ---------------------------------------------------------------------- pulling
+
+
+async def _pull(asked: BrokerAddress, options: LiveOptions) -> AsyncIterator[list[JournalRecord]]:
+    """All records from the first wanted one to the journal's end of now."""
+    channels = Channels()
+    timeout_ms = options.timeout_ms
+    try:
+        stats = await channels.call(
+            asked.address, GET_STATS, broker_pb2.GetStatsRequest(), timeout_ms=timeout_ms
+        )
+        who = stats.identity
+        origin = who.cluster, who.broker_name, who.broker_id
+        offset = await _first_offset(channels, asked.address, options)
+        while True:
+            request = broker_pb2.PullRequest(
+                topic=JOURNAL_TOPIC,
+                queue_id=JOURNAL_QUEUE,
+                offset=offset,
+                max_bytes=PULL_BYTES,
+                max_messages=PULL_MESSAGES,
+            )
+            answer = await channels.call(asked.address, PULL, request, timeout_ms=timeout_ms)
+            if answer.code == common_pb2.NO_NEW_MESSAGE:
+                return
+            if answer.code not in (common_pb2.OK, *_MOVED):
+                raise errors.error_from_code(answer.code, answer.message)
+            yield [
+                JournalRecord(origin, record.queue_offset, bytes(record.body))
+                for record in iterate_records(answer.records)
+            ]
+            if answer.next_offset >= answer.max_offset or answer.next_offset <= offset:
+                return
+            offset = answer.next_offset
+    finally:
+        await channels.close()
+
+
+async def _first_offset(channels: Channels, address: str, options: LiveOptions) -> int:
+    if not options.since_ms:
+        return 0
+    queue = broker_pb2.TopicQueue(topic=JOURNAL_TOPIC, queue_id=JOURNAL_QUEUE)
+    found = await channels.call(
+        address,
+        SEARCH_BY_TIMESTAMP,
+        broker_pb2.SearchByTimestampRequest(queues=[queue], timestamp_ms=options.since_ms),
+        timeout_ms=options.timeout_ms,
+    )
+    return max(0, found.offsets[0])
+
+
+def _drain(
+    runner: asyncio.Runner, records: AsyncIterator[list[JournalRecord]]
+) -> Iterator[JournalRecord]:
+    """The same without a loop around the caller."""
+
+    async def following() -> list[JournalRecord] | None:
+        return await anext(records, None)
+
+    while (found := runner.run(following())) is not None:
+        yield from found
+
+
+# ---------------------------------------------------------------------- decoding
+
+
+def _batches(records: Iterable[JournalRecord]) -> Iterator[pa.RecordBatch]:
+    arrow = to_arrow_schema(schema(JOURNAL), timezone="UTC")
+    rows: list[tuple[object, ...]] = []
+    for record in records:
+        rows.extend(entries_of(record))
+        if len(rows) >= BATCH_ROWS:
+            yield _batch(rows, arrow)
+            rows = []
+    if rows:
+        yield _batch(rows, arrow)
+
+
+def _origin_of(batch: pa.RecordBatch) -> Origin:
+    cluster, broker_name, broker_id = (batch.column(index)[0].as_py() for index in range(3))
+    return cluster, broker_name, broker_id
+
+
+def _unread(origin: Origin, why: str) -> pa.RecordBatch:
+    row = (*origin, None, None, None, None, None, None, None, None, why, UNREAD)
+    return _batch([row], to_arrow_schema(schema(JOURNAL), timezone="UTC"))
+
+
+def _batch(rows: list[tuple[object, ...]], arrow: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, arrow, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
+    """Rows of JOURNAL; none of a record that cannot be read, which the broker's log names."""
+    try:
+        entries = json.loads(record.body)
+    except (ValueError, RecursionError):
+        return
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        kind = entry.get("kind") if isinstance(entry, dict) else None
+        if isinstance(kind, str) and kind in CHANGES and (row := _row(record, number, entry)):
+            yield row
+
+
+def _row(record: JournalRecord, number: int, entry: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """None: it does not say whose offset it is, or what it is."""
+    group, topic = text_of(entry.get("group")), text_of(entry.get("topic"))
+    queue_id, offset = queue_number(entry.get("queueId")), int64(entry.get("offset"))
+    if group is None or topic is None or queue_id is None or offset is None:
+        return None
+    return (
+        *record.origin,
+        record.journal_offset,
+        number,
+        group,
+        topic,
+        queue_id,
+        offset,
+        int64(entry.get("leaseEpoch")),
+        int64(entry.get("timestamp")),
+        text_of(entry.get("clientId")),
+        entry["kind"],
+    )

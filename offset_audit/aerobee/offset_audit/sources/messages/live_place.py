@@ -1,0 +1,176 @@
+"""A live cluster as a place of messages: asked by the driver, in calls that stand alone.
+
+Each call opens connections and closes them, so nothing is shared with workers that are forked. A
+broker that cannot be asked makes its own queues unknown, not the others'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.methods import QUERY_BOUNDS
+from aerobee.client_core.offsets import Offsets, all_of
+from aerobee.client_core.topics import Topics as ClusterTopics
+from aerobee.offset_audit.sources.messages.live_reading import LiveReading
+from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
+from aerobee.offset_audit.sources.messages.options import MessageOptions
+from aerobee.offset_audit.sources.messages.place import Bounds, KnownBounds, Window
+from aerobee.offset_audit.sources.messages.ranges import OffsetRange, divide, pack
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, common_pb2
+
+PACKAGE_MESSAGES_MIN = 20_000
+"""Queues with fewer messages share a task."""
+
+PACKAGES_MIN = 64
+"""Fewer queues than this have a task each."""
+
+_ASKED_AT_ONCE = 500
+"""Routes, and queues of one broker in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlace:
+    """See Place."""
+
+    options: MessageOptions
+
+    def bounds(self, timeout_ms: int) -> KnownBounds:
+        return asyncio.run(self._bounds(timeout_ms))
+
+    def confirmed_bounds(
+        self, queues: Sequence[MessageQueue], timeout_ms: int
+    ) -> dict[MessageQueue, Bounds]:
+        found = asyncio.run(self._confirmed(queues, timeout_ms))
+        return {queue: bounds for queue, bounds in found.items() if bounds is not None}
+
+    def at_times(self, times_ms: Mapping[MessageQueue, int]) -> QueueOffsets:
+        return asyncio.run(self._at_times(times_ms))
+
+    def plan(self, ranges: Sequence[OffsetRange], window: Window) -> list[LiveReading]:
+        pieces = divide(
+            ranges,
+            pieces_min=self.options.partitions_min,
+            messages_max=self.options.partition_messages_max,
+        )
+        packages = pack(
+            pieces,
+            messages_min=PACKAGE_MESSAGES_MIN,
+            pieces_min=max(self.options.partitions_min, PACKAGES_MIN),
+        )
+        return [LiveReading(self.options, package, window) for package in packages]
+
+    # ------------------------------------------------------------------------------ inside
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[ClusterConnection]:
+        async with ClusterConnection(self.options.nameservers, self.options.cluster) as connection:
+            yield connection
+
+    async def _bounds(self, timeout_ms: int) -> KnownBounds:
+        async with self._connected() as connection:
+            queues = await self._queues(connection, timeout_ms)
+            return await _ask(connection, queues, timeout_ms, of_master=False)
+
+    async def _confirmed(self, queues: Sequence[MessageQueue], timeout_ms: int) -> KnownBounds:
+        async with self._connected() as connection:
+            return await _ask(connection, queues, timeout_ms, of_master=True)
+
+    async def _queues(self, connection: ClusterConnection, timeout_ms: int) -> list[MessageQueue]:
+        topics = self.options.topics
+        names = topics.named()
+        if names is None:
+            listed = await ClusterTopics(connection, timeout_ms=timeout_ms).list()
+            names = tuple(topic.name for topic in listed if topics.matches(topic.name))
+        queues: list[MessageQueue] = []
+        for at in range(0, len(names), _ASKED_AT_ONCE):
+            asked = names[at : at + _ASKED_AT_ONCE]
+            found = await all_of([_queues_of(connection, name, timeout_ms) for name in asked])
+            queues += [queue for each in found for queue in each if topics.takes(queue)]
+        return queues
+
+    async def _at_times(self, times_ms: Mapping[MessageQueue, int]) -> QueueOffsets:
+        by_time: dict[int, list[MessageQueue]] = {}
+        for queue, time_ms in times_ms.items():
+            by_time.setdefault(time_ms, []).append(queue)
+        found: QueueOffsets = {}
+        async with self._connected() as connection:
+            offsets = Offsets(connection, timeout_ms=self.options.timeout_ms)
+            for time_ms, queues in by_time.items():
+                found |= await offsets.by_timestamp(queues, max(0, time_ms))
+        return found
+
+
+async def _queues_of(
+    connection: ClusterConnection, topic: str, timeout_ms: int
+) -> Sequence[MessageQueue]:
+    """None if there is no such topic (any more)."""
+    try:
+        route = await connection.routes.route(topic, timeout_ms=timeout_ms)
+    except errors.TopicNotFound:
+        return ()
+    if route.queues and not route.readable_queues:
+        raise errors.NotReadableTopic(
+            f"the permission of topic {topic!r} forbids reading: `aerobee topic` can change it"
+        )
+    return route.readable_queues
+
+
+async def _ask(
+    connection: ClusterConnection,
+    queues: Sequence[MessageQueue],
+    timeout_ms: int,
+    *,
+    of_master: bool,
+) -> dict[MessageQueue, Bounds | None]:
+    """Each broker once, all at the same time."""
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    parts = [
+        asked[at : at + _ASKED_AT_ONCE]
+        for asked in by_broker.values()
+        for at in range(0, len(asked), _ASKED_AT_ONCE)
+    ]
+    answers = await all_of(
+        [_ask_broker(connection, part, timeout_ms, of_master=of_master) for part in parts]
+    )
+    return {queue: bounds for answer in answers for queue, bounds in answer.items()}
+
+
+async def _ask_broker(
+    connection: ClusterConnection,
+    queues: Sequence[MessageQueue],
+    timeout_ms: int,
+    *,
+    of_master: bool,
+) -> dict[MessageQueue, Bounds | None]:
+    calls = GroupCalls(connection)
+    request = broker_pb2.QueryBoundsRequest(
+        queues=[broker_pb2.TopicQueue(topic=one.topic, queue_id=one.queue_id) for one in queues]
+    )
+    try:
+        response = await (calls.at_master if of_master else calls.at_any)(
+            queues[0].topic,
+            queues[0].broker_name,
+            QUERY_BOUNDS,
+            request,
+            timeout_ms=timeout_ms,
+        )
+    except errors.MqError as error:
+        if not error.retryable:
+            raise
+        return dict.fromkeys(queues)
+    return {
+        # A queue that its broker does not know yet is not known to have messages either.
+        queue: Bounds(found.min_offset, found.max_offset)
+        if found.status.code == common_pb2.OK
+        else None
+        for queue, found in zip(queues, response.bounds, strict=True)
+    }

@@ -1,0 +1,110 @@
+"""What a place that holds messages can be asked: a live cluster, or stores' files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.offset_audit.sources.messages.errors import Loss
+from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
+from aerobee.offset_audit.sources.messages.ranges import OffsetRange
+from aerobee.runtime.errors import NoBrokerAvailable
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Messages [begin, end) of a queue are there."""
+
+    begin: int
+    end: int
+
+
+KnownBounds = Mapping[MessageQueue, Bounds | None]
+"""Of all queues that are read; None where the broker could not tell now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Store times that are wanted, both inclusive, Unix ms."""
+
+    first_ms: int = -(1 << 63)
+    last_ms: int = (1 << 63) - 1
+
+    @property
+    def is_all(self) -> bool:
+        return self == Window()
+
+
+class Reading(Protocol):
+    """What one executor reads: picklable, and complete in itself."""
+
+    def batches(self) -> Iterator[Any]:
+        """pyarrow.RecordBatches, in the order of each queue.
+
+        Raises:
+            MessagesLost: messages are gone or damaged, and that is an error.
+            MqError: a broker cannot be read all the time.
+        """
+        ...
+
+
+class Place(Protocol):
+    """Asked on the driver."""
+
+    def bounds(self, timeout_ms: int) -> KnownBounds:
+        """Of every queue that the options choose. Raises MqError."""
+        ...
+
+    def confirmed_bounds(
+        self, queues: Sequence[MessageQueue], timeout_ms: int
+    ) -> dict[MessageQueue, Bounds]:
+        """Of these queues, by who knows best; those of which nobody who does answers are left
+        out."""
+        ...
+
+    def at_times(self, times_ms: Mapping[MessageQueue, int]) -> QueueOffsets:
+        """The first offset stored at or after a time, the queue's end if there is none."""
+        ...
+
+    def plan(self, ranges: Sequence[OffsetRange], window: Window) -> Sequence[Reading]:
+        """Who reads what."""
+        ...
+
+
+def all_known(bounds: KnownBounds) -> dict[MessageQueue, Bounds]:
+    """Raises NoBrokerAvailable unless all queues' bounds are known."""
+    unknown = sorted(queue for queue, found in bounds.items() if found is None)
+    if unknown:
+        raise NoBrokerAvailable(
+            f"the bounds of {len(unknown)} queues are not known, of {unknown[0]} first: no broker "
+            f"of group {unknown[0].broker_name} answered; look at `aerobee cluster show` and try "
+            "again"
+        )
+    return {queue: found for queue, found in bounds.items() if found is not None}
+
+
+def clip(
+    ranges: Sequence[OffsetRange], bounds: KnownBounds
+) -> tuple[list[OffsetRange], list[Loss]]:
+    """What of the ranges is there, and what is not. Ranges of unknown bounds stay as they are."""
+    there: list[OffsetRange] = []
+    losses: list[Loss] = []
+    for one in ranges:
+        found = bounds.get(one.queue)
+        if found is None:
+            if one.queue in bounds:
+                there.append(one)
+            else:
+                losses.append(Loss(one.queue, one.begin, one.end, "the queue is gone"))
+            continue
+        begin = min(max(one.begin, found.begin), one.end)
+        end = max(min(one.end, found.end), begin)
+        if begin > one.begin:
+            losses.append(Loss(one.queue, one.begin, begin, "removed by retention"))
+        if end < one.end:
+            losses.append(Loss(one.queue, end, one.end, "behind the queue's end"))
+        if begin < end:
+            there.append(OffsetRange(one.queue, begin, end))
+    return there, losses

@@ -1,0 +1,175 @@
+"""A queue's entries in a store's files, looked up by offset, position or time without reading all.
+
+Files may be preallocated with zeros, begin below the queue's first message, and name records that
+the log no longer has. Entries rise with their records' positions; wherever they do not (damage),
+two searches of the same queue still cut it at the same entries, so that nothing is read twice or
+left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import numpy as np
+
+from aerobee.offset_audit.sources.messages.place import Bounds
+from aerobee.offset_audit.sources.store.files import StoreFile
+from aerobee.offset_audit.sources.store.open_file import OpenFile
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.store_format.record_arrays import Int64Array
+from aerobee.store_format.record_layout import (
+    BORN_HOST_AT,
+    HOST_V6_EXTRA,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+    SYSFLAG_BORN_HOST_V6,
+)
+
+PRE_BLANK_SIZE: Final = 0x7FFF_FFFF
+_SCAN_ENTRIES: Final = 4_096
+_SEARCH_ENTRIES: Final = 1_024
+_HEAD_BYTES: Final = BORN_HOST_AT + 20 + 8
+
+
+class QueueEntries:
+    """The entries of one queue. Raises FileNotFoundError where a file has just been deleted."""
+
+    def __init__(self, files: Sequence[StoreFile]) -> None:
+        self._files = list(files)
+        self._starts = [file.base // ENTRY_SIZE for file in self._files]
+        self._open: dict[int, OpenFile] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def bounds(self, log_begin: int) -> Bounds:
+        """Offsets of the messages that the log still has."""
+        if not self._files:
+            return Bounds(0, 0)
+        end = self._end()
+        begin = self._search(self._starts[0], end, lambda offset: not self._is_blank(offset))
+        begin = self._search(begin, end, lambda offset: self._position(offset) >= log_begin)
+        return Bounds(begin, end)
+
+    def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
+        """Positions and sizes of the entries [begin, end); zeros where a file ends before."""
+        positions = np.zeros(end - begin, np.int64)
+        sizes = np.zeros(end - begin, np.int64)
+        at = begin
+        while at < end:
+            index = bisect_right(self._starts, at) - 1
+            stop = self._starts[index + 1] if index + 1 < len(self._starts) else end
+            stop = min(stop, end)
+            if index >= 0:
+                data = self._file(index).read(at * ENTRY_SIZE, stop * ENTRY_SIZE)
+                whole = len(data) // ENTRY_SIZE
+                found = unpack_entries(data[: whole * ENTRY_SIZE])
+                positions[at - begin : at - begin + whole] = found[0]
+                sizes[at - begin : at - begin + whole] = found[1]
+            at = stop
+        return positions, sizes
+
+    def first_at(self, position: int, begin: int, end: int) -> int:
+        """The first of the offsets [begin, end) whose record lies at `position` of the log or
+        behind it; `end` if none does."""
+        while end - begin > _SEARCH_ENTRIES:
+            middle = (begin + end) // 2
+            if self._position(middle) >= position:
+                end = middle
+            else:
+                begin = middle + 1
+        # One read is cheaper than the last ten steps' reads.
+        positions = self.read(begin, end)[0].tolist()
+        return begin + bisect_left(positions, position)
+
+    def first_stored(
+        self, time_ms: int, bounds: Bounds, read_log: Callable[[int, int], bytes]
+    ) -> int:
+        """The first offset stored at or after a time; the end if none was. `read_log` gives bytes
+        of the log by position and count, fewer where there are none."""
+
+        def is_late(offset: int) -> bool:
+            head = read_log(self._position(offset), _HEAD_BYTES)
+            if len(head) < _HEAD_BYTES:
+                return True
+            sys_flag = int.from_bytes(head[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
+            at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if sys_flag & SYSFLAG_BORN_HOST_V6 else 0)
+            return int.from_bytes(head[at : at + 8], "big", signed=True) >= time_ms
+
+        return self._search(bounds.begin, bounds.end, is_late)
+
+    # ------------------------------------------------------------------------------ inside
+
+    def _end(self) -> int:
+        """Behind the last entry that was written."""
+        index = len(self._files) - 1
+        while index >= 0:
+            begin = self._starts[index]
+            stop = begin + self._files[index].size // ENTRY_SIZE
+            end = self._search(begin, stop, lambda offset: self._entry(offset)[1] <= 0)
+            # Entries behind a damaged one are still there.
+            end = max(end, self._last_written(index, end, stop))
+            if end > begin or index == 0:
+                return end
+            index -= 1
+        return 0
+
+    def _last_written(self, index: int, begin: int, stop: int) -> int:
+        file = self._file(index)
+        end = begin
+        at = begin
+        while at < stop:
+            data_at = file.next_data(at * ENTRY_SIZE)
+            if data_at is None:
+                break
+            at = max(at, data_at // ENTRY_SIZE)
+            upto = min(at + _SCAN_ENTRIES, stop)
+            _, sizes = self.read(at, upto)
+            written = np.flatnonzero(sizes > 0)
+            if len(written):
+                end = at + int(written[-1]) + 1
+            at = upto
+        return end
+
+    def _search(self, begin: int, end: int, holds: Callable[[int], bool]) -> int:
+        """The first offset of [begin, end) from which on `holds` holds; `end` if none."""
+        while begin < end:
+            middle = (begin + end) // 2
+            if holds(middle):
+                end = middle
+            else:
+                begin = middle + 1
+        return begin
+
+    def _is_blank(self, offset: int) -> bool:
+        return self._entry(offset)[1] == PRE_BLANK_SIZE
+
+    def _position(self, offset: int) -> int:
+        return self._entry(offset)[0]
+
+    def _entry(self, offset: int) -> tuple[int, int]:
+        index = max(0, bisect_right(self._starts, offset) - 1)
+        data = self._file(index).read(offset * ENTRY_SIZE, (offset + 1) * ENTRY_SIZE)
+        if len(data) < ENTRY_SIZE:
+            return 0, 0
+        position, size, _ = unpack_entry(data)
+        return position, size
+
+    def _file(self, index: int) -> OpenFile:
+        file = self._open.get(index)
+        if file is None:
+            file = self._open[index] = OpenFile(self._files[index])
+        return file

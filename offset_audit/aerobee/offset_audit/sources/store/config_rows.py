@@ -1,0 +1,243 @@
+"""What a store says of itself, as the tables that checks read: brokers, topics, queues, commits,
+epochs and segments of a broker that is not asked but read.
+
+Null is what files cannot say. A queue without files had no message if the log still has its first
+byte; else nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+
+from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns, origin_column
+from aerobee.offset_audit.sources.store.config_files import (
+    Commit,
+    read_commits,
+    read_epochs,
+    read_topics,
+    read_writer,
+)
+from aerobee.offset_audit.sources.store.files import queue_files
+from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
+from aerobee.offset_audit.sources.store.log_tail import entries_until_ms, keys_until_ms
+from aerobee.offset_audit.sources.store.plan import StorePiece
+from aerobee.offset_audit.sources.store.queue_ends import QueueBounds, QueueEnds
+from aerobee.runtime.clock import Clock
+
+BATCH_ROWS: Final = 65_536
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigReading:
+    """What readers of a store's own tables need."""
+
+    clock: Clock
+    record_bytes_max: int
+    is_wanted: Callable[[str, int], bool]
+    """By topic and queue id."""
+
+
+CONFIG_COLUMNS: Final[Mapping[str, Columns]] = {
+    "brokers": Columns.parse(
+        f"""{ORIGIN}, address string, answered boolean, error string, role string, epoch long,
+        instance string, incarnation string, master_id int, in_sync array<int>,
+        keeps_unread boolean, flush_mode string, replication_mode string, version string,
+        log_min_offset long, appended_end long, flushed_end long, confirmed_end long,
+        dispatched_end long, commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long,
+        answered_at_ms long, entries_until_ms long, keys_until_ms long"""
+    ),
+    "topics": Columns.parse(
+        f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
+        revision long"""
+    ),
+    "queues": Columns.parse(
+        f"""{ORIGIN}, topic string, queue_id int, min_offset long, max_offset long,
+        last_store_ms long, read_at_ms long"""
+    ),
+    "commits": Columns.parse(
+        f"""{ORIGIN}, group string, topic string, queue_id int, offset long, lease_epoch long,
+        committed_at_ms long, client_id string, is_reset boolean, first_unread_ms long,
+        matching_unread long, read_at_ms long"""
+    ),
+    "epochs": Columns.parse(f"{ORIGIN}, epoch long, start_offset long"),
+    "segments": Columns.parse(f"{ORIGIN}, position long, size long, first_store_ms long"),
+}
+"""As in `tables.py`, which needs Spark."""
+
+
+def config_batches(
+    table: str, piece: StorePiece, columns: Columns, reading: ConfigReading
+) -> Iterator[Any]:
+    """pyarrow.RecordBatches of `columns`, none of them empty."""
+    rows: list[Row] = []
+    for row in _ROWS[table](piece, reading):
+        rows.append(row)
+        if len(rows) == BATCH_ROWS:
+            yield _batch(columns, piece.store, rows)
+            rows = []
+    if rows:
+        yield _batch(columns, piece.store, rows)
+
+
+def _batch(columns: Columns, store: StoreFolder, rows: Sequence[Row]) -> Any:
+    origin = {"cluster", "broker_name", "broker_id"}
+    schema = columns.schema
+    arrays = [
+        origin_column(field.name, store.origin, len(rows))
+        if field.name in origin
+        else pa.array([row.get(field.name) for row in rows], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _brokers(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
+    store = piece.store
+    asked_at_ms = reading.clock.now_ms()
+    writer = read_writer(store)
+    epochs = read_epochs(store)
+    with LogLookup(store, reading.record_bytes_max) as log:
+        yield {
+            "answered": True,
+            "role": "STORE",
+            "epoch": epochs[-1][0] if epochs else writer.epoch,
+            "instance": writer.instance,
+            "incarnation": writer.incarnation,
+            "log_min_offset": log.begin,
+            "appended_end": log.end,
+            "commits_read_at_ms": asked_at_ms,
+            "ends_read_at_ms": asked_at_ms,
+            "asked_at_ms": asked_at_ms,
+            "answered_at_ms": reading.clock.now_ms(),
+            "entries_until_ms": entries_until_ms(store, log),
+            "keys_until_ms": keys_until_ms(store, log),
+        }
+
+
+def _topics(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
+    topics, revision = read_topics(piece.store)
+    for topic in topics:
+        yield {
+            "topic": topic.name,
+            "read_queue_count": topic.read_queue_count,
+            "write_queue_count": topic.write_queue_count,
+            "perm": topic.perm,
+            "revision": revision,
+        }
+
+
+def _queues(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
+    store = piece.store
+    found: set[tuple[str, int]] = set()
+    with LogLookup(store, reading.record_bytes_max) as log:
+        bounds = QueueBounds(store, log)
+        for number, queue in enumerate(queue_files(store, reading.is_wanted)):
+            name = queue.topic, queue.queue_id
+            found.add(name)
+            if number % piece.shares == piece.share:
+                yield _queue_row(name, bounds.of(name, queue), log, reading)
+        if piece.share == 0:
+            never = QueueEnds(0, 0, -1) if log.begin == 0 else None
+            for name in sorted({*bounds.names, *_configured_queues(store)} - found):
+                if reading.is_wanted(*name):
+                    yield _queue_row(name, bounds.of(name, None) or never, log, reading)
+
+
+def _queue_row(
+    name: tuple[str, int], ends: QueueEnds | None, log: LogLookup, reading: ConfigReading
+) -> Row:
+    has_message = ends is not None and ends.last_position >= 0
+    return {
+        "topic": name[0],
+        "queue_id": name[1],
+        "min_offset": None if ends is None else ends.min_offset,
+        "max_offset": None if ends is None else ends.max_offset,
+        "last_store_ms": log.store_ms(ends.last_position) if ends and has_message else None,
+        "read_at_ms": reading.clock.now_ms(),
+    }
+
+
+def _configured_queues(store: StoreFolder) -> Iterator[tuple[str, int]]:
+    topics, _ = read_topics(store)
+    for topic in topics:
+        if not topic.is_batch:
+            for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
+                yield topic.name, queue_id
+
+
+def _commits(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
+    commits = sorted(
+        (
+            commit
+            for commit in read_commits(piece.store)
+            if reading.is_wanted(commit.topic, commit.queue_id)
+        ),
+        key=attrgetter("topic", "queue_id", "group"),
+    )
+    wanted = {(commit.topic, commit.queue_id) for commit in commits}
+    queues = {
+        (queue.topic, queue.queue_id): queue
+        for queue in queue_files(piece.store, lambda *name: name in wanted)
+    }
+    read_at_ms = reading.clock.now_ms()
+    with LogLookup(piece.store, reading.record_bytes_max) as log:
+        bounds = QueueBounds(piece.store, log)
+        for name, of_queue in groupby(commits, attrgetter("topic", "queue_id")):
+            queue = queues.get(name)
+            ends = bounds.of(name, queue)
+            for commit in of_queue:
+                first_unread_ms = None
+                if ends is not None and commit.offset < ends.max_offset:
+                    first = max(commit.offset, ends.min_offset)
+                    position = bounds.position_of(name, queue, first)
+                    first_unread_ms = None if position is None else log.store_ms(position)
+                yield _commit_row(commit, first_unread_ms, read_at_ms)
+
+
+def _commit_row(commit: Commit, first_unread_ms: int | None, read_at_ms: int) -> Row:
+    return {
+        "group": commit.group,
+        "topic": commit.topic,
+        "queue_id": commit.queue_id,
+        "offset": commit.offset,
+        "lease_epoch": commit.lease_epoch,
+        "committed_at_ms": commit.committed_at_ms,
+        "client_id": commit.client_id,
+        "is_reset": commit.is_reset,
+        "first_unread_ms": first_unread_ms,
+        "read_at_ms": read_at_ms,
+    }
+
+
+def _epochs(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
+    for epoch, start_offset in read_epochs(piece.store):
+        yield {"epoch": epoch, "start_offset": start_offset}
+
+
+def _segments(piece: StorePiece, reading: ConfigReading) -> Iterator[Row]:
+    with LogLookup(piece.store, reading.record_bytes_max) as log:
+        for segment in log.segments:
+            yield {
+                "position": segment.base,
+                "size": min(segment.end, log.end) - segment.base,
+                "first_store_ms": log.first_store_ms(segment),
+            }
+
+
+_ROWS: Final[Mapping[str, Callable[[StorePiece, ConfigReading], Iterator[Row]]]] = {
+    "brokers": _brokers,
+    "topics": _topics,
+    "queues": _queues,
+    "commits": _commits,
+    "epochs": _epochs,
+    "segments": _segments,
+}

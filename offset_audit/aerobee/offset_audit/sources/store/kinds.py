@@ -1,0 +1,217 @@
+"""What a kind of rows is to the source: columns, a plan, and batches. Without Spark.
+
+Each kind says which conditions its reader takes over wholly; Spark checks all others itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from aerobee.offset_audit.sources.store import entry_rows, record_rows
+from aerobee.offset_audit.sources.store.columns import Columns
+from aerobee.offset_audit.sources.store.conditions import Conditions
+from aerobee.offset_audit.sources.store.config_rows import (
+    CONFIG_COLUMNS,
+    ConfigReading,
+    config_batches,
+)
+from aerobee.offset_audit.sources.store.entry_rows import ENTRIES, EntryReading, entry_batches
+from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.plan import (
+    LogPiece,
+    Partition,
+    QueuePiece,
+    StorePiece,
+    plan_log,
+    plan_queue_ends,
+    plan_queues,
+    plan_stores,
+)
+from aerobee.offset_audit.sources.store.ranges_kinds import RANGE_KINDS
+from aerobee.offset_audit.sources.store.ranges_rows import of_columns
+from aerobee.offset_audit.sources.store.record_columns import BODY, BODY_SOUND, RECORDS
+from aerobee.offset_audit.sources.store.record_rows import RecordReading, record_batches
+from aerobee.runtime.clock import Clock, SystemClock
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of a kind."""
+
+    options: StoreOptions
+    columns: Columns
+    conditions: Conditions
+
+
+class Kind(Protocol):
+    """One kind of rows."""
+
+    @property
+    def condition_columns(self) -> frozenset[str]:
+        """Of which the reader takes over conditions."""
+
+    def columns(self, options: StoreOptions) -> Columns:
+        """All columns there are."""
+
+    def default_columns(self, options: StoreOptions) -> Columns:
+        """Those that a user gets who asked for none."""
+
+    def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
+        """What executors read; runs on the driver."""
+
+    def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
+        """pyarrow.RecordBatches of `wanted.columns`; runs on executors."""
+
+
+class RecordKind:
+    """`records`."""
+
+    condition_columns = record_rows.CONDITION_COLUMNS
+
+    def columns(self, options: StoreOptions) -> Columns:
+        return RECORDS
+
+    def default_columns(self, options: StoreOptions) -> Columns:
+        left_out = [
+            name
+            for name, wanted in ((BODY, options.bodies), (BODY_SOUND, options.check_bodies))
+            if not wanted
+        ]
+        return RECORDS.without(*left_out)
+
+    def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
+        return plan_log(
+            stores,
+            partition_bytes=wanted.options.partition_bytes,
+            reach=wanted.conditions.reach,
+        )
+
+    def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
+        options = wanted.options
+        reading = RecordReading(
+            wanted.columns,
+            wanted.conditions,
+            decompress=options.decompress,
+            delays_ms=options.delays_ms,
+            record_bytes_max=options.record_bytes_max,
+        )
+        for piece in partition.pieces:
+            if isinstance(piece, LogPiece):
+                yield from record_batches(piece, reading)
+
+
+class EntryKind:
+    """`entries`."""
+
+    condition_columns = entry_rows.CONDITION_COLUMNS
+
+    def columns(self, options: StoreOptions) -> Columns:
+        return ENTRIES
+
+    def default_columns(self, options: StoreOptions) -> Columns:
+        return ENTRIES
+
+    def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
+        return plan_queues(
+            stores,
+            partition_bytes=wanted.options.partition_bytes,
+            is_wanted=wanted.conditions.accepts_queue,
+        )
+
+    def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
+        reading = EntryReading(wanted.columns, wanted.conditions)
+        for piece in partition.pieces:
+            if isinstance(piece, QueuePiece):
+                yield from entry_batches(piece, reading)
+
+
+class ConfigKind:
+    """One of the tables that a store itself keeps, with the columns of `tables.py`."""
+
+    condition_columns: frozenset[str] = frozenset({"cluster", "broker_name", "broker_id"})
+
+    def __init__(self, table: str, *, clock: Clock | None = None) -> None:
+        self._table = table
+        self._clock = clock or SystemClock()
+
+    def columns(self, options: StoreOptions) -> Columns:
+        return CONFIG_COLUMNS[self._table]
+
+    def default_columns(self, options: StoreOptions) -> Columns:
+        return CONFIG_COLUMNS[self._table]
+
+    def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
+        if self._table == "queues":
+            return plan_queue_ends(stores, wanted.conditions.accepts_queue)
+        return plan_stores(stores)
+
+    def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
+        reading = ConfigReading(
+            self._clock, wanted.options.record_bytes_max, wanted.conditions.accepts_queue
+        )
+        for piece in partition.pieces:
+            if isinstance(piece, StorePiece):
+                yield from config_batches(self._table, piece, wanted.columns, reading)
+
+
+class QueueConfigKind(ConfigKind):
+    """The same of tables with a row for each queue."""
+
+    condition_columns = frozenset({"cluster", "broker_name", "broker_id", "topic", "queue_id"})
+
+
+class SnapshotKind:
+    """All tables that a store itself keeps, from one reading: `table` says which one a row belongs
+    to, and columns that it does not have are null."""
+
+    condition_columns: frozenset[str] = frozenset()
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+
+    def columns(self, options: StoreOptions) -> Columns:
+        return _SNAPSHOT_COLUMNS
+
+    def default_columns(self, options: StoreOptions) -> Columns:
+        return _SNAPSHOT_COLUMNS
+
+    def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
+        return plan_queue_ends(stores)
+
+    def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
+        reading = ConfigReading(
+            self._clock, wanted.options.record_bytes_max, wanted.conditions.accepts_queue
+        )
+        for piece in partition.pieces:
+            if isinstance(piece, StorePiece):
+                for table in CONFIG_COLUMNS if piece.share == 0 else ("queues",):
+                    for batch in config_batches(table, piece, CONFIG_COLUMNS[table], reading):
+                        yield of_columns(table, batch, wanted.columns)
+
+
+def _snapshot_columns() -> Columns:
+    pairs: dict[str, str] = {"table": "string"}
+    for columns in CONFIG_COLUMNS.values():
+        for name, kind in columns.pairs:
+            assert pairs.setdefault(name, kind) == kind, f"{name} has two types"
+    return Columns(tuple(pairs.items()))
+
+
+_SNAPSHOT_COLUMNS: Final = _snapshot_columns()
+SNAPSHOT: Final = "snapshot"
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "records": RecordKind(),
+    "entries": EntryKind(),
+    "brokers": ConfigKind("brokers"),
+    "topics": ConfigKind("topics"),
+    "queues": QueueConfigKind("queues"),
+    "commits": QueueConfigKind("commits"),
+    "epochs": ConfigKind("epochs"),
+    "segments": ConfigKind("segments"),
+    SNAPSHOT: SnapshotKind(),
+    **RANGE_KINDS,
+}

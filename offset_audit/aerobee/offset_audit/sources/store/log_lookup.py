@@ -1,0 +1,119 @@
+"""A store's log looked up at single places: its bounds, and when a record was stored."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from types import TracebackType
+from typing import Final, Self
+
+from aerobee.offset_audit.sources.store.files import StoreFile, log_segments
+from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.open_file import OpenFile
+from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX, Search
+from aerobee.store_format.record_layout import (
+    HOST_V6_EXTRA,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+    SYSFLAG_BORN_HOST_V6,
+)
+
+_HEAD_BYTES: Final = STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8
+_OPEN_MAX: Final = 64
+_READ_BYTES: Final = 4 * 1024 * 1024
+
+
+class LogLookup:
+    """The log of one store, its segments opened when they are first needed. Close it."""
+
+    def __init__(self, store: StoreFolder, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
+        self.segments = log_segments(store)
+        self._open: dict[int, OpenFile | None] = {}
+        self._record_bytes_max = record_bytes_max
+        self.begin = self.segments[0].base if self.segments else 0
+        """Where the log begins."""
+        self._last: int | None = None
+        self.end = self._find_end()
+        """Behind its last whole record."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        for file in self._open.values():
+            if file is not None:
+                file.close()
+        self._open.clear()
+
+    def store_ms(self, position: int) -> int | None:
+        """When the record at `position` was stored; None if there is none."""
+        index = bisect_right(self.segments, position, key=lambda segment: segment.base) - 1
+        if index < 0 or position >= self.segments[index].end:
+            return None
+        file = self._file(index)
+        head = b"" if file is None else file.read(position, position + _HEAD_BYTES)
+        if len(head) < _HEAD_BYTES:
+            return None
+        if _signed(head, MAGIC_AT, 4) not in (MAGIC_V1, MAGIC_V2):
+            return None
+        if _signed(head, PHYSICAL_OFFSET_AT, 8) != position:
+            return None
+        is_v6 = _signed(head, SYS_FLAG_AT, 4) & SYSFLAG_BORN_HOST_V6
+        return _signed(head, STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if is_v6 else 0), 8)
+
+    def last_store_ms(self) -> int | None:
+        """When the log's last record was stored."""
+        return None if self._last is None else self.store_ms(self._last)
+
+    def first_store_ms(self, segment: StoreFile) -> int | None:
+        """When a segment's first record was stored."""
+        return self.store_ms(segment.base)
+
+    def _file(self, index: int) -> OpenFile | None:
+        if index not in self._open:
+            if len(self._open) >= _OPEN_MAX:
+                self._close()
+            try:
+                self._open[index] = OpenFile(self.segments[index])
+            except FileNotFoundError:
+                self._open[index] = None
+        return self._open[index]
+
+    def _find_end(self) -> int:
+        for index in reversed(range(len(self.segments))):
+            segment = self.segments[index]
+            file = self._file(index)
+            if file is None:
+                continue
+            search = Search(file, segment.base, segment.end, self._record_bytes_max)
+            last = search.last_record(self._used_end(file, segment))
+            if last is not None:
+                self._last = last.position
+                return last.log_end
+        return self.begin
+
+    def _used_end(self, file: OpenFile, segment: StoreFile) -> int:
+        """Behind the last byte of a segment that is not zero."""
+        end = segment.end
+        while end > segment.base:
+            begin = max(segment.base, end - _READ_BYTES)
+            data = file.read(begin, end).rstrip(b"\0")
+            if data:
+                return begin + len(data)
+            end = begin
+        return segment.base
+
+
+def _signed(data: bytes, at: int, width: int) -> int:
+    return int.from_bytes(data[at : at + width], "big", signed=True)

@@ -1,0 +1,260 @@
+"""Messages that wait in system topics of Apache's broker: half, delayed and timer messages.
+
+Each kind has its own account of what is done: the op topic and a consumer group's offsets, a table
+of offsets by delay level, the timer's checkpoint and log. What they say is done long ago is not
+read; of the rest each message is a row, and `resolved` says whether it is done after all. Rows say
+where the message lies: in the system topic.
+
+Memory: a number for each open transaction or timer message, and the rows of one stretch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+
+from aerobee.offset_audit.sources.store.files import log_segments, queue_files
+from aerobee.offset_audit.sources.store.folders import CONFIG, StoreFolder
+from aerobee.offset_audit.sources.store.pending_timer import TIMER_TOPIC, PendingTimers
+from aerobee.offset_audit.sources.store.plain_values import INT64_MAX, decimal
+from aerobee.offset_audit.sources.store.plan import QueuePiece
+from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
+from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
+from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
+from aerobee.offset_audit.sources.store.ranges_lookup import LogLookup
+from aerobee.offset_audit.sources.store.ranges_rows import PENDING, RecordBatch, make_batch
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store_format.json_config import parse_object
+from aerobee.store_format.properties import PropertyName
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_TRANSACTIONS: Final = "CID_RMQ_SYS_TRANS"
+_OP_TAG: Final = "d"
+_CHECKED_AFTER_MS: Final = 6_000
+"""Apache's `transactionTimeOut`: a younger half message is not asked for."""
+
+_ROWS_PER_BATCH: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """One message; None is what is not known."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    queue_offset: int | None
+    position: int
+    store_ms: int | None
+    due_ms: int | None
+    resolved: bool
+    unique_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of a queue, a row each."""
+
+    queue_offsets: Int64Array
+    positions: Int64Array
+    tags_codes: Int64Array
+
+
+def pending_rows(facts: StoreFacts) -> Iterator[RecordBatch]:
+    """PENDING of one store."""
+    lookup = LogLookup(log_segments(facts.store))
+    rows: list[Pending] = []
+    try:
+        for row in _Waiting(facts, lookup).rows():
+            rows.append(row)
+            if len(rows) >= _ROWS_PER_BATCH:
+                yield _batch(facts.store, rows)
+                rows = []
+    finally:
+        lookup.close()
+    if rows:
+        yield _batch(facts.store, rows)
+
+
+def _batch(store: StoreFolder, rows: list[Pending]) -> RecordBatch:
+    columns = {one.name: [getattr(row, one.name) for row in rows] for one in fields(Pending)}
+    return make_batch(PENDING, store, len(rows), columns)
+
+
+class _Waiting:
+    """Goes through the system topics of one store."""
+
+    def __init__(self, facts: StoreFacts, lookup: LogLookup) -> None:
+        self._facts = facts
+        self._lookup = lookup
+        topics = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+        queues = queue_files(facts.store, lambda topic, queue_id: topic in topics)
+        self._queues = {(queue.topic, queue.queue_id): queue for queue in queues}
+
+    def rows(self) -> Iterator[Pending]:
+        committed = _offset_table(self._facts.store, "consumerOffset.json")
+        delayed = _offset_table(self._facts.store, "delayOffset.json")
+        for topic, queue_id in self._queues:
+            if topic == HALF_TOPIC:
+                yield from self._halves(queue_id, committed)
+            elif topic == SCHEDULE_TOPIC:
+                yield from self._delayed(queue_id, _number(delayed.get(str(queue_id + 1))))
+        yield from self._timers()
+
+    def entries(self, topic: str, queue_id: int, first: int) -> Iterator[Entries]:
+        """The entries of a queue from an offset on, whose records the log has."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            return
+        bounds = self._facts.bounds
+        for file in queue.files:
+            begin = max(file.base, first * ENTRY_SIZE)
+            end = file.end - file.size % ENTRY_SIZE
+            if begin >= end:
+                continue
+            is_first, is_open = file is queue.files[0], file is queue.files[-1]
+            store = self._facts.store
+            piece = QueuePiece(store, topic, queue_id, file, begin, end, is_first, is_open)
+            for chunk in queue_chunks(piece, chunk_entries=_ROWS_PER_BATCH):
+                positions = chunk.positions
+                counts = chunk.sound & (positions >= bounds.begin) & (positions < bounds.end)
+                offsets = chunk.queue_offsets[counts]
+                if len(offsets):
+                    yield Entries(offsets, positions[counts], chunk.tags_codes[counts])
+
+    # ------------------------------------------------------------------------- transactions
+
+    def _halves(self, queue_id: int, committed: Mapping[str, object]) -> Iterator[Pending]:
+        done = self._done(queue_id, _committed(committed, OP_TOPIC, queue_id))
+        first = _committed(committed, HALF_TOPIC, queue_id)
+        latest = self._latest_copies(queue_id, first)
+        for entries in self.entries(HALF_TOPIC, queue_id, first):
+            resolved = np.isin(entries.queue_offsets, done)
+            rows = zip(
+                entries.queue_offsets.tolist(),
+                entries.positions.tolist(),
+                resolved.tolist(),
+                strict=True,
+            )
+            for offset, position, is_done in rows:
+                record = self._lookup.record_at(position)
+                key = None if record is None else record.unique_key
+                # Before it is asked for, a half message is stored once more; that copy counts.
+                is_done = is_done or (key is not None and latest.get(hash(key), offset) > offset)
+                yield _pending("HALF", record, (HALF_TOPIC, queue_id, offset), position, is_done)
+
+    def _done(self, queue_id: int, first: int) -> Int64Array:
+        """Offsets of half messages that were committed or rolled back."""
+        parts: list[Int64Array] = []
+        for entries in self.entries(OP_TOPIC, queue_id, first):
+            found: list[int] = []
+            for position in entries.positions.tolist():
+                record = self._lookup.record_at(position)
+                if record is None or record.tag != _OP_TAG:
+                    continue
+                texts = record.body.decode("ascii", "replace").split(",")
+                found += [done for text in texts if (done := decimal(text)) is not None]
+            parts.append(np.array(found, np.int64))
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _latest_copies(self, queue_id: int, first: int) -> dict[int, int]:
+        """Of messages that were stored more than once, by their key's hash, the last offset."""
+        latest: dict[int, int] = {}
+        for entries in self.entries(HALF_TOPIC, queue_id, first):
+            places = zip(entries.queue_offsets.tolist(), entries.positions.tolist(), strict=True)
+            for offset, position in places:
+                record = self._lookup.record_at(position)
+                if record is None or record.unique_key is None:
+                    continue
+                if record.property_value(PropertyName.TRANSACTION_CHECK_TIMES) is not None:
+                    latest[hash(record.unique_key)] = offset
+        return latest
+
+    # -------------------------------------------------------------------------------- delays
+
+    def _delayed(self, queue_id: int, first: int) -> Iterator[Pending]:
+        for entries in self.entries(SCHEDULE_TOPIC, queue_id, first):
+            rows = zip(
+                entries.queue_offsets.tolist(),
+                entries.positions.tolist(),
+                entries.tags_codes.tolist(),
+                strict=True,
+            )
+            for offset, position, due_ms in rows:
+                record = self._lookup.record_at(position)
+                place = (SCHEDULE_TOPIC, queue_id, offset)
+                yield _pending("DELAY", record, place, position, False, due_ms=due_ms)
+
+    # -------------------------------------------------------------------------------- timers
+
+    def _timers(self) -> Iterator[Pending]:
+        timers = PendingTimers(self._facts, self._lookup)
+        not_yet = (
+            position
+            for entries in self.entries(TIMER_TOPIC, 0, timers.queue_offset)
+            for position in entries.positions.tolist()
+        )
+        for position, record, due_ms, resolved in timers.messages(not_yet):
+            offset = None if record is None else record.queue_offset
+            place = (TIMER_TOPIC, 0, offset)
+            yield _pending("TIMER", record, place, position, resolved, due_ms=due_ms)
+
+
+def _pending(
+    kind: str,
+    record: Record | None,
+    place: tuple[str, int, int | None],
+    position: int,
+    resolved: bool,
+    *,
+    due_ms: int | None = None,
+) -> Pending:
+    """`due_ms` None: of a half message, when it is to be asked for first."""
+    topic, queue_id, queue_offset = place
+    if record is None:
+        return Pending(kind, topic, queue_id, queue_offset, position, None, due_ms, resolved, None)
+    if due_ms is None:
+        due_ms = record.born_timestamp_ms + _immunity_ms(record)
+    return Pending(
+        kind,
+        topic,
+        queue_id,
+        queue_offset,
+        position,
+        record.store_timestamp_ms,
+        due_ms,
+        resolved,
+        record.unique_key,
+    )
+
+
+def _immunity_ms(record: Record) -> int:
+    seconds = decimal(record.property_value(PropertyName.CHECK_IMMUNITY_TIME_IN_SECONDS))
+    return _CHECKED_AFTER_MS if seconds is None or seconds >= 10**9 else seconds * 1_000
+
+
+def _offset_table(store: StoreFolder, name: str) -> Mapping[str, object]:
+    """`offsetTable` of a table or of its backup; empty without either."""
+    for path in (name, f"{name}.bak"):
+        try:
+            table = parse_object(store.path(CONFIG, path).read_bytes()).get("offsetTable")
+        except (OSError, ValueError):
+            continue
+        if isinstance(table, dict):
+            return {str(key): value for key, value in table.items()}
+    return {}
+
+
+def _committed(table: Mapping[str, object], topic: str, queue_id: int) -> int:
+    offsets = table.get(f"{topic}@{_TRANSACTIONS}")
+    return _number(offsets.get(str(queue_id)) if isinstance(offsets, dict) else None)
+
+
+def _number(value: object) -> int:
+    return min(value, INT64_MAX) if type(value) is int and value > 0 else 0

@@ -1,0 +1,222 @@
+"""Partitions: pieces of files, about equal in bytes, that executors read one by one.
+
+A log is cut at multiples of the partition's bytes, counted from the log's first byte ever, so all
+replicas are cut at the same places, and ranges of a grid whose width divides them are never cut.
+Queue files are cut at entries, index files never. What is small shares a partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from aerobee.offset_audit.sources.store.files import (
+    StoreFile,
+    index_files,
+    log_segments,
+    queue_files,
+)
+from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+
+PARTITION_BYTES: Final = 128 * 1024 * 1024
+"""A multiple of `tables.LOG_RANGE_BYTES` and `tables.INDEX_BLOCK_BYTES`."""
+
+_FILE_COST_BYTES: Final = 256 * 1024
+"""What opening a file costs, in bytes that could have been read instead."""
+
+_SHARE_QUEUES: Final = 4096
+
+ENTRY_BLOCK_BYTES: Final = 65_536 * ENTRY_SIZE
+"""Long queue files are cut at multiples of this, counted from the queue's first entry ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """The records of a segment that begin in [begin, end) of the log."""
+
+    store: StoreFolder
+    segment: StoreFile
+    begin: int
+    end: int
+    is_open: bool
+    """The log's newest segment: it may still be written to, and need not be full."""
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePiece:
+    """The entries [begin, end) of a queue, counted in bytes of the queue, which lie in one file."""
+
+    store: StoreFolder
+    topic: str
+    queue_id: int
+    file: StoreFile
+    begin: int
+    end: int
+    is_first: bool
+    """In the queue's first file: what lies below the first message is blank."""
+    is_open: bool
+    """In the queue's last file."""
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPiece:
+    """A whole index file."""
+
+    store: StoreFolder
+    file: StoreFile
+    is_open: bool
+
+    @property
+    def bytes(self) -> int:
+        return self.file.size
+
+
+@dataclass(frozen=True, slots=True)
+class StorePiece:
+    """A store's own tables. `share`: of `shares` equal shares of its queues, which one."""
+
+    store: StoreFolder
+    share: int = 0
+    shares: int = 1
+
+    @property
+    def bytes(self) -> int:
+        return 1
+
+
+Piece: TypeAlias = LogPiece | QueuePiece | IndexPiece | StorePiece
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """What one executor reads in one go."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(piece.bytes for piece in self.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What of a log is wanted: positions [begin, end)."""
+
+    begin: int = 0
+    end: int = 1 << 63
+
+
+def plan_log(
+    stores: Iterable[StoreFolder],
+    *,
+    partition_bytes: int = PARTITION_BYTES,
+    reach: Reach | None = None,
+) -> list[Partition]:
+    """The commit logs of `stores`."""
+    wanted = reach or Reach()
+    pieces = (piece for store in stores for piece in _log_pieces(store, partition_bytes))
+    return _share_out(
+        [piece for piece in pieces if piece.begin < wanted.end and piece.end > wanted.begin],
+        partition_bytes,
+    )
+
+
+def _log_pieces(store: StoreFolder, partition_bytes: int) -> Iterator[LogPiece]:
+    segments = log_segments(store)
+    for segment in segments:
+        is_open = segment is segments[-1]
+        for begin, end in _cut(segment.base, segment.end, partition_bytes):
+            yield LogPiece(store, segment, begin, end, is_open)
+
+
+def plan_queues(
+    stores: Iterable[StoreFolder],
+    *,
+    partition_bytes: int = PARTITION_BYTES,
+    is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True,
+) -> list[Partition]:
+    """The consume queues of `stores` that are wanted by topic and queue id."""
+    step = max(ENTRY_BLOCK_BYTES, partition_bytes // ENTRY_BLOCK_BYTES * ENTRY_BLOCK_BYTES)
+    pieces: list[Piece] = []
+    for store in stores:
+        for queue in queue_files(store, is_wanted):
+            for file in queue.files:
+                whole = file.size - file.size % ENTRY_SIZE
+                for begin, end in _cut(file.base, file.base + whole, step):
+                    pieces.append(
+                        QueuePiece(
+                            store,
+                            queue.topic,
+                            queue.queue_id,
+                            file,
+                            begin,
+                            end,
+                            is_first=file is queue.files[0],
+                            is_open=file is queue.files[-1],
+                        )
+                    )
+    return _share_out(pieces, partition_bytes)
+
+
+def plan_index(
+    stores: Iterable[StoreFolder], *, partition_bytes: int = PARTITION_BYTES
+) -> list[Partition]:
+    """The index files of `stores`."""
+    pieces: list[Piece] = []
+    for store in stores:
+        files = index_files(store)
+        pieces += [IndexPiece(store, file, is_open=file is files[-1]) for file in files]
+    return _share_out(pieces, partition_bytes)
+
+
+def plan_stores(stores: Iterable[StoreFolder]) -> list[Partition]:
+    """Each of `stores` as a whole."""
+    return [Partition((StorePiece(store),)) for store in stores]
+
+
+def plan_queue_ends(
+    stores: Iterable[StoreFolder],
+    is_wanted: Callable[[str, int], bool] = lambda topic, queue_id: True,
+) -> list[Partition]:
+    """Each of `stores` in shares of some thousand queues."""
+    partitions: list[Partition] = []
+    for store in stores:
+        count = sum(1 for _ in queue_files(store, is_wanted))
+        shares = max(1, -(-count // _SHARE_QUEUES))
+        partitions += [Partition((StorePiece(store, share, shares),)) for share in range(shares)]
+    return partitions
+
+
+def _cut(begin: int, end: int, step: int) -> Iterator[tuple[int, int]]:
+    """[begin, end) cut at the multiples of `step`."""
+    while begin < end:
+        border = min(end, (begin // step + 1) * step)
+        yield begin, border
+        begin = border
+
+
+def _share_out(pieces: Sequence[Piece], partition_bytes: int) -> list[Partition]:
+    """Neighbours together, as long as they are not more than one partition's share."""
+    partitions: list[Partition] = []
+    taken: list[Piece] = []
+    cost = 0
+    for piece in pieces:
+        piece_cost = max(piece.bytes, _FILE_COST_BYTES)
+        if taken and cost + piece_cost > partition_bytes:
+            partitions.append(Partition(tuple(taken)))
+            taken, cost = [], 0
+        taken.append(piece)
+        cost += piece_cost
+    if taken:
+        partitions.append(Partition(tuple(taken)))
+    return partitions

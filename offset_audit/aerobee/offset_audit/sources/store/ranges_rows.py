@@ -1,0 +1,150 @@
+"""What the reductions give: Arrow batches with the columns of the tables that checks read.
+
+The columns equal those of `tables.py`, which needs Spark; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns
+from aerobee.offset_audit.sources.store.folders import StoreFolder
+
+LOG_RANGES: Final = "log_ranges"
+QUEUE_RANGES: Final = "queue_ranges"
+INDEX_RANGES: Final = "index_ranges"
+FAULTS: Final = "faults"
+PENDING: Final = "pending"
+MINUTES: Final = "minutes"
+QUEUE_ROWS: Final = "queue_rows"
+KEY_ROWS: Final = "key_rows"
+
+# In offsets of a queue, and in bytes of a log: the grids that all stores share.
+BLOCK_OFFSETS: Final = 65_536
+INDEX_BLOCK_BYTES: Final = 64 * 1024 * 1024
+LOG_RANGE_BYTES: Final = 64 * 1024 * 1024
+
+LOG_SOURCE: Final = "LOG"
+ENTRIES_SOURCE: Final = "ENTRIES"
+INDEX_SOURCE: Final = "INDEX"
+
+_PLACE: Final = f"{ORIGIN}, store string"
+
+COLUMNS: Final[Mapping[str, Columns]] = {
+    LOG_RANGES: Columns.parse(
+        f"{_PLACE}, begin long, end long, records long, blanks long, checksum long, "
+        "first_store_ms long, last_store_ms long"
+    ),
+    QUEUE_RANGES: Columns.parse(
+        f"{_PLACE}, source string, topic string, queue_id int, block long, first_offset long, "
+        "last_offset long, messages long, distinct_messages long, digest decimal(38,0), "
+        "first_position long, last_position long, first_store_ms long, last_store_ms long, "
+        "disorders long"
+    ),
+    INDEX_RANGES: Columns.parse(
+        f"{_PLACE}, source string, block long, first_position long, last_position long, "
+        "keys long, digest decimal(38,0), first_store_ms long"
+    ),
+    FAULTS: Columns.parse(
+        f"{_PLACE}, file string, position long, kind string, topic string, queue_id int, "
+        "queue_offset long, size long, detail string"
+    ),
+    PENDING: Columns.parse(
+        f"{_PLACE}, kind string, topic string, queue_id int, queue_offset long, position long, "
+        "store_ms long, due_ms long, resolved boolean, unique_key string"
+    ),
+    MINUTES: Columns.parse(
+        f"{ORIGIN}, tier string, group string, topic string, minute long, messages long, "
+        "is_whole boolean"
+    ),
+    QUEUE_ROWS: Columns.parse(
+        f"{_PLACE}, source string, topic string, queue_id int, queue_offset long, position long, "
+        "size int, tags_code long, store_ms long"
+    ),
+    KEY_ROWS: Columns.parse(
+        f"{_PLACE}, source string, position long, key_hash int, topic string, store_ms long"
+    ),
+}
+
+SUMMARIES: Final = "summaries"
+"""All tables below from one reading: `table` says which one a row belongs to, and columns that it
+does not have are null."""
+SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES)
+
+
+def _summary_columns() -> Columns:
+    pairs: dict[str, str] = {"table": "string"}
+    for table in SUMMARY_TABLES:
+        for name, kind in COLUMNS[table].pairs:
+            assert pairs.setdefault(name, kind) == kind, f"{name} has two types"
+    return Columns(tuple(pairs.items()))
+
+
+SUMMARY_COLUMNS: Final = _summary_columns()
+
+
+RecordBatch: TypeAlias = Any
+"""A pyarrow.RecordBatch; pyarrow has no types."""
+
+Column: TypeAlias = Any
+"""An array or list of values, `Codes`, or the one value that all rows have."""
+
+
+class Codes:
+    """Texts of many rows: those that occur, and which of them each row has."""
+
+    def __init__(self, numbers: npt.NDArray[Any], texts: Sequence[str]) -> None:
+        self.numbers = numbers
+        self.texts = texts
+
+    def to_arrow(self) -> Any:
+        """Plain strings: Spark takes no dictionaries."""
+        codes = pa.array(self.numbers.astype(np.int32))
+        return pa.array(list(self.texts), pa.string()).take(codes)
+
+
+def make_batch(
+    table: str, store: StoreFolder, count: int, columns: Mapping[str, Column]
+) -> RecordBatch:
+    """`count` rows of a table; columns that are not given are null."""
+    schema = COLUMNS[table].schema
+    origin = store.origin
+    given: dict[str, Any] = {
+        "cluster": origin.cluster,
+        "broker_name": origin.broker_name,
+        "broker_id": origin.broker_id,
+        "store": store.root,
+        **columns,
+    }
+    arrays = [_array(given.get(field.name), count, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def of_columns(table: str, batch: RecordBatch, wanted: Columns) -> RecordBatch:
+    """The wanted columns of a table's batch, or of all tables'; those that it lacks are null."""
+    arrays = []
+    for field in wanted.schema:
+        if field.name == "table":
+            arrays.append(_array(table, batch.num_rows, field.type))
+        elif field.name in batch.schema.names:
+            arrays.append(batch.column(field.name))
+        else:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted.schema)
+
+
+def _array(values: Any, count: int, kind: Any) -> Any:
+    if isinstance(values, Codes):
+        return values.to_arrow()
+    if isinstance(values, pa.Array):
+        return values
+    if values is None:
+        return pa.nulls(count, kind)
+    if isinstance(values, str | int):
+        return pa.repeat(pa.scalar(values, kind), count)
+    return pa.array(values, kind)

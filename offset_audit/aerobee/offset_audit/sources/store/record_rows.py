@@ -1,0 +1,131 @@
+"""Pieces of logs as record batches of kind `records`: chosen rows, chosen columns, bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from aerobee.offset_audit.sources.store.columns import Columns, batch, merged
+from aerobee.offset_audit.sources.store.conditions import Conditions
+from aerobee.offset_audit.sources.store.log_chunks import CHUNK_BYTES, LogChunk, log_chunks
+from aerobee.offset_audit.sources.store.plan import LogPiece
+from aerobee.offset_audit.sources.store.record_columns import BODY, RECORDS, RecordRows
+from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
+from aerobee.store_format.compression import BodyCorrupt, decompress
+from aerobee.store_format.record_arrays import BoolArray, Int64Array
+from aerobee.store_format.record_layout import SYSFLAG_COMPRESSED
+from aerobee.store_format.tags import TagsCodes
+
+BATCH_BODY_BYTES: Final = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReading:
+    """What is wanted of records."""
+
+    columns: Columns = RECORDS
+    conditions: Conditions = field(default_factory=Conditions)
+    decompress: bool = False
+    """Bodies as their senders had them; null where that cannot be."""
+    delays_ms: tuple[int, ...] | None = None
+    """Of the delay levels; None is Apache's default."""
+    chunk_bytes: int = CHUNK_BYTES
+    record_bytes_max: int = RECORD_BYTES_MAX
+
+
+def record_batches(piece: LogPiece, reading: RecordReading) -> Iterator[Any]:
+    """pyarrow.RecordBatches of `reading.columns`, none of them empty."""
+    return merged(_small_batches(piece, reading))
+
+
+def _small_batches(piece: LogPiece, reading: RecordReading) -> Iterator[Any]:
+    tags = TagsCodes(delays_ms=reading.delays_ms)
+    chunks = log_chunks(
+        piece,
+        tags=tags,
+        chunk_bytes=reading.chunk_bytes,
+        record_bytes_max=reading.record_bytes_max,
+    )
+    for chunk in chunks:
+        chosen = _chosen(chunk, reading.conditions)
+        if chunk.records.count and (chosen is None or chosen.any()):
+            yield from _batches(RecordRows(chunk, chosen), reading)
+
+
+def _chosen(chunk: LogChunk, conditions: Conditions) -> BoolArray | None:
+    records = chunk.records
+    numbers: dict[str, Int64Array] = {
+        "queue_id": records.queue_ids,
+        "queue_offset": records.queue_offsets,
+        "physical_offset": records.physical_offsets,
+        "store_ms": records.store_timestamps,
+        "size": records.sizes,
+        "sys_flag": records.sys_flags,
+        "tags_code": records.tags_codes,
+    }
+    topics = (records.topic_table, records.topic_codes)
+    return conditions.mask(records.count, topics, numbers.__getitem__)
+
+
+CONDITION_COLUMNS: Final = frozenset(
+    {
+        *("cluster", "broker_name", "broker_id", "topic", "queue_id", "queue_offset"),
+        *("physical_offset", "store_ms", "size", "sys_flag", "tags_code"),
+    }
+)
+"""Columns of which a reader takes conditions."""
+
+
+def _batches(rows: RecordRows, reading: RecordReading) -> Iterator[Any]:
+    columns = reading.columns
+    names = columns.names
+    others = {name: rows.column(name) for name in names if name != BODY}
+    if BODY not in names:
+        whole = batch(columns, [others[name] for name in names])
+        yield whole
+        return
+    stored = rows.stored_bodies
+    for begin, end, bodies in _bodies(rows, stored, is_plain=reading.decompress):
+        part = {name: array.slice(begin, end - begin) for name, array in others.items()}
+        part[BODY] = bodies
+        yield batch(columns, [part[name] for name in names])
+
+
+def _bodies(rows: RecordRows, stored: Any, *, is_plain: bool) -> Iterator[tuple[int, int, Any]]:
+    """The bodies of rows [begin, end), a few rows at a time."""
+    compressed = rows.arrays.sys_flags & SYSFLAG_COMPRESSED
+    if not is_plain or not compressed.any():
+        yield 0, rows.count, stored
+        return
+    begin = 0
+    places: list[int] = []
+    plain: list[bytes | None] = []
+    size = 0
+    for row in np.flatnonzero(compressed).tolist():
+        body = _plain(stored[row].as_py(), int(rows.arrays.sys_flags[row]))
+        places.append(row - begin)
+        plain.append(body)
+        size += len(body or b"")
+        if size >= BATCH_BODY_BYTES:
+            yield begin, row + 1, _replaced(stored.slice(begin, row + 1 - begin), places, plain)
+            begin, places, plain, size = row + 1, [], [], 0
+    if begin < rows.count:
+        yield begin, rows.count, _replaced(stored.slice(begin), places, plain)
+
+
+def _replaced(stored: Any, places: list[int], plain: list[bytes | None]) -> Any:
+    order = np.arange(len(stored))
+    order[places] = len(stored) + np.arange(len(plain))
+    both = pa.concat_arrays([stored, pa.array(plain, pa.binary())])
+    return both.take(pa.array(order))
+
+
+def _plain(body: bytes, sys_flag: int) -> bytes | None:
+    try:
+        return decompress(body, sys_flag)
+    except BodyCorrupt:
+        return None

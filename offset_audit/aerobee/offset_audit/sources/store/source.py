@@ -1,0 +1,157 @@
+"""`spark.read.format("aerobee.store").option("kind", ...).load(path)`: the seam to Spark.
+
+Single columns can be had with option `columns`, or by giving Spark a schema of them; Spark itself
+does not tell a Python source which columns it will use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.types import StructType
+
+from aerobee.offset_audit.sources.store.columns import Columns
+from aerobee.offset_audit.sources.store.conditions import Conditions, Numbers
+from aerobee.offset_audit.sources.store.errors import StoreUnreadable
+from aerobee.offset_audit.sources.store.folders import find_stores
+from aerobee.offset_audit.sources.store.kinds import KINDS, Kind, Wanted
+from aerobee.offset_audit.sources.store.options import StoreOptions
+from aerobee.offset_audit.sources.store.plan import Partition
+
+
+class StoreSource(DataSource):
+    """The data source `aerobee.store`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "aerobee.store"
+
+    def schema(self) -> str:
+        options = StoreOptions.parse(self.options)
+        return _columns(options).ddl
+
+    def reader(self, schema: StructType) -> StoreReader:
+        options, names = StoreOptions.parse(self.options), tuple(schema.fieldNames())
+        return (FilteredStoreReader if options.push_filters else StoreReader)(options, names)
+
+
+class StorePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, partition: Partition) -> None:
+        super().__init__(partition)
+
+
+class StoreReader(DataSourceReader):
+    """Plans on the driver, reads on executors."""
+
+    def __init__(
+        self, options: StoreOptions, names: Sequence[str], conditions: Conditions | None = None
+    ) -> None:
+        kind = _kind(options)
+        self._options = options
+        self._columns = kind.columns(options).chosen(names)
+        self._conditions = conditions or Conditions()
+
+    def partitions(self) -> list[InputPartition]:
+        stores = [
+            store
+            for store in find_stores(self._options.paths, self._options.names)
+            if self._conditions.accepts_store(store.origin)
+        ]
+        planned = _kind(self._options).plan(stores, self._wanted)
+        # Spark makes an own partition of an empty list; this one gives nothing.
+        return [StorePartition(partition) for partition in planned or [Partition(())]]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return _kind(self._options).batches(partition.value, self._wanted)
+
+    @property
+    def _wanted(self) -> Wanted:
+        return Wanted(self._options, self._columns, self._conditions)
+
+
+class FilteredStoreReader(StoreReader):
+    """Does not read what Spark filters out anyway.
+
+    Spark 4.3 keeps what one query of a DataFrame pushed for the DataFrame's other queries, which
+    then lack rows. So this is only for those who say that each DataFrame is used once.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Takes over what the kind can decide, gives back the rest."""
+        taken = _kind(self._options).condition_columns
+        for one in filters:
+            understood = _with_condition(self._conditions, one, taken)
+            if understood is None:
+                yield one
+            else:
+                self._conditions = understood
+
+
+def _kind(options: StoreOptions) -> Kind:
+    kind = KINDS.get(options.kind)
+    if kind is None:
+        raise StoreUnreadable(
+            f"option kind={options.kind!r} is unknown; these are: {', '.join(sorted(KINDS))}"
+        )
+    return kind
+
+
+def _columns(options: StoreOptions) -> Columns:
+    kind = _kind(options)
+    if options.columns:
+        return kind.columns(options).chosen(options.columns)
+    return kind.default_columns(options)
+
+
+def _with_condition(
+    conditions: Conditions, one: Filter, taken: frozenset[str]
+) -> Conditions | None:
+    """`conditions` and what the filter says; None if the reader cannot decide that."""
+    path: Sequence[str] = getattr(one, "attribute", ())
+    if len(path) != 1 or path[0] not in taken:
+        return None
+    column = path[0]
+    if isinstance(one, IsNotNull):
+        return conditions  # these columns never are null
+    if isinstance(one, EqualTo | EqualNullSafe):
+        return _among(conditions, column, (one.value,))
+    if isinstance(one, In):
+        return _among(conditions, column, one.value)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        value = one.value
+        if isinstance(value, int):
+            return conditions.with_numbers(column, _side(one, value))
+    return None
+
+
+def _side(one: Filter, value: int) -> Numbers:
+    if isinstance(one, GreaterThan):
+        return Numbers(low=value + 1)
+    if isinstance(one, GreaterThanOrEqual):
+        return Numbers(low=value)
+    return Numbers(high=value - 1 if isinstance(one, LessThan) else value)
+
+
+def _among(conditions: Conditions, column: str, values: Sequence[Any]) -> Conditions | None:
+    if all(isinstance(value, str) for value in values):
+        return conditions.with_texts(column, values)
+    if all(isinstance(value, int) for value in values):
+        return conditions.with_numbers(column, Numbers(among=frozenset(values)))
+    return None
