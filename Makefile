@@ -4,7 +4,7 @@ PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 
-.PHONY: setup up demo test test-fast check fmt protos bench torture power-cuts simulation failover clean
+.PHONY: setup up demo audit test test-fast check fmt protos bench torture power-cuts simulation failover clean
 
 setup: .venv/.ready
 
@@ -30,8 +30,17 @@ up: setup
 demo: setup
 	$(RUN) aerobee demo
 
-test: setup
+# Spark, on which the offset audit runs, needs Java; nothing else does.
+.venv/.java: deploy/setup/java.sh | setup
+	@deploy/setup/java.sh
+	@touch $@
+
+test: setup .venv/.java
 	$(RUN) python -m tests.suite
+
+# On Spark: offsets, stores and replicas of the cluster that `make up` runs.
+audit: setup .venv/.java
+	$(RUN) aerobee audit
 
 # What an edit deserves: no real processes.
 test-fast: setup

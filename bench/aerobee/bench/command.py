@@ -11,6 +11,7 @@ import uvloop
 from rich.console import Console
 
 from aerobee.bench import cold_read, commits, failover, index, replication_cluster, suite
+from aerobee.bench.audit import messages_speed, store_speed
 from aerobee.bench.report import Report
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
@@ -25,6 +26,8 @@ RUNS: dict[str, Run] = {
     "replication": replication_cluster.run_replication,
     "failover": failover.run_failover,
     "commits": commits.run_commits,
+    "audit": store_speed.run_audit_stores,
+    "audit-messages": messages_speed.run_audit_messages,
 }
 
 

@@ -21,6 +21,7 @@ COMMANDS = (
     LazyCommand("offset", "aerobee.cli.commands.offset:offset", "Move a group's offsets."),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Look into store folders, offline."),
+    LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Prove offsets, stores, replicas."),
     LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
     LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),

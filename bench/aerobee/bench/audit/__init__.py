@@ -1,0 +1,1 @@
+"""How large an audit may be, and how long it takes."""

@@ -1,0 +1,143 @@
+"""`aerobee audit --watch` on a terminal: one screen that is drawn again after each look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from aerobee.offset_audit.outputs.summary import Summary
+
+SEVERITY_STYLES = {
+    "CRITICAL": "bold white on red",
+    "ERROR": "bold red",
+    "WARNING": "yellow",
+    "INFO": "cyan",
+}
+STATE_STYLES = {"STOPPED": "red", "STUCK": "red", "SLOW": "yellow", "LAGGING": "yellow"}
+FRAME_LINES = 10
+"""Lines that are no rows: headings, rules, the foot."""
+
+
+class WatchScreen:
+    """What is on the screen; `seen` is called after each look."""
+
+    def __init__(self, console: Console, interval_s: int) -> None:
+        self._console = console
+        self._interval_s = interval_s
+        self._live = Live(
+            Text("waiting for the first look"), console=console, screen=True, auto_refresh=False
+        )
+        self._looks = 0
+        self._failures = 0
+        self._summary: Summary | None = None
+        self._trouble = ""
+
+    @contextmanager
+    def shown(self) -> Iterator[WatchScreen]:
+        """Own the screen until left; what was there before comes back."""
+        with self._live:
+            yield self
+
+    def seen(self, summary: Summary | None, trouble: str) -> None:
+        """Draw what was found, or that the look broke off."""
+        self._looks += 1
+        self._trouble = trouble
+        if summary is not None:
+            self._summary = summary
+        else:
+            self._failures += 1
+        self._live.update(self.picture(), refresh=True)
+
+    def picture(self) -> RenderableType:
+        """The whole screen, no higher than the terminal."""
+        rows = max(6, self._console.height - FRAME_LINES)
+        parts: list[RenderableType] = []
+        if self._summary is not None:
+            parts += _picture(self._summary, rows)
+        if self._trouble:
+            parts.append(Text(f"last look broke off: {self._trouble}", style="bold red"))
+        foot = f"look {self._looks}, every {self._interval_s} s, Ctrl-C ends"
+        if self._failures:
+            foot += f"; {self._failures} broke off"
+        parts.append(Text(foot, style="dim"))
+        return Group(*parts)
+
+
+def _picture(summary: Summary, rows: int) -> list[RenderableType]:
+    from aerobee.offset_audit.outputs.console import counts_line, headline
+
+    head = Text(headline(summary), style="bold")
+    verdict = Text.assemble(*_verdict(summary))
+    findings = min(len(summary.findings), max(3, rows // 2))
+    groups = min(len(summary.groups), max(3, rows - findings))
+    return [
+        head,
+        Text(counts_line(summary)),
+        verdict,
+        *([_findings(summary, findings)] if findings else []),
+        *([_groups(summary, groups)] if groups else []),
+    ]
+
+
+def _verdict(summary: Summary) -> list[tuple[str, str]]:
+    if not summary.findings_total:
+        return [("no findings", "bold green")]
+    found = [(name, count) for name, count in summary.counts.items() if count]
+    return [(f" {count:,} {name} ", SEVERITY_STYLES[name]) for name, count in reversed(found)]
+
+
+def _findings(summary: Summary, rows: int) -> Table:
+    from aerobee.offset_audit.outputs.console import where
+
+    table = Table(box=SIMPLE_HEAD, expand=True)
+    for name, ratio in (("severity", None), ("check", None), ("where", 2), ("evidence", 4)):
+        table.add_column(name, ratio=ratio, no_wrap=True, overflow="ellipsis")
+    for finding in summary.findings[:rows]:
+        severity = finding["severity"]
+        table.add_row(
+            Text(severity, style=SEVERITY_STYLES.get(severity, "")),
+            Text(finding["check"]),
+            Text(where(finding)),
+            Text(finding.get("evidence") or ""),
+        )
+    return table
+
+
+def _groups(summary: Summary, rows: int) -> Table:
+    table = Table(box=SIMPLE_HEAD, expand=True)
+    for name, ratio in (("group", 2), ("topic", 2)):
+        table.add_column(name, ratio=ratio, no_wrap=True, overflow="ellipsis")
+    for name in ("state", "lag", "matching", "oldest", "queues", "members"):
+        table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
+    for pair in summary.groups[:rows]:
+        table.add_row(
+            Text(pair["group"]),
+            Text(pair["topic"]),
+            Text(pair["state"], style=STATE_STYLES.get(pair["state"], "")),
+            *(_number(pair.get(name)) for name in ("lag", "matching_lag")),
+            _age(pair, summary.judged_at_ms),
+            *(_number(pair.get(name)) for name in ("queues", "members")),
+        )
+    return table
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _age(pair: Mapping[str, Any], now_ms: int) -> str:
+    first_unread_ms = pair.get("first_unread_ms")
+    if first_unread_ms is None:
+        return "-"
+    age_s = max(0, now_ms - first_unread_ms) // 1_000
+    minutes, seconds = divmod(age_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"

@@ -1,0 +1,171 @@
+"""`aerobee audit`: is every acknowledged message still there, and is each group's progress sane?
+
+Spark is an extra: this module and its help need neither pyspark nor Java.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.failures import Failure
+from aerobee.offset_audit.run.arguments import ARGUMENTS, Argument
+from aerobee.offset_audit.run.exit_codes import USAGE, exit_code_of, is_understood
+from aerobee.offset_audit.run.request import AuditRequest, request_of
+from aerobee.runtime.clock import SystemClock, system_random
+
+if TYPE_CHECKING:
+    from aerobee.offset_audit.outputs.summary import Summary
+    from aerobee.offset_audit.run.progress import Progress
+
+
+class AuditCommand(click.Command):
+    """Wrong usage leaves with a code that cannot be taken for a finding's."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            # click declares it per class.
+            error.__dict__["exit_code"] = USAGE
+            raise
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for one in reversed(ARGUMENTS):
+        command = _option(one)(command)
+    return command
+
+
+def _option(one: Argument) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    names = (f"--{one.name}", one.name)
+    if one.metavar is None:
+        return click.option(*names, is_flag=True, help=one.help)
+    kind: click.ParamType[Any] | None = None
+    if one.choices:
+        kind = click.Choice(one.choices)
+    elif one.is_number:
+        kind = click.INT
+    metavar = None if one.choices else one.metavar
+    return click.option(
+        *names, metavar=metavar, type=kind, multiple=one.is_repeatable, help=one.help
+    )
+
+
+@click.command(cls=AuditCommand)
+@_options
+def audit(**values: Any) -> None:
+    """Audit a live cluster, or stores at rest (ours or Apache's), on Spark.
+
+    Asks each broker once for queues, committed offsets, members, leases and epochs; with --deep
+    reads all bytes of the stores, too. Changes nothing.
+
+    \b
+    Examples:
+      aerobee audit
+      aerobee audit --cluster ns-1:8081 --out audit/ --history audit/
+      aerobee audit --store /backup/broker-a=broker-a:0 --deep --report report.html
+      aerobee audit --watch
+
+    \b
+    Needs pip install 'aerobee[audit]' and Java 17.
+    Exit codes: 0 nothing above INFO, 1 WARNING, 2 ERROR, 3 CRITICAL is the worst finding;
+    64 wrong usage, 66 nothing to audit, 69 Java, pyspark or the cluster is missing,
+    70 broke off, 73 cannot write, 130 interrupted.
+    """
+    try:
+        code = _audit(values)
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except KeyboardInterrupt as error:
+        code = exit_code_of(error)
+    except Exception as error:
+        if is_understood(error):
+            raise Failure(str(error), exit_code=exit_code_of(error)) from error
+        # Python's own exit code for a bug would read as a warning found.
+        traceback.print_exc()
+        code = exit_code_of(error)
+    raise click.exceptions.Exit(code)
+
+
+def _audit(values: dict[str, Any]) -> int:
+    request = request_of(values)
+    # Before anything that imports them, so that their absence is one sentence.
+    from aerobee.offset_audit.run.java import require_java, require_packages, silence_pyspark
+
+    require_packages()
+    require_java()
+    silence_pyspark()
+    return _watch(request) if request.watch_s is not None else _once(request)
+
+
+def _once(request: AuditRequest) -> int:
+    from aerobee.offset_audit.outputs.console import printed
+    from aerobee.offset_audit.run.pipeline import run_audit
+    from aerobee.offset_audit.run.session import audit_session, task_counts
+
+    clock, chance = SystemClock(), system_random()
+    with contextlib.ExitStack() as stack:
+        progress, ask = stack.enter_context(_progress())
+        with progress.stage("start Spark"):
+            session = stack.enter_context(
+                audit_session(
+                    request.master,
+                    settings=dict(request.spark_settings),
+                    is_brief=not (request.is_deep and request.stores),
+                )
+            )
+        ask(lambda: task_counts(session))
+        summary = run_audit(session, request, clock=clock, chance=chance, progress=progress)
+    click.echo(printed(summary, request.format), nl=False)
+    return summary.exit_code
+
+
+def _watch(request: AuditRequest) -> int:
+    from rich.console import Console
+
+    from aerobee.cli.audit_screen import WatchScreen
+    from aerobee.offset_audit.outputs.console import printed
+    from aerobee.offset_audit.run.progress import SilentProgress
+    from aerobee.offset_audit.run.session import audit_session
+    from aerobee.offset_audit.run.watch import watch
+
+    def echo(summary: Summary | None, trouble: str) -> None:
+        if summary is None:
+            click.echo(f"aerobee: this look broke off: {trouble}", err=True)
+        else:
+            click.echo(printed(summary, request.format), nl=False)
+
+    clock, chance = SystemClock(), system_random()
+    with contextlib.ExitStack() as stack:
+        with _progress() as (progress, _), progress.stage("start Spark"):
+            session = stack.enter_context(
+                audit_session(request.master, settings=dict(request.spark_settings))
+            )
+        seen = echo
+        if sys.stdout.isatty() and request.format == "text":
+            screen = WatchScreen(Console(), request.watch_s or 0)
+            seen = stack.enter_context(screen.shown()).seen
+        last = watch(session, request, seen, clock=clock, chance=chance, progress=SilentProgress())
+    return last.exit_code if last is not None else 0
+
+
+Ask = Callable[[Callable[[], tuple[int, int]]], None]
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[tuple[Progress, Ask]]:
+    if sys.stderr.isatty():
+        from aerobee.cli.audit_progress import BarProgress
+
+        with BarProgress().shown() as bars:
+            yield bars, bars.ask
+        return
+    from aerobee.offset_audit.run.progress import PlainProgress
+
+    yield PlainProgress(SystemClock()), lambda _: None
