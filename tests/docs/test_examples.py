@@ -2,11 +2,13 @@
 
 Each page gets a cluster of its own, started by `aerobee up`; its Python programs and console
 commands run from top to bottom, with the addresses of the page replaced by those of the cluster.
+Python that a page marks `py` needs what no page starts, such as Spark: it is compiled, not run.
 Shown output must come, but for what differs from run to run: see `stable`.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -18,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +294,23 @@ def run_console_line(cluster: Cluster, block: Block, command: Command) -> None:
     assert not command.shown or matches(command.shown, said), (
         f"{block.where}: $ {command.text}\nshows\n{command.shown}\nand said\n{said}"
     )
+
+
+@pytest.mark.parametrize(
+    "block",
+    [block for page in PAGES for block in blocks_of(page) if block.language == "py"],
+    ids=lambda block: block.where,
+)
+def test_python_that_is_not_run_compiles_and_imports_what_there_is(block: Block) -> None:
+    tree = ast.parse(block.text, block.where)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            module = import_module(node.module)
+            missing = [name.name for name in node.names if not hasattr(module, name.name)]
+            assert not missing, f"{block.where}: {node.module} has no {missing}"
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                import_module(name.name)
 
 
 def test_the_pages_have_examples() -> None:

@@ -1,0 +1,66 @@
+"""One small Spark for all tests of this folder, and silence for what pyspark itself warns of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aerobee.offset_audit.run.errors import NotReady
+from aerobee.offset_audit.run.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+TIMEOUT_S = 400
+"""A session's start and its first plans take most of a minute on a machine that others use too."""
+OF_PYSPARK = (
+    "ignore::DeprecationWarning:pyspark",
+    "ignore::FutureWarning:pyspark",
+    "ignore::UserWarning:pyspark",
+    # Its worker and callback sockets are closed by the collector, at moments of its choice.
+    "ignore:unclosed <socket:ResourceWarning",
+    "ignore:unclosed <socket:pytest.PytestUnraisableExceptionWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FOLDER in item.path.parents:
+            for line in OF_PYSPARK:
+                item.add_marker(pytest.mark.filterwarnings(line))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores that knows all sources; its workers can import these tests."""
+    try:
+        require_java()
+    except NotReady as error:
+        pytest.skip(str(error))
+    from aerobee.offset_audit.run.session import close_session, open_session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        folder = tmp_path_factory.mktemp("spark")
+        session = open_session(
+            "local[2]",
+            settings={
+                "spark.sql.shuffle.partitions": "2",
+                "spark.default.parallelism": "2",
+                "spark.local.dir": str(folder),
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            },
+            is_brief=True,
+            java_log=folder / "java.log",
+        )
+        try:
+            yield session
+        finally:
+            close_session(session)

@@ -1,0 +1,251 @@
+"""A cluster of real processes with known histories, and what clients and fate do to it.
+
+`broker-a` does the work; `broker-b` will be lost; `broker-old` has small segments, so that
+retention can be asked for; `broker-fast` has a clock that is wrong from its first moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aerobee.client_core import ClusterConnection
+from aerobee.client_core.methods import (
+    CLEAN_STORE,
+    COMMIT_OFFSETS,
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_GROUP,
+    MEMBERSHIP,
+    QUERY_BOUNDS,
+    RESET_OFFSETS,
+)
+from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
+from aerobee.producer_client import Message, MessageQueue, Producer
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
+from tests.faults.clusters import ClusterProcess
+from tests.faults.serving import eventually
+from tests.offset_audit.damages.joined_broker import ShiftedClock, joined_broker, registered_as
+
+CLUSTER = "aerobee"
+A, B, OLD, FAST = "broker-a", "broker-b", "broker-old", "broker-fast"
+GROUPS_OF_BROKERS = (A, B, OLD, FAST)
+HOUR_MS = 3_600_000
+QUICK = ConsumerOptions(session_timeout_ms=10_000, commit_interval_ms=100)
+
+
+@dataclass
+class LiveCluster:
+    """Addresses, a connection, and hands to do things with."""
+
+    process: ClusterProcess
+    nameserver: str
+    addresses: dict[str, str]
+    connection: ClusterConnection
+    stack: AsyncExitStack
+    folder: Path
+    consumers: list[asyncio.Task[None]] = field(default_factory=list)
+    stopped_pids: list[int] = field(default_factory=list)
+
+    async def create_topic(self, name: str, each: int = 1) -> None:
+        """`each` queues on every broker group."""
+        queues = each * len(GROUPS_OF_BROKERS)
+        await self.connection.channels.call(
+            self.nameserver,
+            CREATE_TOPIC,
+            nameserver_pb2.CreateTopicRequest(cluster=CLUSTER, name=name, queues=queues),
+        )
+
+    async def topics_are_there(self, *names: str) -> None:
+        """Until every broker has its queues of them."""
+
+        async def holds() -> bool:
+            for name in GROUPS_OF_BROKERS:
+                answer = await self.connection.channels.call(
+                    self.addresses[name],
+                    QUERY_BOUNDS,
+                    broker_pb2.QueryBoundsRequest(
+                        queues=[broker_pb2.TopicQueue(topic=one, queue_id=0) for one in names]
+                    ),
+                )
+                if any(bounds.status.code != common_pb2.OK for bounds in answer.bounds):
+                    return False
+            return True
+
+        await eventually(holds, f"topics {names}")
+
+    async def delete_topic(self, name: str) -> None:
+        await self.connection.channels.call(
+            self.nameserver,
+            DELETE_TOPIC,
+            nameserver_pb2.DeleteTopicRequest(cluster=CLUSTER, name=name),
+        )
+
+    async def send(
+        self, topic: str, count: int, *, broker: str = A, queue_id: int = 0, body: bytes = b"body"
+    ) -> None:
+        queue = MessageQueue(topic, broker, queue_id)
+        async with Producer(connection=self.connection) as producer:
+            at_once = max(1, 4_000 // len(body))
+            for begin in range(0, count, at_once):
+                messages = [Message(topic, body)] * min(at_once, count - begin)
+                await producer.send_batch(messages, queue=queue)
+
+    async def commit(
+        self, group: str, topic: str, offset: int, *, broker: str = A, queue_id: int = 0
+    ) -> None:
+        """As a tool without a lease does it, which nobody forbids while no member holds one."""
+        answer = await self.connection.channels.call(
+            self.addresses[broker],
+            COMMIT_OFFSETS,
+            broker_pb2.CommitOffsetsRequest(
+                group=group,
+                client_id="a-tool",
+                offsets=[broker_pb2.QueueOffset(topic=topic, queue_id=queue_id, offset=offset)],
+            ),
+        )
+        assert [one.code for one in answer.results] == [common_pb2.OK], answer
+
+    async def reset(self, group: str, topic: str, offset: int) -> None:
+        await self.connection.channels.call(
+            self.addresses[A],
+            RESET_OFFSETS,
+            broker_pb2.ResetOffsetsRequest(
+                group=group,
+                offsets=[broker_pb2.QueueOffset(topic=topic, queue_id=0, offset=offset)],
+            ),
+        )
+
+    def consume(self, group: str, topic: str, pause_s: float | None = 0.0) -> None:
+        """A member that takes `pause_s` for a message; None: it never comes back with one."""
+
+        async def listener(messages: Sequence[ReceivedMessage]) -> None:
+            if pause_s is None:
+                await asyncio.Event().wait()
+            elif pause_s:
+                await asyncio.sleep(pause_s)
+
+        consumer = PushConsumer(
+            self.nameserver,
+            group,
+            listener,
+            max_concurrency=1,
+            consume_batch_max=1 if pause_s else 100,
+            start_from=StartFrom.FIRST,
+            client_id=f"{group}-1",
+            options=QUICK,
+        ).subscribe(topic)
+        self.consumers.append(asyncio.create_task(consumer.run(), name=f"consumer:{group}"))
+
+    async def committed(self, group: str, topic: str, offset: int, queue_id: int = 0) -> None:
+        """Until the group's offset on broker-a is at least this."""
+
+        async def holds() -> bool:
+            try:
+                found = await self.connection.channels.call(
+                    self.addresses[A], DESCRIBE_GROUP, broker_pb2.DescribeGroupRequest(group=group)
+                )
+            except errors.GroupNotFound:
+                return False
+            return any(
+                one.topic == topic and one.queue_id == queue_id and one.committed_offset >= offset
+                for one in found.queues
+            )
+
+        await eventually(holds, f"{group} has come to {offset} of {topic}")
+
+    async def join_without_leases(self, group: str, topic: str) -> None:
+        """A member that subscribes, beats, and never asks for a queue."""
+        stream = self.connection.channels.open_stream(self.addresses[A], MEMBERSHIP)
+        await stream.write(
+            broker_pb2.MemberEvent(
+                join=broker_pb2.Join(
+                    group=group,
+                    client_id=f"{group}-1",
+                    instance="an-instance",
+                    subscriptions=[broker_pb2.Subscription(topic=topic)],
+                    session_timeout_ms=60_000,
+                )
+            )
+        )
+        await stream.read()
+        self.stack.callback(stream.cancel)
+
+    async def clean(self, broker: str) -> int:
+        """As the operator who insists; gives how many segments went."""
+        answer = await self.connection.channels.call(
+            self.addresses[broker], CLEAN_STORE, broker_pb2.CleanStoreRequest(unread=True)
+        )
+        return answer.removed_segments
+
+    async def first_offset(self, topic: str, broker: str) -> int:
+        answer = await self.connection.channels.call(
+            self.addresses[broker],
+            QUERY_BOUNDS,
+            broker_pb2.QueryBoundsRequest(queues=[broker_pb2.TopicQueue(topic=topic, queue_id=0)]),
+        )
+        return answer.bounds[0].min_offset
+
+    async def add_second_master(self) -> None:
+        """A broker that was started by hand as master, and said to be a replica of broker-a."""
+        address = await self.stack.enter_async_context(
+            joined_broker(A, self.folder / "rogue", (), broker_id=1)
+        )
+        await self.stack.enter_async_context(registered_as(self.nameserver, A, 1, address))
+
+    def freeze(self, name: str) -> None:
+        """The process is there and does nothing any more, as on a machine that hangs."""
+        pid = self.process.pids()[name]
+        os.kill(pid, signal.SIGSTOP)
+        self.stopped_pids.append(pid)
+
+    async def registered(self, *names: str) -> None:
+        """Until the nameserver knows a live master of each."""
+
+        async def holds() -> bool:
+            answer = await self.connection.channels.call(
+                self.nameserver,
+                DESCRIBE_CLUSTER,
+                nameserver_pb2.DescribeClusterRequest(cluster=CLUSTER),
+            )
+            masters = {
+                one.identity.broker_name for one in answer.brokers if one.role == common_pb2.MASTER
+            }
+            return masters >= set(names)
+
+        await eventually(holds, f"masters {names}")
+
+
+@asynccontextmanager
+async def live_cluster(folder: Path) -> AsyncIterator[LiveCluster]:
+    """Everything runs and is registered; nothing was sent yet."""
+    async with AsyncExitStack() as stack:
+        process = ClusterProcess(folder, "--brokers", "2")
+        await process.start()
+        stack.push_async_callback(process.close)
+        addresses = process.addresses()
+        nameservers = (process.nameserver,)
+        addresses[OLD] = await stack.enter_async_context(
+            joined_broker(OLD, folder / OLD, nameservers, segment_bytes=8192)
+        )
+        addresses[FAST] = await stack.enter_async_context(
+            joined_broker(FAST, folder / FAST, nameservers, clock=ShiftedClock(HOUR_MS))
+        )
+        connection = await stack.enter_async_context(ClusterConnection(process.nameserver))
+        cluster = LiveCluster(process, nameservers[0], addresses, connection, stack, folder)
+        await cluster.registered(*GROUPS_OF_BROKERS)
+        try:
+            yield cluster
+        finally:
+            for pid in cluster.stopped_pids:
+                os.kill(pid, signal.SIGCONT)
+            for task in cluster.consumers:
+                task.cancel()
+            await asyncio.gather(*cluster.consumers, return_exceptions=True)

@@ -1,0 +1,305 @@
+"""Damages done to files of a store at rest: each a few bytes, and the finding they must give."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from isal.isal_zlib import crc32
+
+from aerobee.store_format.record_layout import (
+    BODY_AT,
+    BODY_CRC_AT,
+    BODY_LENGTH_AT,
+    QUEUE_OFFSET_AT,
+    SIZE_AT,
+    STORE_TIMESTAMP_AT,
+)
+from tests.offset_audit.damages.base_store import ENTRIES_PER_FILE, INDEX_SLOTS, SEGMENT_BYTES
+from tests.offset_audit.damages.damage import Expected, StoreDamage
+
+ENTRY = struct.Struct(">qiq")
+INDEX_HEADER_BYTES = 40
+INDEX_ENTRY = struct.Struct(">iqii")
+QUEUE_FILE_BYTES = ENTRIES_PER_FILE * ENTRY.size
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A record of the log, as its queue's entry says."""
+
+    root: Path
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+    size: int
+
+    def read(self, at: int, count: int) -> bytes:
+        with self._segment().open("rb") as file:
+            file.seek(self.position % SEGMENT_BYTES + at)
+            return file.read(count)
+
+    def write(self, at: int, data: bytes) -> None:
+        with self._segment().open("r+b") as file:
+            file.seek(self.position % SEGMENT_BYTES + at)
+            file.write(data)
+
+    def number(self, at: int, layout: str) -> int:
+        value: int = struct.unpack(layout, self.read(at, struct.calcsize(layout)))[0]
+        return value
+
+    def flip(self, at: int, bit: int = 0) -> None:
+        self.write(at, bytes([self.read(at, 1)[0] ^ (1 << bit)]))
+
+    def _segment(self) -> Path:
+        base = self.position // SEGMENT_BYTES * SEGMENT_BYTES
+        return self.root / "commitlog" / f"{base:020d}"
+
+
+def queue_file(root: Path, topic: str, queue_id: int, queue_offset: int) -> Path:
+    base = queue_offset // ENTRIES_PER_FILE * QUEUE_FILE_BYTES
+    return root / "consumequeue" / topic / str(queue_id) / f"{base:020d}"
+
+
+def entry_at(root: Path, topic: str, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
+    """Position, size, tags code."""
+    with queue_file(root, topic, queue_id, queue_offset).open("rb") as file:
+        file.seek(queue_offset % ENTRIES_PER_FILE * ENTRY.size)
+        position, size, tags_code = ENTRY.unpack(file.read(ENTRY.size))
+    return position, size, tags_code
+
+
+def write_entry(
+    root: Path, topic: str, queue_id: int, queue_offset: int, entry: tuple[int, int, int]
+) -> None:
+    with queue_file(root, topic, queue_id, queue_offset).open("r+b") as file:
+        file.seek(queue_offset % ENTRIES_PER_FILE * ENTRY.size)
+        file.write(ENTRY.pack(*entry))
+
+
+def place(root: Path, topic: str, queue_id: int, queue_offset: int) -> Place:
+    position, size, _ = entry_at(root, topic, queue_id, queue_offset)
+    return Place(root, topic, queue_id, queue_offset, position, size)
+
+
+def places(root: Path) -> Iterator[Place]:
+    """All records that queues list, the offset journal's too."""
+    for folder in sorted((root / "consumequeue").glob("*/*")):
+        for queue_offset in range(len(list(folder.iterdir())) * ENTRIES_PER_FILE):
+            found = place(root, folder.parent.name, int(folder.name), queue_offset)
+            if found.size:
+                yield found
+
+
+def newest_store_ms(root: Path) -> int:
+    """When the last record was stored."""
+    return max(one.number(STORE_TIMESTAMP_AT, ">q") for one in places(root))
+
+
+# ------------------------------------------------------------------------------------ the log
+
+
+def flip_bit_in_body(root: Path) -> None:
+    place(root, "orders", 1, 150).flip(BODY_AT + 9, 3)
+
+
+def flip_bit_in_size(root: Path) -> None:
+    place(root, "payments", 0, 77).flip(SIZE_AT + 3, 5)
+
+
+def lose_segment(root: Path) -> None:
+    (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").unlink()
+
+
+def messages_of_segment(root: Path, number: int) -> int:
+    """How many messages begin in a segment."""
+    return sum(one.position // SEGMENT_BYTES == number for one in places(root))
+
+
+def repeat_queue_offset(root: Path) -> None:
+    """A record says the queue offset of the one before it in its queue."""
+    place(root, "orders", 2, 201).write(QUEUE_OFFSET_AT, struct.pack(">q", 200))
+
+
+def set_clock_back(root: Path) -> None:
+    """As if the clock had been an hour ahead until this record was stored."""
+    log = sorted(places(root), key=lambda one: one.position)
+    for one in log[: len(log) // 2]:
+        ahead_ms = one.number(STORE_TIMESTAMP_AT, ">q") + HOUR_MS
+        one.write(STORE_TIMESTAMP_AT, struct.pack(">q", ahead_ms))
+
+
+def change_body_and_checksum(root: Path) -> None:
+    """A record that is whole in itself and not the one that the other replica has."""
+    one = place(root, "orders", 3, 260)
+    one.flip(BODY_AT + 2, 1)
+    length = one.number(BODY_LENGTH_AT, ">i")
+    checksum = crc32(one.read(BODY_AT, length)) & 0x7FFF_FFFF
+    one.write(BODY_CRC_AT, struct.pack(">I", checksum))
+
+
+# ------------------------------------------------------------------------ queue and index files
+
+
+def flip_bit_in_tags_code(root: Path) -> None:
+    position, size, tags_code = entry_at(root, "orders", 0, 123)
+    write_entry(root, "orders", 0, 123, (position, size, tags_code ^ 4))
+
+
+def point_entry_to_nothing(root: Path) -> None:
+    position, size, tags_code = entry_at(root, "payments", 1, 40)
+    write_entry(root, "payments", 1, 40, (position + 17, size, tags_code))
+
+
+def cut_queue_file(root: Path) -> None:
+    """The last file of a queue ends after 30 of its 100 entries."""
+    path = queue_file(root, "orders", 0, 399)
+    path.write_bytes(path.read_bytes()[: 30 * ENTRY.size])
+
+
+def lose_queue_file(root: Path) -> None:
+    queue_file(root, "payments", 0, 100).unlink()
+
+
+def flip_bit_in_index_slot(root: Path) -> None:
+    """The slot of a chain of keys leads to an entry that there is not."""
+    path = second_index_file(root)
+    data = bytearray(path.read_bytes())
+    at, newest = first_used_slot(data)
+    struct.pack_into(">i", data, at, newest ^ (1 << 30))
+    path.write_bytes(data)
+
+
+def second_index_file(root: Path) -> Path:
+    return sorted((root / "index").iterdir())[1]
+
+
+def first_used_slot(data: bytes | bytearray) -> tuple[int, int]:
+    """Its place in the file, and the number of the newest entry of its chain."""
+    for at in range(INDEX_HEADER_BYTES, INDEX_HEADER_BYTES + 4 * INDEX_SLOTS, 4):
+        (newest,) = struct.unpack_from(">i", data, at)
+        if newest:
+            return at, newest
+    raise AssertionError("no slot is used")
+
+
+def keys_of_first_slot(root: Path) -> int:
+    """How many keys lie in the chain of that slot: ids of messages are never the same, so neither
+    is their number."""
+    data = second_index_file(root).read_bytes()
+    found = set()
+    _, number = first_used_slot(data)
+    while number:
+        at = INDEX_HEADER_BYTES + 4 * INDEX_SLOTS + INDEX_ENTRY.size * number
+        key_hash, position, _, number = INDEX_ENTRY.unpack_from(data, at)
+        found.add((key_hash, position))
+    return len(found)
+
+
+# ---------------------------------------------------------------------------------- small files
+
+
+def change_offsets(change: Callable[[dict[str, dict[str, int]]], None]) -> Callable[[Path], None]:
+    """By hand, in the table of committed offsets; the journal in the log says something else."""
+
+    def do(root: Path) -> None:
+        path = root / "config" / "consumerOffset.json"
+        document = json.loads(path.read_bytes())
+        change(document["offsetTable"])
+        path.write_text(json.dumps(document))
+
+    return do
+
+
+def rewind(table: dict[str, dict[str, int]]) -> None:
+    table["orders@billing"]["1"] = 350
+
+
+def skip(table: dict[str, dict[str, int]]) -> None:
+    table["orders@shipping"]["3"] = 290
+
+
+def commit_beyond_the_end(table: dict[str, dict[str, int]]) -> None:
+    table["payments@billing"]["0"] = 1_000
+
+
+def tear_topics(root: Path) -> None:
+    path = root / "config" / "topics.json"
+    path.write_bytes(path.read_bytes()[:300])
+
+
+SINGLE_STORE: tuple[StoreDamage, ...] = (
+    StoreDamage(
+        "body-bit",
+        flip_bit_in_body,
+        Expected("CORRUPT", "CRITICAL", "orders", 1, None, 1, "BAD_CRC"),
+    ),
+    StoreDamage(
+        "size-bit",
+        flip_bit_in_size,
+        Expected("CORRUPT", "CRITICAL", "payments", 0, None, 1, "BAD_LENGTHS"),
+    ),
+    StoreDamage(
+        "missing-segment",
+        lose_segment,
+        Expected("CORRUPT", "CRITICAL", None, None, None, None, "MISSING_SEGMENT"),
+    ),
+    StoreDamage(
+        "duplicate-offset",
+        repeat_queue_offset,
+        Expected("DUPLICATE", "ERROR", "orders", 2, None, 1, "200"),
+    ),
+    StoreDamage(
+        "clock-jump", set_clock_back, Expected("CLOCK", "WARNING", None, None, None, 1, "set back")
+    ),
+    StoreDamage(
+        "tags-code-bit",
+        flip_bit_in_tags_code,
+        Expected("CORRUPT", "ERROR", "orders", 0, None, 1, "TAGS_CODE"),
+    ),
+    StoreDamage(
+        "entry-to-nothing",
+        point_entry_to_nothing,
+        Expected("CORRUPT", "ERROR", "payments", 1, None, 1, "BAD_ENTRY"),
+    ),
+    StoreDamage(
+        "cut-queue-file",
+        cut_queue_file,
+        Expected("MISSING_ENTRY", "ERROR", "orders", 0, None, 70, "330"),
+    ),
+    StoreDamage(
+        "missing-queue-file",
+        lose_queue_file,
+        Expected("MISSING_ENTRY", "ERROR", "payments", 0, None, 100, "100"),
+    ),
+    StoreDamage(
+        "index-slot-bit",
+        flip_bit_in_index_slot,
+        Expected("INDEX_MISSING", "ERROR", None, None, None, None, "INDEX_SLOT"),
+    ),
+    StoreDamage(
+        "rewound-commit",
+        change_offsets(rewind),
+        Expected("REWOUND", "ERROR", "orders", 1, "billing", 50, "journal"),
+    ),
+    StoreDamage(
+        "skipped-commits",
+        change_offsets(skip),
+        Expected("SKIPPED", "CRITICAL", "orders", 3, "shipping", 90, "journal"),
+    ),
+    StoreDamage(
+        "offset-beyond-end",
+        change_offsets(commit_beyond_the_end),
+        Expected("OUT_OF_RANGE_HIGH", "ERROR", "payments", 0, "billing", 600, "1000"),
+    ),
+    StoreDamage(
+        "torn-config",
+        tear_topics,
+        Expected("BAD_CONFIG", "ERROR", None, None, None, None, "topics"),
+    ),
+)

@@ -1,0 +1,123 @@
+"""Messages of Apache's services that wait for ever, and replicas that have drifted apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.runtime.clock import ManualClock
+from aerobee.store_format.batch import BatchLimits, check_batch
+from aerobee.store_format.epoch_file import EPOCH_FILE, encode_epochs
+from aerobee.store_format.properties import encode_properties
+from aerobee.store_format.record import HostAddress, encode_record
+from aerobee.store_format.tags import TagsCodes
+from tests.offset_audit.damages.base_store import GEOMETRY
+from tests.offset_audit.damages.damage import Expected, StoreDamage
+from tests.offset_audit.damages.store_damages import change_body_and_checksum, newest_store_ms
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+WAIT_MS = 10_000
+OVERDUE_MS = 2_000
+"""What the audit is told to wait beyond the time of a message. A half message is due after six
+seconds, a delayed one of level 2 after five, the timer after two."""
+CONFIG = StoreConfig(
+    disk_free_bytes_min=0,
+    # How full the disk of this machine is must not decide what a test sees.
+    retention=RetentionConfig(enabled=False),
+    **GEOMETRY,  # type: ignore[arg-type]
+)
+
+
+def wait_for_ever(root: Path, topic: str, queue_id: int, properties: dict[str, str]) -> None:
+    """A message of a system topic, and a while later another one that shows that the broker was
+    alive all the time."""
+    clock = ManualClock(newest_store_ms(root) + 1_000)
+    store = MessageStore.open(RealDisk(root), clock, CONFIG)
+    try:
+        _append(store, clock, topic, queue_id, properties)
+        clock.advance_ms(WAIT_MS)
+        _append(store, clock, "orders", 0, {})
+    finally:
+        store.close()
+
+
+def _append(
+    store: MessageStore, clock: ManualClock, topic: str, queue_id: int, properties: dict[str, str]
+) -> None:
+    record = encode_record(
+        topic=topic.encode(),
+        body=b"waits",
+        properties=encode_properties(properties),
+        born_timestamp_ms=clock.now_ms(),
+        born_host=HostAddress.parse("127.0.0.1:50000"),
+    )
+    batch = check_batch(
+        record,
+        [len(record)],
+        topic=topic,
+        limits=BatchLimits(),
+        store_host_ipv6=False,
+        tags=TagsCodes(),
+    )
+    store.append(batch, queue_id=queue_id)
+    store.confirm(store.appended_end)
+
+
+def never_resolve(root: Path) -> None:
+    """Nobody commits or rolls back; the id is the transaction's."""
+    wait_for_ever(
+        root,
+        HALF_TOPIC,
+        0,
+        {"UNIQ_KEY": "7F0000010000000000000000000000AA", "REAL_TOPIC": "orders", "REAL_QID": "0"},
+    )
+
+
+def never_deliver_delayed(root: Path) -> None:
+    """Delay level 2, five seconds."""
+    properties = {"DELAY": "2", "REAL_TOPIC": "orders", "REAL_QID": "0"}
+    wait_for_ever(root, SCHEDULE_TOPIC, 1, properties)
+
+
+def never_deliver_timer(root: Path) -> None:
+    """Due two seconds after it was stored."""
+    due_ms = newest_store_ms(root) + 3_000
+    properties = {"TIMER_OUT_MS": str(due_ms), "REAL_TOPIC": "orders", "REAL_QID": "0"}
+    wait_for_ever(root, TIMER_TOPIC, 0, properties)
+
+
+WAITING: tuple[StoreDamage, ...] = (
+    StoreDamage(
+        "half-never-resolved",
+        never_resolve,
+        Expected("HALF_OVERDUE", "ERROR", HALF_TOPIC, 0, None, 1, "00AA"),
+    ),
+    StoreDamage(
+        "delay-overdue",
+        never_deliver_delayed,
+        Expected("DELAY_OVERDUE", "ERROR", SCHEDULE_TOPIC, 1, None, 1),
+    ),
+    StoreDamage(
+        "timer-overdue",
+        never_deliver_timer,
+        Expected("TIMER_OVERDUE", "ERROR", TIMER_TOPIC, 0, None, 1),
+    ),
+)
+
+
+def write_epochs(root: Path, second_epoch_at: int) -> None:
+    (root / EPOCH_FILE).write_bytes(encode_epochs([(1, 0), (2, second_epoch_at)]))
+
+
+def differ_in_epochs(root: Path, other: Path) -> None:
+    write_epochs(root, 300_000)
+    write_epochs(other, 310_000)
+
+
+def differ_in_data(_root: Path, other: Path) -> None:
+    change_body_and_checksum(other)

@@ -1,0 +1,70 @@
+"""Runs all checks of progress over made tables, in as few Spark jobs as can be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.progress import CHECKS, find_moves, judge, progress
+from aerobee.offset_audit.run.cutting import cut
+from tests.offset_audit.table_builders import NOW_MS, TableRows
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+
+
+def shown(row: Row) -> bool:
+    """Whether docs/audit.md has this finding's sentence, with everyday names."""
+    told = row.evidence.replace(f"t-{row.group}", "Orders").replace(
+        f"roup {row.group} ", "roup billing "
+    )
+    quotes = re.findall(r"(?m)(?:^> .*\n?)+", DOCS.read_text("utf-8"))
+    return told in {" ".join(quote.replace("> ", "").split()) for quote in quotes}
+
+
+class ProgressRun:
+    """What one run found and which states it kept."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        rows: TableRows,
+        limits: Limits | None = None,
+        *,
+        with_findings: bool = True,
+    ) -> None:
+        limits = limits or Limits(now_ms=NOW_MS)
+        tables = rows.tables(spark)
+        judged = cut(judge(tables, limits)).persist()
+        tables = replace(tables, judged=judged)
+        moved = cut(find_moves(tables, limits)).persist()
+        tables = replace(tables, moves=moved)
+        self.states: list[Row] = progress(tables, limits).collect()
+        found = [check.run(tables, limits) for check in CHECKS if with_findings]
+        self.findings: list[Row] = reduce(DataFrame.unionByName, found).collect() if found else []
+        moved.unpersist()
+        judged.unpersist()
+
+    def of(self, group: str) -> list[Row]:
+        """The findings about one group, sorted by check."""
+        return sorted(
+            (row for row in self.findings if row.group == group), key=lambda row: row.check
+        )
+
+    def checks(self, group: str) -> list[str]:
+        """The names of the checks that found something about one group."""
+        return [row.check for row in self.of(group)]
+
+    def only(self, group: str) -> Row:
+        """The one finding about one group."""
+        (row,) = self.of(group)
+        return row
+
+    def state(self, group: str, queue_id: int = 0) -> Row:
+        """The one state of a group on a queue."""
+        (row,) = [row for row in self.states if (row.group, row.queue_id) == (group, queue_id)]
+        return row

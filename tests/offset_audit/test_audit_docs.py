@@ -1,0 +1,45 @@
+"""docs/audit.md: every check that a run makes has its row and its section there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from aerobee.offset_audit.checks.check import Check
+from aerobee.offset_audit.checks.registry import all_checks
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+TEXT = PAGE.read_text("utf-8")
+FINDINGS = TEXT.partition("\n## Findings\n")[2].partition("\n## ")[0]
+
+
+def sections() -> dict[str, str]:
+    """The sections of the findings by the checks that their headings name."""
+    parts = re.split(r"(?m)^### (.*)$", FINDINGS)
+    return {
+        name: text
+        for heading, text in zip(parts[1::2], parts[2::2], strict=True)
+        for name in heading.split(", ")
+    }
+
+
+def rows() -> dict[str, str]:
+    """The depth of each check that the table lists."""
+    found = re.findall(r"(?m)^\| \[([A-Z_, ]+)\]\(#[\w-]+\) \|.*\| (.*) \|$", FINDINGS)
+    return {name: depth for names, depth in found for name in names.split(", ")}
+
+
+@pytest.mark.parametrize("check", all_checks(), ids=lambda check: check.name)
+def test_each_check_has_a_row_and_a_section_with_an_example_and_what_to_do(check: Check) -> None:
+    assert check.name in rows(), f"the table of checks has no row of {check.name}"
+    assert "deep" in rows()[check.name] or not check.is_deep
+    section = sections().get(check.name)
+    assert section is not None, f"{check.name} has no section"
+    assert re.search(r"(?m)^> \S", section), f"{check.name} has no example"
+    assert re.search(r"(?i)what to do", section), f"{check.name} does not say what to do"
+
+
+def test_the_page_tells_of_no_check_that_is_not_made() -> None:
+    assert sorted(rows()) == sorted(check.name for check in all_checks())

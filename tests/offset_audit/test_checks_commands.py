@@ -1,0 +1,77 @@
+"""Commands of findings can be pasted into a shell, whatever users called their things."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.data.stores import repair_command, verify_command
+from aerobee.offset_audit.checks.finding_rows import command_line, shell_word
+from aerobee.offset_audit.checks.progress.telling import findings, phrase, reset_to
+
+pytestmark = pytest.mark.slow
+
+NAMES = [
+    "plain-name_1.of@%+=:,/all",
+    "with space",
+    "it's",
+    "a;reboot",
+    "$(reboot)`reboot`",
+    'double "quotes"',
+    "back\\slash",
+    "line\nbreak",
+    "ends in a line break\n",
+    "",
+    "größe",
+    "-x|y",
+]
+
+
+def test_words_are_quoted_as_python_quotes_them(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(name,) for name in NAMES], "name string")
+    found = rows.select("name", F.expr(shell_word("name")).alias("word")).collect()
+    assert {row["name"]: row["word"] for row in found} == {
+        name: shlex.quote(name) for name in NAMES
+    }
+
+
+def test_each_command_takes_a_name_or_path_as_one_argument(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(name,) for name in NAMES], "store string").select(
+        "store",
+        verify_command().alias("verify"),
+        repair_command("--rebuild-index").alias("repair"),
+        command_line("aerobee topic show", "store").alias("show"),
+    )
+    for row in rows.collect():
+        assert shlex.split(row["verify"]) == ["aerobee", "store", "verify", row["store"]]
+        assert shlex.split(row["repair"])[3:] == ["--rebuild-index", row["store"]]
+        assert shlex.split(row["show"])[2:] == ["show", row["store"]]
+
+
+def test_findings_of_groups_and_topics_quote_both(spark: SparkSession) -> None:
+    name = "it's; a name"
+    rows = spark.createDataFrame(
+        [(name, (name, name, 3), 1)],
+        "group string, worst struct<topic: string, broker_name: string, queue_id: int>, "
+        "affected long",
+    )
+    told = findings(
+        rows, "SKIPPED", "'CRITICAL'", evidence=phrase("of {group}"), command=reset_to("42")
+    )
+    (row,) = told.collect()
+    assert shlex.split(row["command"])[2:] == [
+        *("reset", name, name, "--queue", f"{name}:3", "--to-offset", "42", "--dry-run"),
+    ]
+    assert row["evidence"] == f"of {name}"
+
+
+def test_what_is_not_known_is_no_argument(spark: SparkSession) -> None:
+    nothing = spark.range(1).select(F.lit(None).cast("string").alias("store"))
+    row = nothing.select(
+        command_line("aerobee topic show", "store", otherwise="aerobee cluster show"),
+        verify_command(),
+    ).collect()[0]
+    assert (row[0], row[1]) == ("aerobee cluster show", "")

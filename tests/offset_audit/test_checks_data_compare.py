@@ -1,0 +1,131 @@
+"""The log against the queue files: exactly the damage that was done, whatever the partitions."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.data.blocks import READ, judged_blocks
+from aerobee.offset_audit.checks.data.compare import compare
+from tests.offset_audit.damaged_stores import (
+    SIZE,
+    UNTIL_MS,
+    MadeStore,
+    Record,
+    Trouble,
+    damaged,
+    healthy,
+    store_rows,
+    with_rows,
+)
+from tests.offset_audit.table_builders import NOW_MS, TableRows
+
+pytestmark = pytest.mark.slow
+
+SEED = 20_261_121
+STORES = 80
+
+
+def test_the_comparison_finds_exactly_the_damage_that_was_done(spark: SparkSession) -> None:
+    chance = random.Random(SEED)
+    stores = [damaged(f"damaged-{number}", chance) for number in range(STORES)]
+    stores += [healthy(f"healthy-{number}", chance) for number in range(10)]
+    rows = TableRows()
+    for store in stores:
+        store_rows(rows, store, chance)
+    tables = with_rows(rows.tables(spark), spark, stores)
+    found: Counter[Trouble] = Counter()
+    for row in compare(tables, Limits(now_ms=NOW_MS)).collect():
+        key = (
+            row["store"],
+            row["topic"],
+            row["queue_id"],
+            row["class"],
+            row["fault_position"] is not None,
+        )
+        found[key] += row["messages"]
+    expected: Counter[Trouble] = Counter()
+    for store in stores:
+        expected += store.expected
+    assert sum(expected.values()) > 400
+    classes = {key[3] for key in expected}
+    assert classes == {"LOST", "HOLE", "UNLISTED", "DUPLICATE", "HEADER", "TAGS_CODE", "BAD_ENTRY"}
+    assert dict(found) == dict(expected)
+
+
+def life(store: MadeStore, messages: int, *, first: int = 0) -> list[Record]:
+    """Records of the one queue of a store, behind those that it has."""
+    begin = SIZE * len(store.records)
+    made = [
+        Record("t", 0, first + number, begin + SIZE * number, 1, UNTIL_MS - 1_000)
+        for number in range(messages)
+    ]
+    store.records += made
+    return made
+
+
+def of_lives() -> list[MadeStore]:
+    """Queues that were deleted with their topic and made anew, and what may look so."""
+    names = ("anew", "anew-after-retention", "changed", "lost-first", "one-before", "copied")
+    made = {name: MadeStore(name, topics={"t"}) for name in names}
+    for name, first in (("anew", 0), ("anew-after-retention", 40)):
+        life(made[name], 12, first=first)
+        made[name].entries = [replace(one) for one in life(made[name], 5)]
+    for name in names[2:]:
+        made[name].entries = [replace(one) for one in life(made[name], 10)]
+    made["changed"].records[1].queue_offset = 0
+    del made["lost-first"].entries[:4]
+    made["one-before"].records[3].queue_offset = 7
+    del made["one-before"].entries[:4]
+    made["copied"].entries.clear()
+    return list(made.values())
+
+
+def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
+    spark: SparkSession,
+) -> None:
+    rows, stores = TableRows(), of_lives()
+    for store in stores:
+        store_rows(rows, store, random.Random(SEED))
+    rows.add("queues", broker_name="copied", min_offset=10, max_offset=10)
+    own = TableRows()
+    own.add("queues", broker_name="copied", min_offset=0, max_offset=10)
+    tables = with_rows(rows.tables(spark), spark, stores)
+    tables = replace(tables, store_queues=own.tables(spark).queues)
+    found = {
+        (row["store"], row["class"]): row["messages"]
+        for row in compare(tables, Limits(now_ms=NOW_MS)).collect()
+    }
+    assert found == {
+        ("anew", "AGAIN"): 5,
+        ("changed", "DUPLICATE"): 1,
+        ("lost-first", "UNLISTED"): 4,
+        ("one-before", "UNLISTED"): 3,
+        ("one-before", "DUPLICATE"): 1,
+        ("copied", "UNLISTED"): 10,
+    }, "what the broker itself says of its queues is not what its files should have"
+
+
+def test_sound_blocks_are_never_read_row_by_row(spark: SparkSession) -> None:
+    chance = random.Random(SEED + 1)
+    sound = healthy("sound", chance)
+    hurt = healthy("hurt", chance)
+    victim = hurt.entries.pop(20)
+    gone = healthy("gone", chance)
+    gone.entries = [one for one in gone.entries if one.topic != "u"]
+    gone.topics.discard("u")  # the topic was deleted; the log still has its messages
+    rows = TableRows()
+    stores: list[MadeStore] = [sound, hurt, gone]
+    for store in stores:
+        store_rows(rows, store, chance)
+    blocks = judged_blocks(rows.tables(spark), Limits(now_ms=NOW_MS)).where(
+        F.col("verdict") == READ
+    )
+    read = [(row["store"], row["topic"], row["block"]) for row in blocks.collect()]
+    assert read == [("hurt", victim.topic, victim.queue_offset // 8)]

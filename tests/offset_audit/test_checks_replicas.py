@@ -1,0 +1,345 @@
+"""Replicas against each other and against the registry: what is found, what nearly, what unknown.
+
+Each broker group is one situation, so that every check runs once over all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aerobee.offset_audit.checks.check import Limits
+from aerobee.offset_audit.checks.replicas import CHECKS
+from aerobee.offset_audit.tables import FINDINGS, schema
+from tests.offset_audit.table_builders import NOW_MS, TableRows
+
+pytestmark = pytest.mark.slow
+
+LIMITS = Limits(now_ms=NOW_MS)
+END = 1_000_000_000
+MIB = 1024 * 1024
+
+Found = dict[tuple[str, int | None], dict[str, Any]]
+"""Findings by broker name and id."""
+
+
+def found(spark: SparkSession, name: str, rows: TableRows) -> Found:
+    """What one check finds, each place once."""
+    check = next(one for one in CHECKS if one.name == name)
+    frame = check.run(rows.tables(spark), LIMITS)
+    assert frame.columns == schema(FINDINGS).names
+    findings: Found = {}
+    for row in frame.collect():
+        assert (row["check"], row["run_id"], row["evidence"] is None) == (name, None, False)
+        place = row["broker_name"], row["broker_id"]
+        assert place not in findings, "one cause, one finding"
+        findings[place] = row.asDict()
+    return findings
+
+
+def pair(rows: TableRows, name: str, master: dict[str, Any], slave: dict[str, Any]) -> None:
+    """A group of a master 0 and a slave 1."""
+    common = {"broker_name": name, "appended_end": END, "confirmed_end": END, "in_sync": [0]}
+    rows.add("brokers", **{**common, "in_sync": [0, 1], **master})
+    rows.add("brokers", **{**common, "broker_id": 1, "role": "SLAVE", **slave})
+
+
+def test_a_replica_is_late_only_if_it_is_far_behind_and_not_in_sync(spark: SparkSession) -> None:
+    rows = TableRows()
+    far = END - 65 * MIB
+    pair(rows, "late", {"in_sync": [0]}, {"appended_end": far})
+    rows.add("queues", broker_name="late", max_offset=500)
+    rows.add("queues", broker_name="late", max_offset=100, queue_id=1)
+    rows.add("queues", broker_name="late", broker_id=1, max_offset=380)
+    pair(rows, "in-sync", {}, {"appended_end": far})
+    pair(rows, "near", {"in_sync": [0]}, {"appended_end": END - 63 * MIB})
+    pair(rows, "old", {"in_sync": [0]}, {"appended_end": END - 10})
+    rows.add("queues", broker_name="old", last_store_ms=NOW_MS - 11_000)
+    rows.add("queues", broker_name="old", broker_id=1, last_store_ms=NOW_MS - 72_000)
+    pair(rows, "just-spoke", {"in_sync": [0]}, {"appended_end": END - 10})
+    pair(rows, "busy", {"in_sync": [0]}, {"appended_end": END - 10})
+    for name in ("just-spoke", "busy"):
+        rows.add("queues", broker_name=name, last_store_ms=NOW_MS)
+        rows.add("queues", broker_name=name, broker_id=1, last_store_ms=NOW_MS - 900_000)
+    rows.add(
+        "minutes",
+        broker_name="busy",
+        tier="ACKNOWLEDGED",
+        topic="t",
+        minute=NOW_MS // 60_000 - 2,
+        messages=1,
+    )
+    pair(rows, "young", {"in_sync": [0]}, {"appended_end": END - 10})
+    rows.add("queues", broker_name="young", last_store_ms=NOW_MS)
+    rows.add("queues", broker_name="young", broker_id=1, last_store_ms=NOW_MS - 59_000)
+    pair(rows, "unknown", {"in_sync": None}, {"appended_end": None})
+    pair(rows, "deaf", {"in_sync": None}, {"appended_end": 0, "answered": False})
+    pair(rows, "at-rest", {"role": "STORE", "in_sync": None}, {"role": "STORE", "in_sync": None})
+    pair(rows, "stale", {"role": "STORE"}, {"role": "STORE", "appended_end": far})
+    for name, committed_at_ms in (("forgetful", NOW_MS - 60_000), ("fresh", NOW_MS - 12_000)):
+        pair(rows, name, {}, {})
+        rows.add("commits", broker_name=name, group="g", offset=90, committed_at_ms=committed_at_ms)
+        rows.add("commits", broker_name=name, group="g", offset=40, broker_id=1)
+    pair(rows, "silent", {}, {})
+    rows.add("commits", broker_name="silent", group="g", offset=9, committed_at_ms=1)
+    findings = found(spark, "REPLICA_PROGRESS", rows)
+    assert findings.keys() == {
+        ("late", 1),
+        ("old", 1),
+        ("busy", 1),
+        ("stale", 1),
+        ("forgetful", 1),
+    }
+    assert {one["severity"] for one in findings.values()} == {"WARNING"}
+    late = findings["late", 1]
+    assert (late["affected"], late["role"]) == (220, "SLAVE")
+    assert f"{65 * MIB} bytes before late:0's" in late["evidence"]
+    assert findings["forgetful", 1]["affected"] == 1
+    assert "group g on t, queue 0: 40 here, 90 there" in findings["forgetful", 1]["evidence"]
+
+
+def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
+    spark: SparkSession,
+) -> None:
+    rows = TableRows()
+
+    def copies(name: str, *checksums: int | None, role: str = "STORE", **values: Any) -> None:
+        for broker_id, checksum in enumerate(checksums):
+            rows.add("brokers", broker_name=name, broker_id=broker_id, role=role)
+            for begin, crc in ((0, 7), (64, checksum)):
+                row = {"begin": begin, "end": begin + 64, "checksum": crc, "records": 3, **values}
+                row = {"store": f"/{name}/{broker_id}", **row}
+                rows.add("log_ranges", broker_name=name, broker_id=broker_id, **row)
+
+    copies("same", 1, 1)
+    copies("differs", 1, 2)
+    copies("outvoted", 2, 1, 1)
+    copies("not-whole", 1, None)
+    copies("live", 1, 2, 2, store=None)
+    rows.add("brokers", broker_name="live", broker_id=2, epoch=9)
+    copies("damaged", 1, 2)
+    rows.add(
+        "faults",
+        broker_name="damaged",
+        store="/damaged/1",
+        kind="BAD_CRC",
+        position=70,
+        file="commitlog/0",
+    )
+    copies("damaged-elsewhere", 1, 2)
+    rows.add(
+        "faults",
+        broker_name="damaged-elsewhere",
+        store="/damaged-elsewhere/1",
+        kind="BAD_CRC",
+        position=60,
+        file="commitlog/0",
+    )
+    findings = found(spark, "REPLICA_DATA", rows)
+    assert findings.keys() == {
+        ("differs", 1),
+        ("outvoted", 0),
+        ("live", 0),
+        ("damaged-elsewhere", 1),
+    }
+    assert {one["severity"] for one in findings.values()} == {"CRITICAL"}
+    differs = findings["differs", 1]
+    assert differs["affected"] == 1
+    assert "from byte 64 to 128: CRC-32 00000002 here (/differs/1), 00000001" in differs["evidence"]
+    assert differs["command"] == "aerobee store verify /differs/1"
+
+
+def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def tables(name: str, *of_replicas: list[tuple[int, int]], registry: int = 9) -> None:
+        pair(rows, name, {"epoch": 5}, {"epoch": 5})
+        rows.add("registry_groups", broker_name=name, epoch=registry)
+        for broker_id, epochs in enumerate(of_replicas):
+            for epoch, start in epochs:
+                rows.add(
+                    "epochs", broker_name=name, broker_id=broker_id, epoch=epoch, start_offset=start
+                )
+
+    whole = [(1, 0), (3, 100), (5, 200)]
+    tables("same", whole, whole)
+    tables("trimmed", whole, [(3, 100), (5, 200)])
+    tables("not-heard-yet", whole, [(1, 0), (3, 100)])
+    tables("none", whole, [])
+    tables("moved", whole, [(1, 0), (3, 90), (5, 200)])
+    tables("left-out", whole, [(1, 0), (5, 200)])
+    tables("empty-left-out", [(1, 0), (3, 200), (5, 200)], [(1, 0), (5, 200)])
+    tables("invented", whole, [(1, 0), (2, 50), (3, 100), (5, 200)])
+    tables("backward", [(1, 0), (3, 300), (5, 200)], [])
+    tables("never-given", whole, whole, registry=4)
+    tables("unregistered", [(1, 0), (8, 9)], [(1, 0), (8, 9)], registry=6)
+    findings = found(spark, "REPLICA_EPOCH", rows)
+    assert findings.keys() == {
+        ("moved", 1),
+        ("left-out", 1),
+        ("invented", 1),
+        ("backward", 0),
+        ("unregistered", 0),
+        ("unregistered", 1),
+    }, "an epoch that the broker itself says is ROUTE's"
+    assert {one["severity"] for one in findings.values()} == {"ERROR"}
+    assert (
+        "epoch 3 begins at byte 90, for moved:0 it begins at 100"
+        in (findings["moved", 1]["evidence"])
+    )
+
+
+def test_routes_contradict_brokers(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def registered(name: str, **values: Any) -> None:
+        rows.add("registry_groups", broker_name=name, **{"replicas": [0, 1], **values})
+
+    pair(rows, "fine", {}, {})
+    registered("fine")
+    rows.add("topics", broker_name="fine", topic="t")
+    rows.add("registry_topics", broker_name="fine", topic="t")
+    pair(rows, "two", {}, {"role": "MASTER", "epoch": 2})
+    registered("two", epoch=2, master_id=1)
+    pair(rows, "handed-over", {}, {"role": "MASTER", "epoch": 2})
+    registered("handed-over", epoch=1)
+    pair(rows, "asked-later", {"asked_at_ms": NOW_MS + 9}, {"role": "MASTER", "epoch": 2})
+    registered("asked-later", epoch=1)
+    pair(rows, "one-epoch", {}, {"role": "MASTER"})
+    for incarnation in ("first", "second"):
+        rows.add("brokers", broker_name="one-id", incarnation=incarnation)
+    for address in ("a:1", "b:1"):
+        rows.add("brokers", broker_name="two-addresses", incarnation="same", address=address)
+    pair(rows, "epoch", {"epoch": 3}, {"epoch": 3})
+    registered("epoch", epoch=4)
+    pair(rows, "headless", {"role": "SLAVE"}, {})
+    registered("headless")
+    pair(rows, "half-heard", {"role": "SLAVE"}, {"answered": False, "role": None})
+    registered("half-heard")
+    pair(rows, "unregistered-epoch", {"epoch": None}, {})
+    registered("unregistered-epoch")
+    pair(rows, "poor", {}, {})
+    registered("poor")
+    rows.add("topics", broker_name="poor", topic="other")
+    rows.add("registry_topics", broker_name="poor", topic="other")
+    rows.add("registry_topics", broker_name="poor", topic="lacking", write_queue_count=4)
+    pair(rows, "topics-not-read", {}, {})
+    rows.add("registry_topics", broker_name="topics-not-read", topic="t")
+    rows.add("registry_topics", broker_name="nobody", topic="t", write_queue_count=4)
+    rows.add("registry_topics", broker_name="nobody", topic="u", write_queue_count=4)
+    findings = found(spark, "ROUTE", rows)
+    severities = {place[0]: one["severity"] for place, one in findings.items()}
+    assert severities == {
+        "two": "CRITICAL",
+        "handed-over": "WARNING",
+        "asked-later": "CRITICAL",
+        "one-epoch": "CRITICAL",
+        "one-id": "CRITICAL",
+        "epoch": "ERROR",
+        "headless": "ERROR",
+        "poor": "ERROR",
+        "nobody": "ERROR",
+    }
+    assert findings["poor", 0]["topic"] == "lacking"
+    assert findings["nobody", None]["affected"] == 2
+    assert (
+        "2 replicas of the group say that they are its master"
+        in (findings["two", None]["evidence"])
+    )
+
+
+def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) -> None:
+    rows = TableRows()
+    pair(rows, "slave-lost", {}, {"answered": False, "role": None, "error": "refused"})
+    pair(rows, "master-lost", {"answered": False, "role": None, "error": "timeout"}, {})
+    rows.add("registry_topics", broker_name="master-lost", topic="t", write_queue_count=8)
+    rows.add("registry_topics", broker_name="slave-lost", topic="t", write_queue_count=8)
+    for name in ("slave-lost", "master-lost"):
+        rows.add("registry_groups", broker_name=name, replicas=[0, 1])
+        for broker_id in (0, 1):
+            rows.add("registry_brokers", broker_name=name, broker_id=broker_id)
+    rows.add("brokers", broker_name="expired")
+    rows.add("registry_brokers", broker_name="expired")
+    rows.add("registry_groups", broker_name="expired", replicas=[0, 2])
+    rows.add(
+        "brokers",
+        broker_name=None,
+        broker_id=None,
+        role=None,
+        answered=False,
+        address="h:1",
+        error="refused",
+    )
+    rows.add("brokers", broker_name="files", role="STORE")
+    rows.add("registry_groups", broker_name="at-rest", replicas=[])
+    findings = found(spark, "UNREACHABLE", rows)
+    assert findings.keys() == {
+        ("slave-lost", 1),
+        ("master-lost", 0),
+        ("expired", 2),
+        (None, None),
+    }
+    assert {one["severity"] for one in findings.values()} == {"ERROR"}
+    assert findings["slave-lost", 1]["affected"] == 0
+    lost = findings["master-lost", 0]
+    assert lost["affected"] == 8
+    assert "did not answer: timeout" in lost["evidence"]
+    assert "8 queues of 1 topics is not known" in lost["evidence"]
+
+
+def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def reading(name: str, stamp_ms: int | None, **values: Any) -> None:
+        rows.add(
+            "brokers",
+            broker_name=name,
+            commits_read_at_ms=stamp_ms,
+            ends_read_at_ms=stamp_ms,
+            **values,
+        )
+
+    reading("right", NOW_MS)
+    reading("slow-answer", NOW_MS + 40_000, answered_at_ms=NOW_MS + 50_000)
+    reading("ahead", NOW_MS + 3_600_000)
+    reading("behind", NOW_MS - 60_000)
+    reading("a-little", NOW_MS + 4_900)
+    reading("unknown", None)
+    reading("silent", NOW_MS - 60_000, answered=False)
+    reading("at-rest", NOW_MS - 60_000, role="STORE")
+    flipped = {"broker_name": "flipped", "store": "/f"}
+    rows.add("log_ranges", **flipped, begin=0, end=9, first_store_ms=1, last_store_ms=(1 << 63) - 1)
+    rows.add("log_ranges", **flipped, begin=9, end=18, first_store_ms=-9, last_store_ms=9_000)
+    rows.add("log_ranges", **flipped, begin=18, end=27, first_store_ms=9_000, last_store_ms=9_000)
+    for broker_id in (0, 1):
+        place = {"broker_name": "stepped", "broker_id": broker_id, "store": f"/s/{broker_id}"}
+        rows.add("faults", **place, kind="TIME_BACKWARD", position=4_711, size=90_000)
+        rows.add("log_ranges", **place, begin=0, end=9, first_store_ms=1, last_store_ms=99_000)
+        rows.add("log_ranges", **place, begin=9, end=18, first_store_ms=9_000, last_store_ms=9_000)
+    rows.add("faults", broker_name="jitter", kind="TIME_BACKWARD", position=1, size=4_000)
+    for name, second_ms in (("segments", NOW_MS - 10_000), ("sound-segments", NOW_MS)):
+        rows.add("segments", broker_name=name, position=0, first_store_ms=NOW_MS)
+        rows.add("segments", broker_name=name, position=99, first_store_ms=second_ms)
+        rows.add("segments", broker_name=name, position=199, first_store_ms=None)
+    minute = NOW_MS // 60_000
+    for name, ahead in (("future", 2), ("present", 0)):
+        rows.add(
+            "minutes", broker_name=name, tier="STORED", topic="t", minute=minute + ahead, messages=1
+        )
+    findings = found(spark, "CLOCK", rows)
+    assert findings.keys() == {
+        ("ahead", 0),
+        ("behind", 0),
+        ("stepped", 0),
+        ("flipped", 0),
+        ("segments", 0),
+        ("future", 0),
+    }
+    assert {one["severity"] for one in findings.values()} == {"WARNING"}
+    assert findings["ahead", 0]["affected"] == 3_600_000 - 5
+    assert "is at least 59995 ms behind" in findings["behind", 0]["evidence"]
+    assert f"{(1 << 63) - 1} ms" in findings["flipped", 0]["evidence"]
+    assert findings["stepped", 0]["affected"] == 1
+    assert "by 90000 ms: the record at byte 4711" in findings["stepped", 0]["evidence"]

@@ -1,0 +1,116 @@
+"""Journals of live brokers: one that broke off never counts as whole, odd entries end nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from aerobee.offset_audit.sources.live import journal
+from aerobee.offset_audit.sources.live.asking import BrokerAddress
+from aerobee.offset_audit.sources.live.journal import (
+    UNREAD,
+    JournalRecord,
+    LiveJournalReader,
+    OneJournal,
+    entries_of,
+    whole_journals,
+)
+from aerobee.offset_audit.sources.live.options import parse_options
+from aerobee.offset_audit.tables import JOURNAL, schema
+from aerobee.runtime import errors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ORIGIN = "c", "broker-a", 0
+COMMIT: dict[str, Any] = {
+    "group": "g",
+    "topic": "t",
+    "queueId": 3,
+    "offset": 7,
+    "leaseEpoch": 5,
+    "timestamp": 9,
+    "clientId": "one",
+    "kind": "commit",
+}
+ODD_VALUES: list[Any] = [None, True, -1.5, 10**30, [1], {"a": 1}, "\ud800", ""]
+
+
+def record(*entries: Any) -> JournalRecord:
+    return JournalRecord(ORIGIN, 12, json.dumps(entries).encode())
+
+
+def read_broken(
+    monkeypatch: pytest.MonkeyPatch, error: errors.MqError, *, records: int, skip: str = "true"
+) -> list[dict[str, Any]]:
+    """What is read of a journal that gives so many records, and then this error."""
+
+    async def pull(*_: object) -> AsyncIterator[list[JournalRecord]]:
+        for _number in range(records):
+            yield [record(COMMIT)]
+        raise error
+
+    monkeypatch.setattr(journal, "_pull", pull)
+    monkeypatch.setattr(journal, "BATCH_ROWS", 1)
+    options = parse_options({"brokers": "localhost:1", "skipUnreachable": skip})
+    batches = LiveJournalReader(options).read(OneJournal(BrokerAddress("localhost:1", "")))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    "error", [errors.Unreachable("gone"), errors.ReplicaBehind("behind"), errors.Busy("busy")]
+)
+def test_a_journal_that_breaks_off_says_so_as_the_one_it_is(
+    monkeypatch: pytest.MonkeyPatch, error: errors.MqError
+) -> None:
+    *given, last = read_broken(monkeypatch, error, records=2)
+    assert [row["kind"] for row in given] == ["commit", "commit"]
+    assert (last["cluster"], last["broker_name"], last["broker_id"]) == ORIGIN
+    assert last["kind"] == UNREAD
+    assert str(error) in last["client_id"]
+
+
+def test_a_broker_that_refuses_its_journal_does_not_end_the_audit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (row,) = read_broken(monkeypatch, errors.StoreFailed("damaged"), records=0)
+    assert row["kind"] == UNREAD
+    assert not read_broken(monkeypatch, errors.Unreachable("gone"), records=0)
+
+
+def test_without_leave_to_skip_a_broken_journal_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(errors.ShuttingDown):
+        read_broken(monkeypatch, errors.ShuttingDown("bye"), records=1, skip="false")
+
+
+@pytest.mark.parametrize("name", COMMIT)
+@pytest.mark.parametrize("value", ODD_VALUES, ids=repr)
+def test_whatever_stands_in_an_entry_the_others_are_read(name: str, value: Any) -> None:
+    rows = list(entries_of(record({**COMMIT, name: value}, COMMIT)))
+    assert rows[-1][4:9] == (1, "g", "t", 3, 7)
+    types = [field.type for field in to_arrow_schema(schema(JOURNAL), timezone="UTC")]
+    for column, kind in zip(zip(*rows, strict=True), types, strict=True):
+        assert len(pa.array(column, kind)) == len(rows)
+
+
+@pytest.mark.slow
+def test_nothing_is_concluded_from_a_journal_that_broke_off(spark: SparkSession) -> None:
+    commit = (12, 0, "g", "t", 3, 7, 5, 9, "one", "commit")
+    unread = (*[None] * 8, "10.0.0.1:9000: it is behind", UNREAD)
+    rows = [
+        ("c", "broker-a", 0, *commit),
+        ("c", "broker-a", 0, *unread),
+        ("c", "broker-b", 0, *commit),
+        (None, None, None, *unread),
+    ]
+    kept, notes = whole_journals(spark.createDataFrame(rows, schema(JOURNAL)))
+    assert [row["broker_name"] for row in kept.collect()] == ["broker-b"]
+    assert len(notes) == 2
+    assert "10.0.0.1:9000: it is behind" in notes[0]

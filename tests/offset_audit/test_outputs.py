@@ -1,0 +1,135 @@
+"""What a run says outside of Spark: metrics, text, JSON, and files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aerobee.offset_audit.outputs.console import printed
+from aerobee.offset_audit.outputs.files import replace_file
+from aerobee.offset_audit.outputs.prometheus import metrics_text
+from aerobee.offset_audit.outputs.summary import Summary
+
+AT_MS = 1_790_000_000_000
+SAMPLE = re.compile(r'aerobee_audit_\w+(\{(\w+="(\\.|[^"\\\n])*",?)+\})? -?\d+(\.\d+)?')
+
+SUMMARY = Summary(
+    run_id="r",
+    run_at_ms=AT_MS,
+    judged_at_ms=AT_MS,
+    took_ms=1_500,
+    depth="snapshot",
+    clusters=("harbour",),
+    version="1",
+    counts={"INFO": 0, "WARNING": 1, "ERROR": 0, "CRITICAL": 0},
+    checks=({"check": "LAG", "severity": "WARNING", "findings": 1, "affected": None},),
+    findings=(
+        {
+            "check": "LAG",
+            "severity": "WARNING",
+            "cluster": "harbour",
+            "group": "billing",
+            "topic": "orders",
+            "queue_id": 3,
+            "affected": 12_345,
+            "state": "LAGGING",
+            "previous_state": "OK",
+            "first_seen_ms": AT_MS - 60_000,
+            "evidence": "It lags.",
+            "command": "aerobee group show billing",
+        },
+    ),
+    states={"LAGGING": 1, "OK": 2},
+    groups=(
+        {
+            "cluster": "harbour",
+            "group": 'odd "name"\n\\',
+            "topic": "orders",
+            "lag": 12_345,
+            "matching_lag": None,
+            "unknown": 0,
+            "first_unread_ms": AT_MS - 2_500,
+        },
+    ),
+    groups_total=1,
+    brokers=(
+        {"broker_name": "broker-b", "broker_id": 1, "address": "h:1", "answered": False},
+        {"broker_name": "broker-a", "broker_id": 0, "address": "h:2", "answered": True},
+    ),
+    brokers_total=2,
+    brokers_answered=1,
+    stages_ms={"judge": 7},
+    rows={"commits": 3},
+)
+
+
+def test_every_line_of_the_metrics_is_one_that_prometheus_reads() -> None:
+    lines = metrics_text(SUMMARY).splitlines()
+    assert metrics_text(SUMMARY).endswith("\n")
+    described: list[str] = []
+    for line in lines:
+        if line.startswith("# TYPE"):
+            described.append(line.split()[2])
+        elif not line.startswith("# HELP"):
+            assert SAMPLE.fullmatch(line), line
+            # The samples of one metric stand together, behind its type.
+            assert re.split(r"[{ ]", line)[0] == described[-1]
+    assert len(described) == len(set(described))
+
+
+def test_metrics_say_what_is_known_and_nothing_else() -> None:
+    text = metrics_text(SUMMARY)
+    pair = 'cluster="harbour",group="odd \\"name\\"\\n\\\\",topic="orders"'
+    assert f"aerobee_audit_group_lag_messages{{{pair}}} 12345\n" in text
+    assert f"aerobee_audit_group_lag_age_seconds{{{pair}}} 2.5\n" in text
+    assert 'aerobee_audit_check_findings{check="LAG",severity="WARNING"} 1\n' in text
+    assert "aerobee_audit_exit_code 1\n" in text
+    assert 'aerobee_audit_queues{state="STUCK"} 0\n' in text
+    assert "matching_lag_messages{" not in text
+    assert "check_affected{" not in text
+
+
+def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
+    text = printed(replace(SUMMARY, notes=("something was not read",)), "text")
+    assert text.splitlines() == [
+        "harbour: snapshot of 2026-09-21 14:13:20 UTC, 1.5 s",
+        "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
+        "  no answer from broker-b:1 at h:1",
+        "  note: something was not read",
+        "1 finding: 1 WARNING",
+        "",
+        "WARNING LAG: group billing, orders/3 · 12,345 affected · since 2026-09-21 14:12:20 UTC · "
+        "was OK",
+        "  It lags.",
+        "  run: aerobee group show billing",
+    ]
+    assert printed(SUMMARY, "none") == ""
+    assert printed(replace(SUMMARY, findings=(), counts={}), "text").endswith("no findings\n")
+
+
+def test_json_is_the_summary_with_its_exit_code() -> None:
+    document = json.loads(printed(SUMMARY, "json"))
+    assert (document["worst"], document["exit_code"]) == ("WARNING", 1)
+    assert document["findings"][0]["group"] == "billing"
+    assert document["notes"] == []
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "metrics.prom"
+    replace_file(path, "one\n")
+    replace_file(path, "größer\n")
+    assert path.read_text(encoding="utf-8") == "größer\n"
+    with pytest.raises(UnicodeEncodeError):
+        replace_file(path, "half\n" * 10_000 + "\ud800")
+    assert path.read_text(encoding="utf-8") == "größer\n"
+    assert [one.name for one in path.parent.iterdir()] == ["metrics.prom"]
+
+
+def test_a_file_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(OSError, match="taken"):
+        replace_file(tmp_path / "taken" / "report.html", "x")

@@ -1,0 +1,174 @@
+"""A run from tables to files and exit code: what it adds to findings, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
+from aerobee.offset_audit.outputs.summary import Summary
+from aerobee.offset_audit.run.linking import of_same_sources
+from aerobee.offset_audit.run.pipeline import run_audit
+from aerobee.offset_audit.run.progress import Progress, SilentProgress
+from aerobee.offset_audit.run.reading import Reading
+from aerobee.offset_audit.run.request import AuditRequest
+from aerobee.offset_audit.tables import COLUMNS, schema
+from aerobee.runtime.clock import ManualClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+BROKER = {"cluster": "harbour", "broker_name": "broker-a", "broker_id": 0}
+QUEUE = {**BROKER, "topic": "orders", "queue_id": 0}
+DAY_MS = 24 * 3_600_000
+
+Rows = dict[str, list[dict[str, object]]]
+
+
+def rows_at(clock: ManualClock, *, committed: int, end: int) -> Rows:
+    """One broker, one queue, one group that read up to `committed` a day ago and has gone."""
+    now_ms = clock.now_ms()
+    return {
+        "brokers": [
+            {
+                **BROKER,
+                "address": "127.0.0.1:10911",
+                "answered": True,
+                "role": "MASTER",
+                "epoch": 3,
+                "commits_read_at_ms": now_ms,
+                "ends_read_at_ms": now_ms,
+                "asked_at_ms": now_ms,
+                "answered_at_ms": now_ms,
+            }
+        ],
+        "topics": [
+            {**BROKER, "topic": "orders", "read_queue_count": 1, "write_queue_count": 1, "perm": 6}
+        ],
+        "queues": [
+            {
+                **QUEUE,
+                "min_offset": 0,
+                "max_offset": end,
+                "last_store_ms": now_ms,
+                "read_at_ms": now_ms,
+            }
+        ],
+        "commits": [
+            {
+                **QUEUE,
+                "group": "billing",
+                "offset": committed,
+                "lease_epoch": 1,
+                "committed_at_ms": now_ms - DAY_MS,
+                "client_id": "a",
+                "is_reset": False,
+                "first_unread_ms": now_ms - DAY_MS if committed < end else None,
+                "read_at_ms": now_ms,
+            }
+        ],
+    }
+
+
+def reader(rows: Rows) -> Callable[[SparkSession, AuditRequest, Reading, Progress], dict[str, int]]:
+    def read(
+        session: SparkSession, request: AuditRequest, reading: Reading, progress: Progress
+    ) -> dict[str, int]:
+        with progress.stage("brokers"):
+            for table, each in rows.items():
+                columns = schema(COLUMNS[table])
+                tuples = [tuple(row.get(name) for name in columns.names) for row in each]
+                reading.put({table: session.createDataFrame(tuples, columns)})
+        return {table: len(each) for table, each in rows.items()}
+
+    return read
+
+
+def audited(
+    spark: SparkSession, request: AuditRequest, clock: ManualClock, rows: Rows, seed: int
+) -> Summary:
+    return run_audit(
+        spark,
+        request,
+        clock=clock,
+        chance=random.Random(seed),
+        progress=SilentProgress(),
+        read=reader(rows),
+    )
+
+
+def test_only_runs_of_the_same_sources_are_history() -> None:
+    def run(name: str, *, stores: Sequence[str] = (), topics: Sequence[str] = ()) -> RunEntry:
+        live = "" if stores else "ns:8081"
+        scope = {"nameservers": live, "brokers": "", "stores": stores, "topics": topics}
+        return RunEntry(name, 1, 1, "quick", json.dumps(scope), ("c",), 0)
+
+    runs = [run("all"), run("copy", stores=["/a"]), run("some", topics=["t"])]
+    runs += [run("other-copy", stores=["/b"]), replace(run("old"), scope="[]")]
+    alike = {one.run_id: of_same_sources(runs, one.scope) for one in runs}
+    assert {name: [one.run_id for one in found] for name, found in alike.items()} == {
+        "all": ["all", "some"],
+        "some": ["all", "some"],
+        "copy": ["copy"],
+        "other-copy": ["other-copy"],
+        "old": ["old"],
+    }
+
+
+def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: Path) -> None:
+    clock = ManualClock()
+    request = AuditRequest(nameservers="ns:8081", out=tmp_path / "out")
+    first = audited(spark, request, clock, rows_at(clock, committed=5, end=50), 1)
+    begun_ms = clock.now_ms()
+    clock.advance_ms(60_000)
+    again = audited(spark, request, clock, rows_at(clock, committed=5, end=60), 2)
+    clock.advance_ms(1)  # runs of one moment have no order
+    other = replace(request, topics=("orders",))
+    narrow = audited(spark, other, clock, rows_at(clock, committed=5, end=60), 3)
+    clock.advance_ms(60_000)
+    healed = audited(spark, request, clock, rows_at(clock, committed=60, end=60), 4)
+
+    stopped = {one["check"]: one for one in first.findings}["STOPPED"]
+    assert stopped["first_seen_ms"] == first.run_at_ms == begun_ms
+    assert stopped["previous_state"] is None
+    still = {one["check"]: one for one in again.findings}["STOPPED"]
+    assert still["first_seen_ms"] == begun_ms
+    assert still["previous_state"] == "STOPPED"
+    assert still["run_id"] == again.run_id != first.run_id
+    assert narrow.findings[0]["first_seen_ms"] == clock.now_ms() - 60_000
+    assert healed.findings == ()
+    assert (first.exit_code, again.exit_code, healed.exit_code) == (1, 1, 0)
+
+    ledger = Ledger(spark, str(tmp_path / "out"))
+    runs = ledger.newest_runs(["harbour"], 10)
+    assert [run.run_id for run in runs] == [
+        healed.run_id,
+        narrow.run_id,
+        again.run_id,
+        first.run_id,
+    ]
+    assert ledger.newest_runs(["elsewhere"], 10) == []
+    states = ledger.read("state", runs).collect()
+    assert {(row.run_id, row.lag) for row in states} == {
+        (first.run_id, 45),
+        (again.run_id, 55),
+        (narrow.run_id, 55),
+        (healed.run_id, 0),
+    }
+    assert {row.cluster for row in ledger.read("findings", runs).collect()} == {"harbour"}
+    assert ledger.read("findings", runs[:1]).count() == 0
+
+    document = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert document["run_id"] == healed.run_id
+    assert document["worst"] is None
+    assert document["states"] == {"OK": 1}
+    metrics = (tmp_path / "out" / "metrics.prom").read_text()
+    assert 'aerobee_audit_queues{state="OK"} 1\n' in metrics
+    assert "<html" in (tmp_path / "out" / "report.html").read_text()
+    assert not [path for path in (tmp_path / "out").rglob("*") if "unfinished" in path.name]
+    assert not list((tmp_path / "out").rglob(".staging*"))
