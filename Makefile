@@ -4,7 +4,7 @@ PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
 
-.PHONY: setup up demo audit test test-fast check fmt protos bench torture power-cuts simulation failover clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench torture power-cuts simulation failover clean
 
 setup: .venv/.ready
 
@@ -41,6 +41,10 @@ test: setup .venv/.java
 # On Spark: offsets, stores and replicas of the cluster that `make up` runs.
 audit: setup .venv/.java
 	$(RUN) aerobee audit
+
+# Whole audits: damaged stores and clusters, a busy healthy one, jobs that are killed.
+audit-proof: setup .venv/.java
+	$(RUN) pytest -m long tests/offset_audit
 
 # What an edit deserves: no real processes.
 test-fast: setup
