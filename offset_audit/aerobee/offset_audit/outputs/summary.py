@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Severity
+from aerobee.offset_audit.outputs.together import collect_together, rank
 
 SCHEMA_VERSION = 1
 
@@ -101,15 +102,15 @@ def collect_parts(
         F.sum(F.col("lag").isNull().cast("int")).alias("unknown"),
         F.min("first_unread_ms").alias("first_unread_ms"),
         F.max("members").alias("members"),
-        F.min(_rank("state", STATE_ORDER)).alias("worst"),
+        F.min(rank("state", STATE_ORDER)).alias("worst"),
     )
     names = F.array(*map(F.lit, (*STATE_ORDER, "UNKNOWN")))
     parts = {
         "checks": findings.groupBy("check", "severity")
         .agg(F.count("*").alias("findings"), F.try_sum("affected").alias("affected"))
-        .orderBy(_rank("severity", _WORST_FIRST), "check"),
+        .orderBy(rank("severity", _WORST_FIRST), "check"),
         "findings": findings.orderBy(
-            _rank("severity", _WORST_FIRST),
+            rank("severity", _WORST_FIRST),
             F.desc_nulls_last("affected"),
             *("check", "broker_name", "broker_id", "group", "topic", "queue_id"),
         ).limit(FINDINGS_MAX),
@@ -126,28 +127,7 @@ def collect_parts(
             F.count("*").alias("asked"), F.sum(F.col("answered").cast("int")).alias("answered")
         ),
     }
-    return _collected(parts)
+    return collect_together(parts, keeps_nulls=True)
 
 
 _WORST_FIRST = tuple(str(one) for one in reversed(Severity))
-
-
-def _rank(column: str, order: tuple[str, ...]) -> Column:
-    """The place in `order`; what is not in it comes last."""
-    places = F.array_position(F.array(*map(F.lit, order)), F.col(column))
-    return F.when(places > 0, places - 1).otherwise(F.lit(len(order))).cast("int")
-
-
-def _collected(parts: Mapping[str, DataFrame]) -> dict[str, list[dict[str, Any]]]:
-    together: DataFrame | None = None
-    for part, frame in parts.items():
-        rows = frame.select(
-            F.lit(part).alias("part"),
-            F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("row"),
-        )
-        together = rows if together is None else together.unionByName(rows)
-    assert together is not None
-    found: dict[str, list[dict[str, Any]]] = {part: [] for part in parts}
-    for row in together.collect():
-        found[row["part"]].append(json.loads(row["row"]))
-    return found

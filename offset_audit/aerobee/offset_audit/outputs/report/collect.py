@@ -6,9 +6,7 @@ and history of those groups and topics that the first has chosen.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -21,6 +19,7 @@ from aerobee.offset_audit.outputs.report.data import (
     ReportData,
     RunFacts,
 )
+from aerobee.offset_audit.outputs.together import collect_together, rank
 
 _PAIR = ("group", "topic")
 
@@ -39,7 +38,7 @@ def report_data(
     earlier runs. Persist them first if they are dear: each is read a few times."""
     bounds = bounds or Bounds()
     pairs = _pairs(states)
-    first = _collected(
+    first = collect_together(
         {
             "counts": findings.groupBy("check", "severity").agg(F.count("*").alias("findings")),
             "findings": _worst_findings(findings, bounds),
@@ -62,9 +61,12 @@ def report_data(
             "largest": _stored(queues)
             .orderBy(F.desc_nulls_last("messages"), "topic")
             .limit(bounds.topics),
-        }
+        },
+        keeps_nulls=False,
     )
-    second = _collected(_details(states, queues, history, run, first, bounds))
+    second = collect_together(
+        _details(states, queues, history, run, first, bounds), keeps_nulls=False
+    )
     return assemble(run, first, second, bounds)
 
 
@@ -104,27 +106,6 @@ def _details(
     }
 
 
-def _collected(parts: Mapping[str, DataFrame]) -> Rows:
-    """All parts in one job. JSON leaves nulls out; readers use `.get`."""
-    together: DataFrame | None = None
-    for part, frame in parts.items():
-        rows = frame.select(F.lit(part).alias("part"), F.to_json(F.struct("*")).alias("row"))
-        together = rows if together is None else together.unionByName(rows)
-    assert together is not None
-    result: dict[str, list[dict[str, Any]]] = {part: [] for part in parts}
-    for row in together.collect():
-        result[row["part"]].append(json.loads(row["row"]))
-    return result
-
-
-def _rank(column: str, order: tuple[str, ...]) -> Column:
-    """Place in `order`, as a number; what is not in it comes last."""
-    rank = F.lit(len(order))
-    for place, value in reversed(list(enumerate(order))):
-        rank = F.when(F.col(column) == value, F.lit(place)).otherwise(rank)
-    return rank
-
-
 def _worst_findings(findings: DataFrame, bounds: Bounds) -> DataFrame:
     """Worst first; no check crowds the others out."""
     order = (
@@ -135,7 +116,7 @@ def _worst_findings(findings: DataFrame, bounds: Bounds) -> DataFrame:
         F.col("group"),
         F.col("queue_id"),
     )
-    ranked = findings.withColumn("severity_rank", _rank("severity", SEVERITIES)).withColumn(
+    ranked = findings.withColumn("severity_rank", rank("severity", SEVERITIES)).withColumn(
         "in_check", F.row_number().over(Window.partitionBy("check", "severity").orderBy(*order))
     )
     few = ranked.where(F.col("in_check") <= bounds.findings_per_check)
@@ -212,7 +193,7 @@ def _stored(queues: DataFrame) -> DataFrame:
 
 def _worst_queues(states: DataFrame, bounds: Bounds) -> DataFrame:
     order = (
-        _rank("state", STATES),
+        rank("state", STATES),
         F.desc_nulls_last("lag"),
         F.col("broker_name"),
         F.col("queue_id"),
@@ -233,7 +214,7 @@ def _cells(states: DataFrame, bounds: Bounds) -> DataFrame:
     cells_max = F.lit(bounds.heat_cells)
     each = F.ceil(F.col("row_queues") / cells_max)
     worst = F.struct(
-        -_rank("state", STATES), F.coalesce("lag", F.lit(-1)), "broker_name", "queue_id", "state"
+        -rank("state", STATES), F.coalesce("lag", F.lit(-1)), "broker_name", "queue_id", "state"
     )
     cells = placed.groupBy("place", F.floor(F.col("number") / each).alias("cell")).agg(
         F.count("*").alias("queues"),
