@@ -3,15 +3,23 @@
 PYTHON ?= python3
 UV := $(shell command -v uv 2>/dev/null || echo .venv-uv/bin/uv)
 RUN := $(UV) run --frozen --quiet
+# What the product itself needs: no Spark, no tools of developers.
+RUN_PRODUCT := $(RUN) --no-dev --extra demo
+SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench torture power-cuts simulation failover clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench torture power-cuts simulation failover image k8s-test k8s-test-if-built clean
 
 setup: .venv/.ready
 
 # uv comes from pip when the machine has none; it then installs exactly what uv.lock says.
 .venv/.ready: pyproject.toml uv.lock
 	@command -v uv >/dev/null 2>&1 || test -x .venv-uv/bin/uv || $(MAKE) --no-print-directory .venv-uv
-	@$(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@$(SYNC)
+	@touch $@ .venv/.product
+
+.venv/.product: pyproject.toml uv.lock
+	@command -v uv >/dev/null 2>&1 || test -x .venv-uv/bin/uv || $(MAKE) --no-print-directory .venv-uv
+	@$(SYNC) --inexact --no-dev --extra demo
 	@touch $@
 
 # Debian ships venv apart from Python.
@@ -23,12 +31,12 @@ setup: .venv/.ready
 	@$@/bin/pip install --quiet --disable-pip-version-check uv
 
 # A cluster on this machine, until Ctrl-C.
-up: setup
-	$(RUN) aerobee up
+up: .venv/.product
+	$(RUN_PRODUCT) aerobee up
 
 # Real flights through a real cluster, with a consumer killed on the way.
-demo: setup
-	$(RUN) aerobee demo
+demo: .venv/.product
+	$(RUN_PRODUCT) aerobee demo
 
 # Spark, on which the offset audit runs, needs Java; nothing else does.
 .venv/.java: deploy/setup/java.sh | setup
@@ -42,9 +50,9 @@ test: setup .venv/.java
 audit: setup .venv/.java
 	$(RUN) aerobee audit
 
-# Whole audits: damaged stores and clusters, a busy healthy one, jobs that are killed.
+# Whole audits alone: damaged stores and clusters, a busy healthy one, jobs that are killed.
 audit-proof: setup .venv/.java
-	$(RUN) pytest -m long tests/offset_audit
+	$(RUN) pytest tests/offset_audit
 
 # What an edit deserves: no real processes.
 test-fast: setup
@@ -82,6 +90,17 @@ simulation: setup
 # 100 fail-overs of real processes under load, and every other scenario.
 failover: setup
 	$(RUN) python -m tests.failover --rounds 100
+
+# deploy/Dockerfile, built without a registry of images: see deploy/image/.
+image:
+	deploy/image/build.sh
+
+# The manifests on a real API server, and the pods themselves in containers.
+k8s-test: setup
+	$(RUN) python -m tests.kubernetes
+
+k8s-test-if-built: setup
+	$(RUN) python -m tests.kubernetes --only-if-built
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

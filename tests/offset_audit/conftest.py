@@ -18,19 +18,6 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 TIMEOUT_S = 400
 """A session's start and its first plans take most of a minute on a machine that others use too."""
-LONG = frozenset(
-    {
-        "test_cluster_damages",
-        "test_healthy_cluster",
-        "test_run_programs",
-        "test_run_pipeline",
-        "test_messages_spark",
-        "test_messages_failover",
-        "test_ranges_spark",
-        "test_spark_errors",
-    }
-)
-"""Modules whose whole audits and jobs take minutes on two cores: `make audit-proof` runs them."""
 OF_PYSPARK = (
     "ignore::DeprecationWarning:pyspark",
     "ignore::FutureWarning:pyspark",
@@ -46,8 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if FOLDER in item.path.parents:
             for line in OF_PYSPARK:
                 item.add_marker(pytest.mark.filterwarnings(line))
-            if item.path.stem in LONG:
-                item.add_marker(pytest.mark.long)
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 

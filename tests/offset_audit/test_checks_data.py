@@ -94,12 +94,14 @@ def test_unlisted_records_and_duplicates_are_told_by_queue(spark: SparkSession) 
             spark,
             {"broker_name": "cut", "class": "UNLISTED", "messages": 60_000, "last_offset": 60_006},
             {"broker_name": "twice", "class": "DUPLICATE", "detail": "the other is at byte 9"},
+            {"broker_name": "former", "class": "FORMER", "messages": 5},
             {"broker_name": "anew", "class": "AGAIN", "messages": 8, "first_offset": 0},
             {"broker_name": "to-0", "class": "DUPLICATE", "first_offset": 0, "last_offset": 0},
         ),
     )
     assert told(found("MISSING_ENTRY", tables), "broker_name", "affected", "severity") == [
-        ("cut", 60_000, "ERROR")
+        ("cut", 60_000, "ERROR"),
+        ("former", 5, "INFO"),
     ]
     assert told(found("DUPLICATE", tables), "broker_name", "affected", "severity") == [
         ("anew", 8, "INFO"),
@@ -248,10 +250,16 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
     newest("just-due", NOW_MS)
     waiting("unknown", None)
     newest("unknown", NOW_MS)
+    waiting("clock-behind", late_ms, store_ms=NOW_MS - 59_000)
+    newest("clock-behind", NOW_MS)
     waiting("stopped-before", late_ms)
     newest("stopped-before", late_ms + 1_000)
     waiting("runs", late_ms)
     rows.add("brokers", broker_name="runs")
+    waiting("backup", late_ms)
+    newest("backup", late_ms + 1_000)
+    rows.add("brokers", broker_name="backup")
+    rows.add("brokers", broker_name="backup", role="STORE", appended_end=500)
     waiting("other", late_ms, kind="X")
     newest("other", NOW_MS)
     findings = found(f"{kind}_OVERDUE", rows.tables(spark))
@@ -300,7 +308,13 @@ def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> Non
     counts("claims", "ACKNOWLEDGED", 9, is_whole=False)
     counts("claims", "ACKNOWLEDGED", 9, NOW_MS // 60_000)
     counts("unstored", "ACKNOWLEDGED", 9)
-    findings = found("TIER_IMBALANCE", rows.tables(spark))
+    for name in ("told-by-gap", "damaged"):
+        span(name)
+        counts(name, "ACKNOWLEDGED", 9)
+    rows.add("faults", broker_name="damaged", store="/damaged", kind="MISSING_SEGMENT", position=0)
+    rows.add("faults", broker_name="lost", store="/lost", kind="BAD_CRC", position=0)
+    lost = trouble(spark, {"broker_name": "told-by-gap", "class": "HOLE", "messages": 9})
+    findings = found("TIER_IMBALANCE", replace(rows.tables(spark), compared=lost))
     assert told(findings, "broker_name", "topic", "group", "affected", "severity") == [
         ("all-lost", "t", None, 4, "CRITICAL"),
         ("lost", "t", None, 3, "CRITICAL"),

@@ -72,12 +72,19 @@ def life(store: MadeStore, messages: int, *, first: int = 0) -> list[Record]:
 
 def of_lives() -> list[MadeStore]:
     """Queues that were deleted with their topic and made anew, and what may look so."""
-    names = ("anew", "anew-after-retention", "changed", "lost-first", "one-before", "copied")
+    names = (
+        *("anew", "anew-after-retention", "anew-after-one"),
+        *("changed", "lost-first", "one-before", "copied"),
+    )
     made = {name: MadeStore(name, topics={"t"}) for name in names}
-    for name, first in (("anew", 0), ("anew-after-retention", 40)):
-        life(made[name], 12, first=first)
+    for name, first, messages in (
+        ("anew", 0, 12),
+        ("anew-after-retention", 40, 12),
+        ("anew-after-one", 0, 1),
+    ):
+        life(made[name], messages, first=first)
         made[name].entries = [replace(one) for one in life(made[name], 5)]
-    for name in names[2:]:
+    for name in names[3:]:
         made[name].entries = [replace(one) for one in life(made[name], 10)]
     made["changed"].records[1].queue_offset = 0
     del made["lost-first"].entries[:4]
@@ -104,12 +111,53 @@ def test_an_earlier_life_of_a_queue_is_no_damage_and_no_damage_passes_for_one(
     }
     assert found == {
         ("anew", "AGAIN"): 5,
+        ("anew-after-one", "AGAIN"): 1,
         ("changed", "DUPLICATE"): 1,
         ("lost-first", "UNLISTED"): 4,
         ("one-before", "UNLISTED"): 3,
         ("one-before", "DUPLICATE"): 1,
         ("copied", "UNLISTED"): 10,
     }, "what the broker itself says of its queues is not what its files should have"
+
+
+def test_a_topic_that_was_made_anew_and_has_no_message_yet_misses_none(
+    spark: SparkSession,
+) -> None:
+    names = ("empty", "young", "consumed", "has-an-end", "one-queue", "lost-queue", "no-tables")
+    made = {name: MadeStore(name, topics={"t"}) for name in names}
+    rows = TableRows()
+    for name, store in made.items():
+        former = life(store, 12)
+        if name == "young":
+            for one in former[-2:]:
+                one.store_ms = UNTIL_MS + 1
+        if name in ("one-queue", "lost-queue"):
+            of_other = [replace(one, queue_id=1) for one in life(store, 4)]
+            store.records[-4:] = of_other
+            store.entries = [replace(one) for one in of_other]
+        if name == "lost-queue":  # the queue went on beside the other one
+            life(store, 1, first=12)
+        if name == "no-tables":
+            store.topics.clear()
+        end = 12 if name == "has-an-end" else 0
+        rows.add("queues", broker_name=name, min_offset=0, max_offset=end)
+        store_rows(rows, store, random.Random(SEED))
+    rows.add("commits", broker_name="consumed", group="g", offset=3)
+    rows.add("commits", broker_name="empty", group="g", offset=0)
+    tables = with_rows(rows.tables(spark), spark, list(made.values()))
+    found = {
+        (row["store"], row["class"]): row["messages"]
+        for row in compare(tables, Limits(now_ms=NOW_MS)).collect()
+    }
+    assert found == {
+        ("empty", "FORMER"): 12,
+        ("young", "FORMER"): 10,
+        ("consumed", "UNLISTED"): 12,
+        ("has-an-end", "UNLISTED"): 12,
+        ("one-queue", "FORMER"): 12,
+        ("lost-queue", "UNLISTED"): 13,
+        ("no-tables", "UNLISTED"): 12,
+    }
 
 
 def test_sound_blocks_are_never_read_row_by_row(spark: SparkSession) -> None:

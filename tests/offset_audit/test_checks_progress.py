@@ -474,6 +474,10 @@ def uncommitted(cases: Cases) -> None:
     two("uncommitted-busy-for-long", MINUTE, NOW_MS - SECOND)
     for minutes in (6, 3):
         cases.earlier("uncommitted-busy-for-long", minutes * MINUTE, None, queue_id=1)
+    two("uncommitted-shrunk", MINUTE, NOW_MS - 10 * MINUTE)
+    for row in cases.rows("topics"):
+        if row["topic"] == "t-uncommitted-shrunk":
+            row["read_queue_count"] = 1
     cases.queue("unsubscribed", 0)
     cases.queue("unsubscribed", 1, last_store_ms=NOW_MS - HOUR)
     cases.commit("unsubscribed", 100, committed_at_ms=NOW_MS - HOUR)
@@ -489,6 +493,10 @@ def test_a_subscribed_group_that_never_committed_on_a_queue_is_found(run: Progre
     )
     state = run.state("uncommitted", 1)
     assert (state.committed_offset, state.lag, state.state) == (None, None, "UNKNOWN")
+
+
+def test_queues_that_members_may_not_read_any_more_are_not_theirs(run: ProgressRun) -> None:
+    assert run.checks("uncommitted-shrunk") == []
 
 
 def test_a_queue_where_messages_come_all_the_time_is_judged_by_earlier_runs(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.replicas import CHECKS
-from aerobee.offset_audit.tables import FINDINGS, schema
+from aerobee.offset_audit.tables import BUSY, FINDINGS, schema
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 pytestmark = pytest.mark.slow
@@ -214,6 +214,17 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
         rows.add("brokers", broker_name="two-addresses", incarnation="same", address=address)
     pair(rows, "epoch", {"epoch": 3}, {"epoch": 3})
     registered("epoch", epoch=4)
+    pair(rows, "changed", {"epoch": 5}, {"epoch": 5})
+    registered("changed", epoch=4)
+    pair(rows, "moved", {"role": "SLAVE", "epoch": 5}, {"role": "MASTER", "epoch": 5})
+    registered("moved", epoch=4)
+    pair(rows, "between", {"role": "SLAVE", "epoch": 5}, {"epoch": 4})
+    registered("between", epoch=4)
+    pair(rows, "deleting", {}, {})
+    registered("deleting")
+    rows.add("topics", broker_name="deleting", topic="other")
+    rows.add("registry_topics", broker_name="deleting", topic="deleted-since")
+    rows.add("queues", broker_name="deleting", topic="deleted-since", min_offset=7, max_offset=7)
     pair(rows, "headless", {"role": "SLAVE"}, {})
     registered("headless")
     pair(rows, "half-heard", {"role": "SLAVE"}, {"answered": False, "role": None})
@@ -225,6 +236,11 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
     rows.add("topics", broker_name="poor", topic="other")
     rows.add("registry_topics", broker_name="poor", topic="other")
     rows.add("registry_topics", broker_name="poor", topic="lacking", write_queue_count=4)
+    pair(rows, "told-soon", {}, {})
+    registered("told-soon")
+    rows.add("topics", broker_name="told-soon", topic="other", revision=8)
+    for topic, revision in (("other", 8), ("new", 9)):
+        rows.add("registry_topics", broker_name="told-soon", topic=topic, topic_revision=revision)
     pair(rows, "topics-not-read", {}, {})
     rows.add("registry_topics", broker_name="topics-not-read", topic="t")
     rows.add("registry_topics", broker_name="nobody", topic="t", write_queue_count=4)
@@ -233,13 +249,17 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
     severities = {place[0]: one["severity"] for place, one in findings.items()}
     assert severities == {
         "two": "CRITICAL",
-        "handed-over": "WARNING",
+        "handed-over": "INFO",
         "asked-later": "CRITICAL",
         "one-epoch": "CRITICAL",
         "one-id": "CRITICAL",
         "epoch": "ERROR",
+        "changed": "INFO",
+        "moved": "INFO",
+        "between": "INFO",
         "headless": "ERROR",
         "poor": "ERROR",
+        "told-soon": "INFO",
         "nobody": "ERROR",
     }
     assert findings["poor", 0]["topic"] == "lacking"
@@ -260,6 +280,7 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
         rows.add("registry_groups", broker_name=name, replicas=[0, 1])
         for broker_id in (0, 1):
             rows.add("registry_brokers", broker_name=name, broker_id=broker_id)
+    pair(rows, "busy", {}, {"answered": False, "role": None, "error": f"{BUSY}4 are read"})
     rows.add("brokers", broker_name="expired")
     rows.add("registry_brokers", broker_name="expired")
     rows.add("registry_groups", broker_name="expired", replicas=[0, 2])
@@ -278,9 +299,13 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     assert findings.keys() == {
         ("slave-lost", 1),
         ("master-lost", 0),
+        ("busy", 1),
         ("expired", 2),
         (None, None),
     }
+    busy = findings.pop(("busy", 1))
+    assert busy["severity"] == "WARNING"
+    assert "has no room for an audit: 4 are read" in busy["evidence"]
     assert {one["severity"] for one in findings.values()} == {"ERROR"}
     assert findings["slave-lost", 1]["affected"] == 0
     lost = findings["master-lost", 0]

@@ -22,7 +22,7 @@ from tests.faults.clusters import ClusterProcess
 from tests.faults.serving import eventually
 from tests.offset_audit.damages.auditing import audit
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RUNS = 10
 TOPICS = {"orders": 4, "payments": 2}

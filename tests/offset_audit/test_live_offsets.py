@@ -13,6 +13,8 @@ from pyspark.errors import PySparkException
 
 from aerobee.client_core.channels import Channels
 from aerobee.client_core.methods import COMMIT_OFFSETS, RESET_OFFSETS
+from aerobee.offset_audit.sources.direct import rows_of
+from aerobee.offset_audit.sources.live import OffsetsSource
 from aerobee.offset_audit.sources.live.asking import LogAnswer, _stretches
 from aerobee.offset_audit.sources.live.batches import log_batch
 from aerobee.offset_audit.sources.live.columns import split_tables
@@ -176,6 +178,16 @@ def test_the_registry_says_who_is_there_and_at_which_revision(
         ("orders", "broker-b", 2),
     ]
     assert source.option("table", "groups").load().schema == schema(COLUMNS["registry_groups"])
+
+
+def test_a_source_that_is_read_directly_gives_the_same_rows(
+    spark: SparkSession, live: Live
+) -> None:
+    options = {"nameservers": live.nameserver.address, "table": "commits"}
+    asked = spark.read.format("aerobee.offsets").options(**options).load().drop("read_at_ms")
+    direct = rows_of(spark, OffsetsSource(options)).drop("read_at_ms")
+    assert direct.schema == asked.schema
+    assert sorted(direct.collect()) == sorted(asked.collect())
 
 
 def _changes(rows: list[Any]) -> list[tuple[Any, ...]]:

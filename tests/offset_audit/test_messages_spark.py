@@ -17,6 +17,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.offset_audit.messages_query import stream_into
 from tests.support.real_brokers import RealCluster, start_cluster
 from tests.support.stores import SMALL, append, flush, open_store
 
@@ -166,24 +167,19 @@ async def test_a_query_stopped_again_and_again_writes_each_message_once(
     await sender.send(20)
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
 
-    def start(limit: int, **trigger: Any) -> Any:
-        messages = (
-            spark.readStream.format("aerobee.messages")
-            .option("nameservers", cluster.address)
-            .option("subscribe", "orders")
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(limit))
-            .load()
-        )
-        writer = messages.writeStream.format("parquet")
-        return (
-            writer.option("checkpointLocation", str(checkpoint)).trigger(**trigger).start(str(out))
-        )
+    def start(*, is_bounded: bool = False) -> Any:
+        options = {
+            "nameservers": cluster.address,
+            "subscribe": "orders",
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": "100000" if is_bounded else "150",
+        }
+        return stream_into(spark, options, str(out), str(checkpoint), is_bounded=is_bounded)
 
     async with asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(sender.go_on())
         for _ in range(2):
-            query = await in_thread(lambda: start(150, processingTime="0 seconds"))
+            query = await in_thread(start)
             seen = len(list(checkpoint.glob("commits/[0-9]*")))
             while len(list(checkpoint.glob("commits/[0-9]*"))) < seen + 2:
                 assert query.exception() is None
@@ -191,7 +187,7 @@ async def test_a_query_stopped_again_and_again_writes_each_message_once(
             await in_thread(query.stop)
             assert max(one["numInputRows"] for one in query.recentProgress) <= 150
         sending.cancel()
-    query = await in_thread(lambda: start(100_000, availableNow=True))
+    query = await in_thread(lambda: start(is_bounded=True))
     await in_thread(query.awaitTermination)
     assert_once(in_sink(out), sender.sent)
     assert_once([row.body.decode() for row in spark.read.parquet(str(out)).collect()], sender.sent)
@@ -218,45 +214,33 @@ async def test_a_stream_fails_with_the_offsets_that_are_gone(
 
 
 async def test_a_job_killed_in_the_middle_of_batches_writes_each_message_once(
-    cluster: RealCluster, tmp_path: Path
+    spark: SparkSession, cluster: RealCluster, tmp_path: Path
 ) -> None:
     sender = Sender(cluster)
-    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
-
-    async def job(trigger: str, limit: int) -> asyncio.subprocess.Process:
-        options = {
-            "nameservers": cluster.address,
-            "topic": "orders",
-            "maxOffsetsPerTrigger": str(limit),
-        }
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            str(QUERY),
-            json.dumps(options),
-            str(out),
-            str(checkpoint),
-            trigger,
-            start_new_session=True,
-        )
-
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    options = {"nameservers": cluster.address, "topic": "orders"}
     async with asyncio.TaskGroup() as tasks:
         # The first kill is in the very first batch, of a query that began at the latest offsets.
         await sender.send(3)
         before = len(sender.sent)
         sending = tasks.create_task(sender.go_on())
-        for batches in (0, 4):
-            process = await job("forever", 60)
-            await _in_middle_of_batch(checkpoint, batches, process)
+        for batches in (0, 2):
+            limited = json.dumps({**options, "maxOffsetsPerTrigger": "60"})
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, str(QUERY), limited, out, checkpoint), start_new_session=True
+            )
+            await _in_middle_of_batch(Path(checkpoint), batches, process)
             os.killpg(process.pid, signal.SIGKILL)
             assert await process.wait() == -signal.SIGKILL
         sending.cancel()
-    ended = await job("now", 100_000)
-    assert await ended.wait() == 0
-    (first,) = checkpoint.glob("offsets/0")
+    # Another job takes over to the end.
+    query = await in_thread(lambda: stream_into(spark, options, out, checkpoint, is_bounded=True))
+    await in_thread(query.awaitTermination)
+    (first,) = Path(checkpoint).glob("offsets/0")
     began = json.loads(first.read_text().splitlines()[-1])["$began"]["orders"]
     skipped = _numbers_below(sender.sent, began)
     assert len(skipped) >= before
-    assert_once(in_sink(out), [one for one in sender.sent if one not in skipped])
+    assert_once(in_sink(Path(out)), [one for one in sender.sent if one not in skipped])
 
 
 async def _in_middle_of_batch(

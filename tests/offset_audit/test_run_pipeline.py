@@ -30,8 +30,8 @@ DAY_MS = 24 * 3_600_000
 Rows = dict[str, list[dict[str, object]]]
 
 
-def rows_at(clock: ManualClock, *, committed: int, end: int) -> Rows:
-    """One broker, one queue, one group that read up to `committed` a day ago and has gone."""
+def rows_at(clock: ManualClock, committed: dict[str, int], *, end: int) -> Rows:
+    """One broker, one queue, and groups that read up to `committed` a day ago and have gone."""
     now_ms = clock.now_ms()
     return {
         "brokers": [
@@ -62,15 +62,16 @@ def rows_at(clock: ManualClock, *, committed: int, end: int) -> Rows:
         "commits": [
             {
                 **QUEUE,
-                "group": "billing",
-                "offset": committed,
+                "group": group,
+                "offset": offset,
                 "lease_epoch": 1,
                 "committed_at_ms": now_ms - DAY_MS,
                 "client_id": "a",
                 "is_reset": False,
-                "first_unread_ms": now_ms - DAY_MS if committed < end else None,
+                "first_unread_ms": now_ms - DAY_MS if offset < end else None,
                 "read_at_ms": now_ms,
             }
+            for group, offset in committed.items()
         ],
     }
 
@@ -122,53 +123,57 @@ def test_only_runs_of_the_same_sources_are_history() -> None:
 
 def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: Path) -> None:
     clock = ManualClock()
-    request = AuditRequest(nameservers="ns:8081", out=tmp_path / "out")
-    first = audited(spark, request, clock, rows_at(clock, committed=5, end=50), 1)
+    request = AuditRequest(nameservers="ns:8081", history=str(tmp_path / "history"))
     begun_ms = clock.now_ms()
+    rows = rows_at(clock, {"billing": 5, "mailer": 5}, end=50)
+    first = audited(spark, request, clock, rows, 1)
     clock.advance_ms(60_000)
-    again = audited(spark, request, clock, rows_at(clock, committed=5, end=60), 2)
-    clock.advance_ms(1)  # runs of one moment have no order
-    other = replace(request, topics=("orders",))
-    narrow = audited(spark, other, clock, rows_at(clock, committed=5, end=60), 3)
+    rows = rows_at(clock, {"billing": 5, "mailer": 60}, end=60)
+    again = audited(spark, request, clock, rows, 2)
     clock.advance_ms(60_000)
-    healed = audited(spark, request, clock, rows_at(clock, committed=60, end=60), 4)
+    other = replace(request, topics=("orders",), out=tmp_path / "out")
+    rows = rows_at(clock, {"billing": 70, "mailer": 60}, end=70)
+    narrow = audited(spark, other, clock, rows, 3)
 
-    stopped = {one["check"]: one for one in first.findings}["STOPPED"]
-    assert stopped["first_seen_ms"] == first.run_at_ms == begun_ms
-    assert stopped["previous_state"] is None
-    still = {one["check"]: one for one in again.findings}["STOPPED"]
+    both = {one["group"]: one for one in first.findings}
+    assert set(both) == {"billing", "mailer"}
+    for one in both.values():
+        assert one["check"] == "STOPPED"
+        assert one["first_seen_ms"] == first.run_at_ms == begun_ms
+        assert one["previous_state"] is None
+    (still,) = again.findings
+    assert (still["group"], still["check"]) == ("billing", "STOPPED")
     assert still["first_seen_ms"] == begun_ms
     assert still["previous_state"] == "STOPPED"
     assert still["run_id"] == again.run_id != first.run_id
-    assert narrow.findings[0]["first_seen_ms"] == clock.now_ms() - 60_000
-    assert healed.findings == ()
-    assert (first.exit_code, again.exit_code, healed.exit_code) == (1, 1, 0)
+    # Who looked elsewhere cannot say since when it stands.
+    (new,) = narrow.findings
+    assert (new["group"], new["check"]) == ("mailer", "STOPPED")
+    assert new["first_seen_ms"] == narrow.run_at_ms
+    assert {one.exit_code for one in (first, again, narrow)} == {1}
 
-    ledger = Ledger(spark, str(tmp_path / "out"))
+    ledger = Ledger(spark, str(tmp_path / "history"))
     runs = ledger.newest_runs(["harbour"], 10)
-    assert [run.run_id for run in runs] == [
-        healed.run_id,
-        narrow.run_id,
-        again.run_id,
-        first.run_id,
-    ]
+    assert [run.run_id for run in runs] == [narrow.run_id, again.run_id, first.run_id]
     assert ledger.newest_runs(["elsewhere"], 10) == []
     states = ledger.read("state", runs).collect()
-    assert {(row.run_id, row.lag) for row in states} == {
-        (first.run_id, 45),
-        (again.run_id, 55),
-        (narrow.run_id, 55),
-        (healed.run_id, 0),
+    assert {(row.run_id, row.group, row.lag) for row in states} == {
+        (first.run_id, "billing", 45),
+        (first.run_id, "mailer", 45),
+        (again.run_id, "billing", 55),
+        (again.run_id, "mailer", 0),
+        (narrow.run_id, "billing", 0),
+        (narrow.run_id, "mailer", 10),
     }
     assert {row.cluster for row in ledger.read("findings", runs).collect()} == {"harbour"}
-    assert ledger.read("findings", runs[:1]).count() == 0
+    assert ledger.read("findings", runs[:1]).count() == 1
 
     document = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert document["run_id"] == healed.run_id
-    assert document["worst"] is None
-    assert document["states"] == {"OK": 1}
+    assert document["run_id"] == narrow.run_id
+    assert document["worst"] == "WARNING"
+    assert document["states"] == {"OK": 1, "STOPPED": 1}
     metrics = (tmp_path / "out" / "metrics.prom").read_text()
-    assert 'aerobee_audit_queues{state="OK"} 1\n' in metrics
+    assert 'aerobee_audit_queues{state="STOPPED"} 1\n' in metrics
     assert "<html" in (tmp_path / "out" / "report.html").read_text()
-    assert not [path for path in (tmp_path / "out").rglob("*") if "unfinished" in path.name]
-    assert not list((tmp_path / "out").rglob(".staging*"))
+    assert not [path for path in tmp_path.rglob("*") if "unfinished" in path.name]
+    assert not list(tmp_path.rglob(".staging*"))

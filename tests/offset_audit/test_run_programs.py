@@ -21,6 +21,8 @@ from aerobee.offset_audit.run.java import require_java
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "clean-small.tar.gz"
 LEFT_BEHIND_S = 20.0
+BRIEF = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Each of these programs ends when Java would just begin to profit from optimising."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -69,6 +71,7 @@ def test_a_watch_looks_again_until_ctrl_c_and_leaves_nothing_behind(store: Path)
         [sys.executable, "-m", "aerobee.cli", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env={**os.environ, **BRIEF},
         text=True,
         start_new_session=True,
     ) as process:
@@ -102,7 +105,7 @@ def test_spark_submit_gives_the_same_document_and_exit_code(store: Path, tmp_pat
     arguments = ["--store", str(store), "--out", str(document), "--format", "json"]
     done = subprocess.run(
         [program, *settings, submit.__file__, *arguments],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, **BRIEF, "PYSPARK_PYTHON": sys.executable},
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -12,6 +12,7 @@ from aerobee.broker.replication.state_file import ReplicaState
 from aerobee.offset_audit import tables
 from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns
 from aerobee.offset_audit.sources.store.conditions import Conditions
+from aerobee.offset_audit.sources.store.config_files import QUEUES_MAX
 from aerobee.offset_audit.sources.store.config_rows import CONFIG_COLUMNS
 from aerobee.offset_audit.sources.store.errors import StoreUnreadable
 from aerobee.offset_audit.sources.store.folders import Names, Origin, find_stores
@@ -243,3 +244,21 @@ def test_what_is_no_store_is_told(tmp_path: Path) -> None:
         store_rows("records", tmp_path, columns="colour")
     with pytest.raises(StoreUnreadable, match="partitionBytes='much'"):
         store_rows("records", tmp_path, partitionBytes="much")
+
+
+@pytest.mark.parametrize("count", [QUEUES_MAX + 1, 1 << 31, 10**30, -1, "8", True])
+def test_as_many_queues_as_no_topic_has_are_a_damaged_table_and_no_rows(
+    count: object, tmp_path: Path
+) -> None:
+    store = open_store(tmp_path)
+    append(store, "T", 0, b"body")
+    store.close()
+    table = tmp_path / "config" / "topics.json"
+    table.parent.mkdir(exist_ok=True)
+    beans = {"T": {"readQueueNums": 1, "writeQueueNums": 1}, "U": {"readQueueNums": count}}
+    table.write_text(json.dumps({"topicConfigTable": beans}))
+    counts = {row["topic"]: row["read_queue_count"] for row in store_rows("topics", tmp_path)}
+    assert counts == {"T": 1, "U": None}
+    assert len(store_rows("queues", tmp_path)) == 1 + 16
+    faults = [row for row in store_rows("faults", tmp_path) if "topics" in row["file"]]
+    assert [row["kind"] for row in faults] == ["BAD_CONFIG"]

@@ -6,11 +6,13 @@ names where its rows come from: the broker group, the replica, and for files the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -36,7 +38,7 @@ ORIGIN = "cluster string, broker_name string, broker_id int"
 """Who said so. A store at rest is named as its own files or the caller name it."""
 
 BROKERS = f"""{ORIGIN}, address string, answered boolean, error string, role string, epoch long,
-instance string, incarnation string, master_id int, in_sync array<int>, keeps_unread boolean,
+instance string, incarnation string, master_id int, in_sync array<int>,
 flush_mode string, replication_mode string, version string,
 log_min_offset long, appended_end long, flushed_end long, confirmed_end long, dispatched_end long,
 commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long, answered_at_ms long,
@@ -44,7 +46,11 @@ entries_until_ms long, keys_until_ms long"""
 """One row for each broker that was asked, those that did not answer too (`answered` false,
 `error`). `role`: MASTER, SLAVE, or STORE for files at rest. `asked_at_ms` and `answered_at_ms`
 are the reader's clock around the call, so a broker's clock can be judged. Files at rest: messages
-stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in index files."""
+stored until `entries_until_ms` must be in queue files, until `keys_until_ms` in index files.
+`epoch`: null of a slave that no master has told one yet."""
+
+BUSY = "busy: "
+"""`error` of a broker that spoke, but had no room for the reading until time was up, begins so."""
 
 TOPICS = f"""{ORIGIN}, topic string, read_queue_count int, write_queue_count int, perm int,
 revision long"""
@@ -74,7 +80,7 @@ SEGMENTS = f"{ORIGIN}, position long, size long, first_store_ms long"
 MINUTES = f"""{ORIGIN}, tier string, group string, topic string, minute long, messages long,
 is_whole boolean"""
 """How many messages of each minute of store time. `tier`: ACKNOWLEDGED (by a broker's counters),
-STORED (records in the log). `group` is null: what groups consumed is not counted by the minute."""
+STORED (records in the log). `group` is null: what groups were given is in the journal."""
 
 REGISTRY_BROKERS = """cluster string, revision long, broker_name string, broker_id int,
 address string, role string, epoch long, instance string, heartbeat_age_ms long, stale boolean"""
@@ -83,7 +89,8 @@ REGISTRY_GROUPS = """cluster string, revision long, broker_name string, epoch lo
 master_instance string, in_sync array<int>, replicas array<int>, unclean_epochs array<long>"""
 
 REGISTRY_TOPICS = """cluster string, revision long, topic string, broker_name string,
-read_queue_count int, write_queue_count int, perm int"""
+read_queue_count int, write_queue_count int, perm int, topic_revision long"""
+"""`topic_revision`: of the topic's last change, as in TOPICS; `revision` is the reading's."""
 
 JOURNAL = f"""{ORIGIN}, journal_offset long, entry int, group string, topic string, queue_id int,
 offset long, lease_epoch long, timestamp_ms long, client_id string, kind string"""
@@ -232,6 +239,9 @@ class Tables:
     `topics` has them."""
     store_queues: DataFrame | None = None
     """Likewise queues."""
+    replicas: DataFrame | None = None
+    """What `checks.progress.judging_replicas` gives, made once by the run; None: whoever asks makes
+    it."""
     compared: DataFrame | None = None
     """What `checks.data.compare` gives, made once by the run for the checks that ask for it; None:
     each makes it for itself."""
@@ -278,6 +288,19 @@ def empty_frame(spark: SparkSession, columns: str) -> DataFrame:
         ),
         session,
     )
+
+
+def small_frame(spark: SparkSession, columns: str, rows: Sequence[Sequence[object]]) -> DataFrame:
+    """Few rows that Python has, as part of every plan that asks them."""
+    structure = schema(columns)
+    if not rows:
+        return empty_frame(spark, columns)
+    arrow = to_arrow_schema(structure, timezone="UTC")
+    arrays = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), arrow, strict=True)
+    ]
+    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=arrow), structure)
 
 
 def empty_tables(spark: SparkSession) -> Tables:

@@ -69,7 +69,7 @@ class SnapshotPart(_message.Message):
     def __init__(self, broker: _Optional[_Union[SnapshotBroker, _Mapping]] = ..., topics: _Optional[_Union[TopicRows, _Mapping]] = ..., queues: _Optional[_Union[QueueRows, _Mapping]] = ..., commits: _Optional[_Union[CommitRows, _Mapping]] = ..., leases: _Optional[_Union[LeaseRows, _Mapping]] = ..., members: _Optional[_Union[MemberRows, _Mapping]] = ..., epochs: _Optional[_Union[EpochRows, _Mapping]] = ..., segments: _Optional[_Union[SegmentRows, _Mapping]] = ..., minutes: _Optional[_Union[MinuteRows, _Mapping]] = ..., end: _Optional[_Union[SnapshotEnd, _Mapping]] = ...) -> None: ...
 
 class SnapshotBroker(_message.Message):
-    __slots__ = ("stats", "instance", "incarnation", "commits_read_at_ms", "ends_read_at_ms", "in_sync", "master_id", "keeps_unread")
+    __slots__ = ("stats", "instance", "incarnation", "commits_read_at_ms", "ends_read_at_ms", "in_sync", "master_id")
     STATS_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -77,7 +77,6 @@ class SnapshotBroker(_message.Message):
     ENDS_READ_AT_MS_FIELD_NUMBER: _ClassVar[int]
     IN_SYNC_FIELD_NUMBER: _ClassVar[int]
     MASTER_ID_FIELD_NUMBER: _ClassVar[int]
-    KEEPS_UNREAD_FIELD_NUMBER: _ClassVar[int]
     stats: _broker_pb2.BrokerStats
     instance: str
     incarnation: str
@@ -85,8 +84,7 @@ class SnapshotBroker(_message.Message):
     ends_read_at_ms: int
     in_sync: _containers.RepeatedScalarFieldContainer[int]
     master_id: int
-    keeps_unread: bool
-    def __init__(self, stats: _Optional[_Union[_broker_pb2.BrokerStats, _Mapping]] = ..., instance: _Optional[str] = ..., incarnation: _Optional[str] = ..., commits_read_at_ms: _Optional[int] = ..., ends_read_at_ms: _Optional[int] = ..., in_sync: _Optional[_Iterable[int]] = ..., master_id: _Optional[int] = ..., keeps_unread: _Optional[bool] = ...) -> None: ...
+    def __init__(self, stats: _Optional[_Union[_broker_pb2.BrokerStats, _Mapping]] = ..., instance: _Optional[str] = ..., incarnation: _Optional[str] = ..., commits_read_at_ms: _Optional[int] = ..., ends_read_at_ms: _Optional[int] = ..., in_sync: _Optional[_Iterable[int]] = ..., master_id: _Optional[int] = ...) -> None: ...
 
 class TopicRows(_message.Message):
     __slots__ = ("topics", "read_queue_counts", "write_queue_counts", "perms", "revisions")

@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 import numpy as np
 from isal.isal_zlib import crc32
 
+from aerobee.store_format.body_checksums import bodies_match
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.property_crc import (
@@ -26,7 +27,6 @@ from aerobee.store_format.property_crc import (
 from aerobee.store_format.record_arrays import RecordArrays, byte_field, parse_records, read_field
 from aerobee.store_format.record_layout import (
     BODY_AT,
-    BODY_CRC_AT,
     CRC_MASK,
     HOST_V6_EXTRA,
     MAGIC_V1,
@@ -334,15 +334,7 @@ class _RecordCheck:
             and int((ends - arrays.properties_starts).max()) <= limits.properties_bytes_max
         ):
             return None
-        view = self.view
-        crcs = [
-            crc32(view[start:end])
-            for start, end in zip(
-                arrays.body_starts.tolist(), arrays.body_ends.tolist(), strict=True
-            )
-        ]
-        stored_crcs = read_field(byte_field(buffer, ">i4"), arrays.starts + BODY_CRC_AT)
-        if ((np.array(crcs, np.int64) & CRC_MASK) != stored_crcs).any():
+        if not bodies_match(buffer, arrays).all():
             return None
         return arrays
 

@@ -21,6 +21,9 @@ UInt8Array = npt.NDArray[np.uint8]
 # those (one in so many) must turn out alike to go on with it.
 _PASSES_MAX: Final = 24
 _LIKE_SHARE_MIN: Final = 32
+_FEW: Final = 256
+"""So many pieces are sooner numbered one by one."""
+_WIDTHS_MAX: Final = 16
 
 
 def pieces_of(
@@ -36,11 +39,52 @@ def number_pieces(
     buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
 ) -> tuple[Int64Array, list[bytes]]:
     """Which of the different pieces each one is; these are numbered by first appearance."""
+    is_first = _begins_run(buffer, starts, ends - starts)
+    firsts = np.flatnonzero(is_first)
+    codes, values = _number_each(buffer, starts[firsts], ends[firsts])
+    return codes[np.cumsum(is_first) - 1], values
+
+
+def _begins_run(
+    buffer: bytes | bytearray | memoryview, starts: Int64Array, widths: Int64Array
+) -> BoolArray:
+    """Which pieces are not seen to equal the piece before: neighbours mostly came in one batch."""
+    begins = np.ones(len(starts), np.bool_)
+    if not len(starts):
+        return begins
+    if int(widths.min()) == int(widths.max()):
+        begins[1:] = ~_equal_neighbours(buffer, starts, int(widths[0]))
+        return begins
+    different = np.flatnonzero(np.bincount(widths))
+    if len(different) > _WIDTHS_MAX:
+        return begins
+    for width in different.tolist():
+        rows = np.flatnonzero(widths == width)
+        equal = _equal_neighbours(buffer, starts[rows], width) & (np.diff(rows) == 1)
+        begins[rows[1:][equal]] = False
+    return begins
+
+
+def _equal_neighbours(
+    buffer: bytes | bytearray | memoryview, starts: Int64Array, width: int
+) -> BoolArray:
+    """Which pieces, all of one width, equal the one before; nothing is said of the first."""
+    if not width:
+        return np.ones(len(starts) - 1, np.bool_)
+    # Compared as texts, which ignores zeros at the end: with equal widths that is no difference.
+    texts = pieces_of(buffer, starts, width).view(f"S{width}")
+    return np.asarray(texts[1:] == texts[:-1], np.bool_)
+
+
+def _number_each(
+    buffer: bytes | bytearray | memoryview, starts: Int64Array, ends: Int64Array
+) -> tuple[Int64Array, list[bytes]]:
+    """The same of pieces that seldom equal their neighbours."""
     widths = ends - starts
     codes = np.zeros(len(starts), np.int64)
     values: list[bytes] = []
     left = np.arange(len(starts))
-    while len(left) and len(values) < _PASSES_MAX:
+    while len(left) > _FEW and len(values) < _PASSES_MAX:
         first = int(left[0])
         value = bytes(buffer[int(starts[first]) : int(ends[first])])
         equal = _equal_to(buffer, starts[left], widths[left], value)

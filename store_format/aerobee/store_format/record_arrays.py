@@ -60,6 +60,20 @@ class RecordArrays:
     properties_starts: Int64Array
     legal: BoolArray
 
+    def only(self, chosen: BoolArray | slice) -> RecordArrays:
+        """Of some of the records."""
+        return RecordArrays(
+            starts=self.starts[chosen],
+            ends=self.ends[chosen],
+            sys_flags=self.sys_flags[chosen],
+            body_starts=self.body_starts[chosen],
+            body_ends=self.body_ends[chosen],
+            topic_starts=self.topic_starts[chosen],
+            topic_ends=self.topic_ends[chosen],
+            properties_starts=self.properties_starts[chosen],
+            legal=self.legal[chosen],
+        )
+
 
 def hosts_extra(sys_flags: Int64Array) -> tuple[Int64Array, Int64Array] | None:
     """Bytes that the born host, and both hosts, take beyond IPv4's; None if none does."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from isal.isal_zlib import crc32
 
+from aerobee.store_format.body_checksums import sound_bodies
 from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_keys import hash_keys, topic_hash
 from aerobee.store_format.like_pieces import LikeProperties, group_properties, number_pieces
@@ -31,8 +31,6 @@ from aerobee.store_format.record_arrays import (
 from aerobee.store_format.record_hops import SIZE_AND_MAGIC, hop
 from aerobee.store_format.record_layout import (
     BLANK_SIZE_MIN,
-    BODY_CRC_AT,
-    CRC_MASK,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
@@ -75,6 +73,8 @@ class ScanResult:
 
     positions: Int64Array
     sizes: Int64Array
+    # Where the parts of each record lie in the buffer.
+    arrays: RecordArrays
     sys_flags: Int64Array
     queue_ids: Int64Array
     queue_offsets: Int64Array
@@ -127,6 +127,7 @@ class ScanResult:
             self,
             positions=self.positions[:index],
             sizes=self.sizes[:index],
+            arrays=self.arrays.only(slice(index)),
             sys_flags=self.sys_flags[:index],
             queue_ids=self.queue_ids[:index],
             queue_offsets=self.queue_offsets[:index],
@@ -160,18 +161,18 @@ def scan_records(
     end = _why_hopping_ended(buffer, valid_end)
     arrays = parse_records(buffer, starts, ends)
     if not arrays.legal.all():
-        arrays = _first(arrays, int(np.argmin(arrays.legal)))
+        arrays = arrays.only(slice(int(np.argmin(arrays.legal))))
         end = ScanEnd.BAD_LENGTHS
     topic_codes, topics = number_pieces(buffer, arrays.topic_starts, arrays.topic_ends)
     unfit = [code for code, topic in enumerate(topics) if not is_topic_storable(topic)]
     if unfit:
         # Codes are numbered by first appearance, so the first unfit one appears first.
-        arrays = _first(arrays, int(np.argmax(topic_codes == unfit[0])))
+        arrays = arrays.only(slice(int(np.argmax(topic_codes == unfit[0]))))
         end = ScanEnd.BAD_TOPIC
     if check_crc:
-        sound = _count_sound(buffer, arrays)
-        if sound < len(arrays.starts):
-            arrays = _first(arrays, sound)
+        sound = sound_bodies(buffer, arrays)
+        if not sound.all():
+            arrays = arrays.only(slice(int(np.argmin(sound))))
             end = ScanEnd.BAD_CRC
     count = len(arrays.starts)
     if count < len(starts):
@@ -209,35 +210,6 @@ def _why_hopping_ended(buffer: bytes | bytearray | memoryview, position: int) ->
     return ScanEnd.TRUNCATED
 
 
-def _count_sound(buffer: bytes | bytearray | memoryview, arrays: RecordArrays) -> int:
-    """How many records, before the first other, have the body their CRC says.
-
-    Empty bodies need none.
-    """
-    stored_crcs = read_field(byte_field(buffer, ">i4"), arrays.starts + BODY_CRC_AT)
-    view = memoryview(buffer)
-    # Each step inside an iterator, without a line of Python between two records.
-    spans = map(slice, arrays.body_starts.tolist(), arrays.body_ends.tolist())
-    crcs = np.fromiter(map(crc32, map(view.__getitem__, spans)), np.int64, len(arrays.starts))
-    crcs &= CRC_MASK
-    unsound = (crcs != stored_crcs) & (arrays.body_ends > arrays.body_starts)
-    return int(np.argmax(unsound)) if unsound.any() else len(crcs)
-
-
-def _first(arrays: RecordArrays, count: int) -> RecordArrays:
-    return RecordArrays(
-        starts=arrays.starts[:count],
-        ends=arrays.ends[:count],
-        sys_flags=arrays.sys_flags[:count],
-        body_starts=arrays.body_starts[:count],
-        body_ends=arrays.body_ends[:count],
-        topic_starts=arrays.topic_starts[:count],
-        topic_ends=arrays.topic_ends[:count],
-        properties_starts=arrays.properties_starts[:count],
-        legal=arrays.legal[:count],
-    )
-
-
 def _read_columns(
     buffer: bytes | bytearray | memoryview,
     arrays: RecordArrays,
@@ -265,6 +237,7 @@ def _read_columns(
     return ScanResult(
         positions=starts,
         sizes=arrays.ends - starts,
+        arrays=arrays,
         sys_flags=arrays.sys_flags,
         queue_ids=read_field(int32s, starts + QUEUE_ID_AT),
         queue_offsets=read_field(int64s, starts + QUEUE_OFFSET_AT),

@@ -38,6 +38,7 @@ CLUSTER = "aerobee"
 A, B, OLD, FAST = "broker-a", "broker-b", "broker-old", "broker-fast"
 GROUPS_OF_BROKERS = (A, B, OLD, FAST)
 HOUR_MS = 3_600_000
+BEAT_S = 2.0
 QUICK = ConsumerOptions(session_timeout_ms=10_000, commit_interval_ms=100)
 
 
@@ -177,6 +178,13 @@ class LiveCluster:
         )
         await stream.read()
         self.stack.callback(stream.cancel)
+
+        async def beat() -> None:
+            while True:
+                await asyncio.sleep(BEAT_S)
+                await stream.write(broker_pb2.MemberEvent(heartbeat=broker_pb2.Heartbeat()))
+
+        self.consumers.append(asyncio.create_task(beat(), name=f"beats:{group}"))
 
     async def clean(self, broker: str) -> int:
         """As the operator who insists; gives how many segments went."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.offset_audit.damages.base_store import BaseStores, build_stores, copy_store
+from tests.offset_audit.damages.history_damages import HISTORY
 from tests.offset_audit.damages.store_damages import SINGLE_STORE
 from tests.offset_audit.damages.waiting_damages import WAITING
 from tests.offset_audit.store_rows import store_rows
@@ -44,8 +45,11 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
     "half-never-resolved": NOTHING,
     "delay-overdue": NOTHING,
     "timer-overdue": NOTHING,
+    "lost-messages": ([], {("orders", 0)}, False),
+    "reset-back": NOTHING,
+    "delivered-too-early": NOTHING,
 }
-DAMAGES = {damage.name: damage for damage in (*SINGLE_STORE, *WAITING)}
+DAMAGES = {damage.name: damage for damage in (*SINGLE_STORE, *WAITING, *HISTORY)}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Twenty damages to stores at rest, all in one audit: exactly these findings, and no others."""
+"""Damages to stores at rest, all in one audit: exactly these findings, and no others."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from tests.offset_audit.damages.auditing import audit
 from tests.offset_audit.damages.base_store import BaseStores, build_stores, copy_store
 from tests.offset_audit.damages.damage import Expected, StoreDamage, told, wanted
+from tests.offset_audit.damages.history_damages import HISTORY
 from tests.offset_audit.damages.store_damages import (
     SINGLE_STORE,
     keys_of_first_slot,
@@ -32,7 +33,7 @@ from tests.offset_audit.damages.waiting_damages import (
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 HEALTHY = "healthy"
-SINGLE = (*SINGLE_STORE, *WAITING)
+SINGLE = (*SINGLE_STORE, *WAITING, *HISTORY)
 PAIRS = {
     "two-contents": Expected("REPLICA_DATA", "CRITICAL", affected=1, says="CRC-32"),
     "two-histories": Expected("REPLICA_EPOCH", "ERROR", affected=1, says="310000"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
@@ -39,20 +41,26 @@ def wait_for_ever(root: Path, topic: str, queue_id: int, properties: dict[str, s
     clock = ManualClock(newest_store_ms(root) + 1_000)
     store = MessageStore.open(RealDisk(root), clock, CONFIG)
     try:
-        _append(store, clock, topic, queue_id, properties)
+        append_record(store, clock, topic, queue_id, b"waits", properties)
         clock.advance_ms(WAIT_MS)
-        _append(store, clock, "orders", 0, {})
+        append_record(store, clock, "orders", 0, b"waits")
     finally:
         store.close()
 
 
-def _append(
-    store: MessageStore, clock: ManualClock, topic: str, queue_id: int, properties: dict[str, str]
+def append_record(
+    store: MessageStore,
+    clock: ManualClock,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
+    """One more message, confirmed."""
     record = encode_record(
         topic=topic.encode(),
-        body=b"waits",
-        properties=encode_properties(properties),
+        body=body,
+        properties=encode_properties(dict(properties)),
         born_timestamp_ms=clock.now_ms(),
         born_host=HostAddress.parse("127.0.0.1:50000"),
     )

@@ -183,7 +183,6 @@ class SimulatedBroker:
             ends_read_at_ms=now_ms,
             in_sync=[0],
             master_id=0,
-            keeps_unread=True,
         )
 
     @property

@@ -92,8 +92,6 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
             ends_read_at_ms=reading.ends_read_at_ms,
             in_sync=sorted(in_sync),
             master_id=master_id,
-            # Short of an operator's command, or a limit of the topic's or of the disk.
-            keeps_unread=True,
         )
 
     @rpc.stream

@@ -40,8 +40,14 @@ def silence_pyspark() -> None:
     """What pyspark warns of when it is imported is not for those who ask for an audit."""
     for category in (FutureWarning, DeprecationWarning, UserWarning):
         warnings.filterwarnings("ignore", category=category, module=r"pyspark\.")
-    # It logs a traceback for each call that Ctrl-C breaks off.
-    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    # py4j logs a traceback for each call that Ctrl-C breaks off, partly by the root logger itself.
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """What is logged here is raised too, and told where it is caught."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 def require_java() -> Path:

@@ -24,6 +24,7 @@ from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compare
 from aerobee.offset_audit.checks.progress.judged import judge
 from aerobee.offset_audit.checks.progress.moves import find_moves
+from aerobee.offset_audit.checks.progress.replicas import find_replicas
 from aerobee.offset_audit.checks.progress.states import progress as progress_states
 from aerobee.offset_audit.checks.registry import checks_for
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry
@@ -33,7 +34,7 @@ from aerobee.offset_audit.run.linking import comparable, linked_findings, of_sam
 from aerobee.offset_audit.run.progress import Progress, TimedProgress
 from aerobee.offset_audit.run.publishing import Judged, publish
 from aerobee.offset_audit.run.request import HISTORY_RUNS, AuditRequest
-from aerobee.offset_audit.run.session import settings_for
+from aerobee.offset_audit.run.session import settings_for, settings_for_sums
 from aerobee.offset_audit.run.spark_errors import error_of
 from aerobee.offset_audit.tables import FINDINGS, Tables, empty_frame, schema
 from aerobee.runtime.clock import Clock
@@ -108,15 +109,9 @@ def _judge(
         findings=0,
     )
     with progress.stage("judge"):
-        runs = ledger.newest_runs(clusters, HISTORY_RUNS) if ledger is not None else []
-        if ledger is not None and runs:
-            reading.tables = replace(
-                reading.tables,
-                history=ledger.read("state", of_same_sources(runs, entry.scope)),
-                earlier_findings=ledger.read("findings", runs),
-            )
-            reading.settle(("history", "earlier_findings"))
+        runs = _earlier_runs(reading, ledger, entry)
         checks = checks_for(is_deep=request.is_deep, has_stores=bool(request.stores))
+        reading.tables = replace(reading.tables, replicas=find_replicas(reading.tables, limits))
         reading.tables = replace(
             reading.tables, judged=reading.keep_cut(judge(reading.tables, limits))
         )
@@ -138,7 +133,8 @@ def _judge(
                 deep_checks=[one.name for one in checks if one.is_deep],
             )
         )
-        parts = collect_parts(findings, states, reading.tables.brokers)
+        with settings_for_sums(session):
+            parts = collect_parts(findings, states, reading.tables.brokers)
     summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)
     summary = replace(summary, notes=tuple(reading.notes))
     progress.note(_counts_line(summary))
@@ -152,7 +148,23 @@ def _judge(
         summary=summary,
         runs=tuple(runs),
     )
-    return publish(request, judged, ledger, clock=clock, progress=progress)
+    with settings_for_sums(session):
+        return publish(request, judged, ledger, clock=clock, progress=progress)
+
+
+def _earlier_runs(
+    reading: readings.Reading, ledger: Ledger | None, entry: RunEntry
+) -> list[RunEntry]:
+    """The newest runs over the same clusters, whose rows become tables of the reading."""
+    runs = ledger.newest_runs(entry.clusters, HISTORY_RUNS) if ledger is not None else []
+    if ledger is not None and runs:
+        reading.tables = replace(
+            reading.tables,
+            history=ledger.read("state", of_same_sources(runs, entry.scope)),
+            earlier_findings=ledger.read("findings", runs),
+        )
+        reading.settle(("history", "earlier_findings"))
+    return runs
 
 
 def _to_ask(checks: Sequence[Check], reading: readings.Reading) -> list[Check]:

@@ -7,23 +7,42 @@ first of `Reading.count`, so that the order on the wire is the order of the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.limits import Limits
-from aerobee.offset_audit.run.cutting import at_hand, cut
+from aerobee.offset_audit.run.cutting import LOCAL_ROWS, at_hand, cut
 from aerobee.offset_audit.run.errors import NothingToAudit
 from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.offset_audit.run.session import SMALL_ROWS, settings_for, suit_more
-from aerobee.offset_audit.sources.live.columns import LOG_TABLE, READ_TABLES, split_tables
-from aerobee.offset_audit.sources.live.journal import whole_journals
+from aerobee.offset_audit.sources.direct import rows_by, rows_of
+from aerobee.offset_audit.sources.live.asking import (
+    RegistryView,
+    registered_brokers,
+    view_registry,
+)
+from aerobee.offset_audit.sources.live.columns import (
+    LOG_TABLE,
+    READ_TABLES,
+    split_tables,
+    table_schema,
+)
+from aerobee.offset_audit.sources.live.journal import (
+    JOURNAL_TOPIC,
+    OffsetJournalSource,
+    whole_journals,
+)
+from aerobee.offset_audit.sources.live.offsets import OffsetsReader, OffsetsSource
+from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
+from aerobee.offset_audit.sources.registry import registry_rows, standing
 from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
@@ -43,9 +62,9 @@ from aerobee.offset_audit.tables import (
     empty_frame,
     empty_tables,
     schema,
+    small_frame,
 )
-
-REGISTRY_TABLES = ("brokers", "groups", "topics")
+from aerobee.runtime.errors import MqError
 
 SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
 """Kinds of `aerobee.store`, named as the tables they fill."""
@@ -160,14 +179,14 @@ def read_all(
     rows: dict[str, int] = {}
     if request.is_live:
         with progress.stage("registry"):
-            read_registry(session, request, reading)
-            rows |= reading.settle(f"registry_{one}" for one in REGISTRY_TABLES)
+            view = view_registry(_live_options(request)) if request.nameservers else None
         with progress.stage("brokers"):
-            read_brokers(session, request, reading)
+            read_brokers(session, request, reading, view)
+            if view is not None:
+                rows |= put_registry(session, request, reading, view)
             rows |= reading.settle(READ_TABLES)
         with progress.stage("offset journals"):
-            read_journals(session, request, reading)
-            rows |= reading.settle(("journal",))
+            rows |= read_journals(session, request, reading)
         if request.is_deep:
             with progress.stage("logs of brokers"):
                 rows |= read_logs(session, request, reading)
@@ -194,37 +213,50 @@ def begin(session: SparkSession) -> Reading:
     return Reading(empty_tables(session))
 
 
-def read_registry(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
-    """The nameservers' view; nothing if single brokers were named."""
-    if not request.nameservers:
-        return
-    found = {}
-    for table in REGISTRY_TABLES:
-        rows = _live(session, request, "aerobee.registry").option("table", table).load()
-        if request.topics and table == "topics":  # as brokers are asked for these only
-            rows = rows.where(F.col("topic").isin(list(request.topics)))
-        found[f"registry_{table}"] = reading.keep(rows)
-    reading.put(found)
+def put_registry(
+    session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView
+) -> dict[str, int]:
+    """The nameservers' view from before the brokers were asked, as far as it still stands."""
+    with suppress(MqError):  # if none answers any more, nobody says that it does not
+        view = standing(view, view_registry(_live_options(request)))
+    rows: dict[str, int] = {}
+    for name, found in registry_rows(view).items():
+        if request.topics and name == "registry_topics":  # as brokers are asked for these only
+            place = schema(COLUMNS[name]).names.index("topic")
+            found = [row for row in found if row[place] in request.topics]
+        frame = small_frame(session, COLUMNS[name], found)
+        rows[name] = len(found)
+        is_small = len(found) <= LOCAL_ROWS
+        reading.put({name: frame if is_small else reading.keep(cut(frame))})
+        reading.is_large |= not is_small
+        if is_small:
+            reading.settled.add(name)
+        if not found:
+            reading.empty.add(name)
+    return rows
 
 
-def read_brokers(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
-    """One reading of each broker."""
-    source = _live(session, request, "aerobee.offsets")
+def read_brokers(
+    session: SparkSession, request: AuditRequest, reading: Reading, view: RegistryView | None
+) -> None:
+    """One reading of each broker, of those that the view knows if there is one."""
+    wanted = dict(request.source_options)
     if request.groups:
-        source = source.option("groups", ",".join(request.groups))
+        wanted["groups"] = ",".join(request.groups)
     if request.topics:
-        source = source.option("topics", ",".join(request.topics))
+        wanted["topics"] = ",".join(request.topics)
     for name in ("firstUnread", "matchingUnread"):
-        if name not in request.source_options:
-            source = source.option(name, "true")
-    asked = reading.take(source.load())
-    tables = split_tables(asked)
-    reading.put(tables)
+        wanted.setdefault(name, "true")
+    options = _live_options(request, wanted)
+    known = registered_brokers(view.description, options) if view is not None else None
+    asked = rows_by(session, OffsetsReader(options, known), table_schema(""))
+    reading.put(split_tables(reading.take(asked)))
 
 
 def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
     """Checksums of the brokers' logs, made by themselves. Returns the number of ranges."""
-    ranges = _live(session, request, "aerobee.offsets").option("table", LOG_TABLE).load()
+    source = OffsetsSource({**_live_named(request), "table": LOG_TABLE})
+    ranges = rows_of(session, source)
     reading.put({LOG_TABLE: reading.keep(ranges)})
     rows = reading.settle((LOG_TABLE,))
     unread = reading.tables.log_ranges.where(F.col("checksum").isNull()).count()
@@ -233,19 +265,28 @@ def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) ->
     return rows
 
 
-def read_journals(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
+def read_journals(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
     """What the brokers' journals say of commits and resets that are still told. Read after the
-    brokers, whose table has when that was; one that does not answer is told there."""
-    asked = reading.tables.brokers.agg(F.max("asked_at_ms").alias("at_ms")).collect()[0]["at_ms"]
-    if asked is None:
-        return
+    brokers, whose tables have when that was, and whether there are journals; a broker that does not
+    answer is told there. Returns the rows."""
+    tables = reading.tables
+    has_journal = tables.queues.where(F.col("topic") == JOURNAL_TOPIC).agg(F.count("*"))
+    at_ms = tables.brokers.agg(F.max("asked_at_ms")).crossJoin(has_journal).collect()[0]
+    asked, journals = at_ms
+    if asked is None or not (journals or request.topics):
+        return {}
     told_ms = request.limits.get("reset_ms", Limits(now_ms=asked).reset_ms)
-    source = _live(session, request, "aerobee.offset_journal").options(
-        sinceMs=str(max(0, asked - told_ms)), skipUnreachable="true"
+    source = OffsetJournalSource(
+        {
+            **_live_named(request),
+            "sinceMs": str(max(0, asked - told_ms)),
+            "skipUnreachable": "true",
+        }
     )
-    rows, notes = whole_journals(reading.keep(source.load()))
+    rows, notes = whole_journals(reading.take(rows_of(session, source)))
     reading.notes += notes
     reading.put({"journal": _wanted(rows, "journal", request)})
+    return reading.settle(("journal",))
 
 
 def read_snapshots(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
@@ -308,13 +349,18 @@ def _if_any(drill: Drill, columns: str) -> Drill:
     return asked
 
 
-def _live(session: SparkSession, request: AuditRequest, name: str) -> DataFrameReader:
-    source = session.read.format(name).options(**dict(request.source_options))
+def _live_named(request: AuditRequest) -> dict[str, str]:
+    """Whom to ask, and the options for all sources."""
+    named = dict(request.source_options)
     if request.nameservers:
-        source = source.option("nameservers", request.nameservers)
+        named["nameservers"] = request.nameservers
     if request.brokers:
-        source = source.option("brokers", request.brokers)
-    return source
+        named["brokers"] = request.brokers
+    return named
+
+
+def _live_options(request: AuditRequest, more: Mapping[str, str] | None = None) -> LiveOptions:
+    return parse_options({**_live_named(request), **(more or {})})
 
 
 def _source(

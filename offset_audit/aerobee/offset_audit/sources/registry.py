@@ -1,11 +1,13 @@
 """`aerobee.registry`: what the nameservers know, as tables of brokers, groups and topics.
 
 Each table is of one revision, and its rows say which: brokers come and go between two questions.
+A run takes all tables from one view, before it asks the brokers, and another view after that: what
+changed between is nothing to blame a broker for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -18,7 +20,7 @@ from aerobee.offset_audit.sources.live.options import (
 )
 from aerobee.offset_audit.tables import COLUMNS, schema
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.v1 import common_pb2
+from aerobee.v1 import common_pb2, nameserver_pb2
 
 Row = tuple[object, ...]
 
@@ -45,13 +47,33 @@ class RegistryReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         table = self._options.table
-        view = view_registry(self._options, with_topics=table == "topics")
-        if table == "brokers":
-            yield from _brokers(view)
-        elif table == "groups":
-            yield from _groups(view)
-        else:
-            yield from _topics(view)
+        yield from _ROWS[table](view_registry(self._options, with_topics=table == "topics"))
+
+
+def registry_rows(view: RegistryView) -> dict[str, list[Row]]:
+    """The rows of all tables, by their names in `Tables`."""
+    return {f"registry_{table}": list(rows(view)) for table, rows in _ROWS.items()}
+
+
+def standing(first: RegistryView, then: RegistryView) -> RegistryView:
+    """`first` without topics that had been changed or deleted, and groups that had another master,
+    when `then` was taken."""
+    description, topics = type(first.description)(), type(first.topics)()
+    description.CopyFrom(first.description)
+    topics.CopyFrom(first.topics)
+    routes = {one.name: one for one in then.topics.topics}
+    leaders = {one.broker_name: _leader(one) for one in then.description.groups}
+    del topics.topics[:]
+    topics.topics.extend(one for one in first.topics.topics if routes.get(one.name) == one)
+    del description.groups[:]
+    description.groups.extend(
+        one for one in first.description.groups if leaders.get(one.broker_name) == _leader(one)
+    )
+    return RegistryView(description, topics)
+
+
+def _leader(group: nameserver_pb2.GroupRecord) -> tuple[int, int, str]:
+    return group.epoch, group.master_id, group.master_instance
 
 
 def _options(given: Mapping[str, str]) -> LiveOptions:
@@ -110,4 +132,12 @@ def _topics(view: RegistryView) -> Iterator[Row]:
                 queues,
                 queues,
                 topic.perm,
+                topic.revision or None,
             )
+
+
+_ROWS: dict[str, Callable[[RegistryView], Iterator[Row]]] = {
+    "brokers": _brokers,
+    "groups": _groups,
+    "topics": _topics,
+}

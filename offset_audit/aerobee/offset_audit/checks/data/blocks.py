@@ -36,9 +36,8 @@ def judged_blocks(tables: Tables, limits: Limits) -> DataFrame:
         .join(F.broadcast(whole_until(tables, limits, "entries_until_ms")), ORIGIN, "left")
         .withColumn("until_ms", F.coalesce("until_ms", F.lit(limits.now_ms - limits.settle_ms)))
     )
-    return _with_queue_bounds(_with_deleted(blocks, tables), tables).withColumn(
-        "verdict", _verdict()
-    )
+    bounded = _with_queue_bounds(_with_deleted(blocks, tables), tables)
+    return _with_former(bounded, tables).withColumn("verdict", _verdict())
 
 
 def _blocks(tables: Tables) -> DataFrame:
@@ -109,6 +108,33 @@ def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
     return blocks.join(bounds, [*ORIGIN, "topic", "queue_id"], "left").withColumn(
         "removed_below",
         F.when(begins_earlier | is_empty, F.col("queue_min")).otherwise(F.lit(0)),
+    )
+
+
+def _with_former(blocks: DataFrame, tables: Tables) -> DataFrame:
+    """`is_former`: the topic is known, but nothing says that this queue of it ever had a message:
+    no entry, no known end, no group that got on; and all that the log has lies before whatever the
+    topic lists. So the topic was deleted and made anew, and this is of its former life. Where it
+    lists nothing at all, its files may also be gone, which looks the same."""
+    queue, topic = Window.partitionBy(*QUEUE), Window.partitionBy(*STORE, "topic")
+    consumed = (
+        tables.commits.where(F.col("offset") > 0)
+        .select(*ORIGIN, "topic", "queue_id")
+        .distinct()
+        .withColumn("is_consumed", F.lit(True))
+    )
+    ends_before = F.max("last_position").over(queue) < F.min("entry_position").over(topic)
+    has_nothing = F.col("topic_entries").isNull() & (
+        F.coalesce(F.max("queue_max").over(topic), F.lit(0)) == 0
+    )
+    return blocks.join(consumed, [*ORIGIN, "topic", "queue_id"], "left").withColumn(
+        "is_former",
+        F.col("has_topics").isNotNull()
+        & F.col("is_known").isNotNull()
+        & F.col("queue_entry_first").isNull()
+        & (F.coalesce("queue_max", F.lit(0)) == 0)
+        & F.col("is_consumed").isNull()
+        & (has_nothing | F.coalesce(ends_before, F.lit(False))),
     )
 
 

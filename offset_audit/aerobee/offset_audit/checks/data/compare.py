@@ -4,7 +4,8 @@ The one comparison that GAP, MISSING_ENTRY, DUPLICATE and CORRUPT ask. Each mess
 so that one cause is one finding:
 
 - LOST: the queue lists it, the log has no such record. HOLE: neither has it, though both go on.
-- UNLISTED: the log has it, the queue does not.
+- UNLISTED: the log has it, the queue does not. FORMER: nor did the queue ever have anything, so
+  its topic was deleted and made anew, and this is of its former life.
 - DUPLICATE: a further record with the same queue offset. AGAIN: all of the queue's lie before
   what it lists, so it began anew.
 - HEADER: a record says another queue or queue offset than the entry that leads to it.
@@ -150,7 +151,8 @@ def _paired(messages: DataFrame) -> DataFrame:
     are at one place, it is the record's header that changed, and that is one trouble, not two.
 
     The entry knows which message it was: its row becomes HEADER, the record's STRAY. But a record
-    that took another one's queue offset is a DUPLICATE, and explains the one that it left.
+    that took another one's queue offset is a DUPLICATE, and explains the one that it left; for now
+    it is TWICE if no entry leads to it.
     """
     at_place = Window.partitionBy(*STORE, "position")
     kind = F.col("class")
@@ -167,6 +169,7 @@ def _paired(messages: DataFrame) -> DataFrame:
             F.when((kind == "LOST") & (F.col("twice_here") > 0), None)
             .when(is_changed, "HEADER")
             .when((kind == "UNLISTED") & (F.col("lost_here") > 0), "STRAY")
+            .when((kind == "DUPLICATE") & (F.col("lost_here") == 0), "TWICE")
             .otherwise(kind)
             .alias("class"),
             F.lit(1).cast("long").alias("messages"),
@@ -185,6 +188,7 @@ _OF_QUEUE: Final = {
     "until_ms": "long",
     "removed_below": "long",
     "is_deleted": "boolean",
+    "is_former": "boolean",
     "queue_entry_first": "long",
     "listed_position": "long",
 }
@@ -214,7 +218,8 @@ def _missed_only(spans: DataFrame) -> DataFrame:
 
     A topic that Apache's broker deleted and made anew counts from 0 again. A record that lies
     before all that the queue lists, but counts further than its first entry, is of the earlier
-    life: lost entries count less. One further record alone may also have been changed.
+    life: lost entries count less. So are further records that all lie before it; one alone may also
+    have been changed, but then an entry still leads to it, or nothing lists what it was.
     """
     queue = Window.partitionBy(*QUEUE)
     for name in _OF_QUEUE:
@@ -226,13 +231,18 @@ def _missed_only(spans: DataFrame) -> DataFrame:
     )
     is_before = F.col("last_position") < F.col("listed_position")
     is_earlier_life = is_before & (F.col("first_offset") > F.col("queue_entry_first"))
-    is_twice = F.col("class") == "DUPLICATE"
+    is_twice = F.col("class").isin("DUPLICATE", "TWICE")
     twice = F.count_if(is_twice).over(queue)
     twice_before = F.count_if(is_twice & F.coalesce(is_before, F.lit(False))).over(queue)
+    is_alone = (F.col("class") == "TWICE") & (
+        F.count_if(F.col("class") == "UNLISTED").over(queue) == 0
+    )
     return spans.withColumn(
         "class",
-        F.when(is_twice & (twice > 1) & (twice == twice_before), "AGAIN")
+        F.when(is_twice & (twice == twice_before) & ((twice > 1) | is_alone), "AGAIN")
+        .when(is_twice, "DUPLICATE")
         .when((F.col("class") == "UNLISTED") & F.coalesce(is_earlier_life, F.lit(False)), "STRAY")
+        .when((F.col("class") == "UNLISTED") & is_missed & F.col("is_former"), "FORMER")
         .when((F.col("class") != "UNLISTED") | is_missed, F.col("class")),
     )
 
@@ -242,7 +252,7 @@ def _with_holes(spans: DataFrame) -> DataFrame:
     around them. A record between these that has another's queue offset is what is missing."""
     queue = Window.partitionBy(*QUEUE)
     is_there = ~F.coalesce(
-        F.col("class").isin("BLOCK", "STRAY", "DUPLICATE", "AGAIN"), F.lit(False)
+        F.col("class").isin("BLOCK", "STRAY", "DUPLICATE", "AGAIN", "FORMER"), F.lit(False)
     )
     twice_before = F.count_if(F.col("class") == "DUPLICATE").over(
         queue.orderBy("last_position").rangeBetween(Window.unboundedPreceding, Window.currentRow)

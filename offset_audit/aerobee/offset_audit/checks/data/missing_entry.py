@@ -1,4 +1,8 @@
-"""MISSING_ENTRY: records that their queue does not list: they are stored, and nobody gets them."""
+"""MISSING_ENTRY: records that their queue does not list: they are stored, and nobody gets them.
+
+Apache's broker leaves the records of a deleted topic in the log. Made anew, and without a message,
+the topic looks as if it had lost all its files: that is worth knowing, and no more can be proven.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,23 @@ NAME = "MISSING_ENTRY"
 
 def run(tables: Tables, limits: Limits) -> DataFrame:
     """One finding for each queue, or for a store with many."""
-    unlisted = compared(tables, limits).where(F.col("class") == "UNLISTED")
+    found = compared(tables, limits)
+    unlisted = found.where(F.col("class") == "UNLISTED")
+    former = found.where(F.col("class") == "FORMER")
+    note = (
+        "; no entry, known end or group says that these queues ever had a message, so their topic "
+        "was deleted and made anew, or has lost all its files"
+    )
+    return _findings(unlisted, tables, Severity.ERROR, "").unionByName(
+        _findings(former, tables, Severity.INFO, note)
+    )
+
+
+def _findings(rows: DataFrame, tables: Tables, severity: Severity, note: str) -> DataFrame:
     return finding_rows(
-        with_roles(by_place(unlisted), tables),
+        with_roles(by_place(rows), tables),
         NAME,
-        severity=Severity.ERROR,
+        severity=severity,
         evidence=sentence(
             count_text(F.col("messages"), "record of the log is", "records of the log are"),
             " not listed by the queue: ",
@@ -30,7 +46,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
             F.col("first_position"),
             " of the log in ",
             F.col("store"),
-            ".",
+            f"{note}.",
         ),
         affected=F.col("messages"),
         command=repair_command(),
@@ -42,5 +58,5 @@ CHECK = Check(
     "Records are not listed by their queues.",
     run,
     is_deep=True,
-    needs={"compared": "bool_or(class = 'UNLISTED')"},
+    needs={"compared": "bool_or(class in ('UNLISTED', 'FORMER'))"},
 )

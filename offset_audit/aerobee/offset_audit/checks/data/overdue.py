@@ -20,7 +20,9 @@ def overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: s
 
     `meaning`: what did not happen to them.
     """
-    late_ms = F.try_subtract(F.col("alive_until_ms"), F.col("due_ms"))
+    # Half messages are due by their producer's clock: late they are not before they were stored.
+    due_ms = F.greatest("due_ms", F.when(F.col("due_ms").isNotNull(), F.col("store_ms")))
+    late_ms = F.try_subtract(F.col("alive_until_ms"), due_ms)
     found = (
         tables.pending.where((F.col("kind") == kind) & ~F.coalesce("resolved", F.lit(False)))
         .join(F.broadcast(_alive_until(tables, limits)), STORE, "left")
@@ -80,10 +82,16 @@ def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
         .groupBy(*STORE)
         .agg(F.max("newest_ms").alias("newest_ms"))
     )
+    is_master = F.col("answered") & (F.col("role") == "MASTER")
     running = (
-        tables.brokers.where(F.col("answered") & (F.col("role") == "MASTER"))
-        .groupBy(*ORIGIN)
-        .agg(F.max("ends_read_at_ms").alias("read_at_ms"))
+        tables.brokers.groupBy(*ORIGIN)
+        .agg(
+            F.max(F.when(is_master, F.col("ends_read_at_ms"))).alias("read_at_ms"),
+            F.max(F.when(is_master, F.col("appended_end"))).alias("broker_end"),
+            F.max(F.when(F.col("role") == "STORE", F.col("appended_end"))).alias("store_end"),
+        )
+        # Brokers are read before files: those that end earlier are a backup.
+        .where(~F.coalesce(F.col("store_end") < F.col("broker_end"), F.lit(False)))
     )
     return newest.join(running, ORIGIN, "left").select(
         *STORE,

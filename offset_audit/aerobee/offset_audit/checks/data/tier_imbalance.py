@@ -1,16 +1,21 @@
-"""TIER_IMBALANCE: messages, by the minute of their storing, that were acknowledged and are not in
-the log. Deliveries are not counted here: offsets behind what is stored are OUT_OF_RANGE_HIGH's.
+"""TIER_IMBALANCE: acknowledged = stored = delivered, by minute: messages that were acknowledged and
+are not in the log, and messages that a group was given before the log had them.
 
-Judged are whole minutes that have settled: of a minute in which a broker became master, in which
-retention begins or which has hardly ended, nobody knows all.
+Of acknowledgements whole minutes that have settled are judged: of a minute in which a broker became
+master, in which retention begins or which has hardly ended, nobody knows all. What damage or a gap
+of the log explains is CORRUPT's and GAP's. Messages that no group was given, or not yet, are
+SKIPPED's, OUT_OF_RANGE_LOW's and LAG's.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data.compare import compared
+from aerobee.offset_audit.checks.data.deliveries import too_many_deliveries
+from aerobee.offset_audit.checks.data.fault_kinds import HIDING
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
     count_text,
@@ -26,19 +31,81 @@ MINUTE_MS = 60_000
 
 
 def run(tables: Tables, limits: Limits) -> DataFrame:
-    """One finding for each topic of a broker group."""
+    """One finding for each topic of a broker group, and for each group on a topic."""
     settled = tables.minutes.where(
         (F.col("minute") + 1) * MINUTE_MS <= limits.now_ms - limits.settle_ms
     )
-    stored = _stored(settled, tables)
-    lost = _summed(_lost(settled, stored), [*GROUP, "topic"])
+    lost = _unexplained(_lost(settled, _stored(settled, tables)), tables, limits)
+    return _acknowledged(lost).unionByName(_delivered(too_many_deliveries(tables)))
+
+
+def _acknowledged(lost: DataFrame) -> DataFrame:
+    found = lost.groupBy(*GROUP, "topic").agg(
+        F.count("*").alias("minutes"),
+        F.try_sum(F.try_subtract("claimed", "stored")).alias("missing"),
+        F.min_by(F.struct("minute", "claimed", "stored"), "minute").alias("first"),
+    )
     return finding_rows(
-        lost,
+        found,
         NAME,
         severity=Severity.CRITICAL,
-        evidence=_evidence("acknowledged", "more than the log has"),
+        evidence=sentence(
+            count_text(F.col("missing"), "message was", "messages were"),
+            " acknowledged more than the log has, in ",
+            count_text(F.col("minutes"), "minute", "minutes"),
+            "; the first from ",
+            utc_time(F.col("first.minute") * MINUTE_MS),
+            ": ",
+            F.col("first.claimed"),
+            " acknowledged, ",
+            F.col("first.stored"),
+            " stored.",
+        ),
         affected=F.col("missing"),
         command=command_line("aerobee topic show", "topic"),
+    )
+
+
+def _delivered(early: DataFrame) -> DataFrame:
+    """The replica that says most counts; a message that was given too early is so in each minute
+    until it is stored, so the worst minute has them all."""
+    missing = F.try_subtract("claimed", "stored")
+    found = (
+        early.groupBy(*GROUP, "broker_id", "topic", "group")
+        .agg(
+            F.count("*").alias("minutes"),
+            F.max(missing).alias("missing"),
+            F.max_by(F.struct("minute", "claimed", "stored"), missing).alias("worst"),
+        )
+        .groupBy(*GROUP, "topic", "group")
+        .agg(
+            *(
+                F.max_by(name, F.struct("missing", "broker_id")).alias(name)
+                for name in ("minutes", "missing", "worst")
+            )
+        )
+    )
+    return finding_rows(
+        found,
+        NAME,
+        severity=Severity.CRITICAL,
+        evidence=sentence(
+            "Group ",
+            F.col("group"),
+            " was given ",
+            count_text(F.col("missing"), "message", "messages"),
+            " of topic ",
+            F.col("topic"),
+            " more than the log had: until ",
+            utc_time((F.col("worst.minute") + 1) * MINUTE_MS),
+            " it had committed ",
+            F.col("worst.claimed"),
+            " by its journal, and ",
+            F.col("worst.stored"),
+            " had been stored; as many later ones may have been passed over.",
+        ),
+        affected=F.col("missing"),
+        command=command_line("aerobee group show", "group"),
     )
 
 
@@ -83,36 +150,23 @@ def _compared(claimed: DataFrame, stored: DataFrame) -> DataFrame:
         .where(F.coalesce("is_whole", F.lit(True)))
         .withColumn("stored", F.coalesce("stored", F.lit(0)))
         .where(F.col("claimed") > F.col("stored"))
-        .withColumn("missing", F.col("claimed") - F.col("stored"))
     )
 
 
-def _summed(minutes: DataFrame, place: list[str]) -> DataFrame:
-    return minutes.groupBy(*place).agg(
-        F.count("*").alias("minutes"),
-        F.try_sum("missing").alias("missing"),
-        F.min_by(F.struct("minute", "claimed", "stored"), "minute").alias("first"),
-    )
-
-
-def _evidence(claim: str, comparison: str) -> Column:
-    return sentence(
-        count_text(F.col("missing"), "message was", "messages were"),
-        f" {claim} {comparison}, in ",
-        count_text(F.col("minutes"), "minute", "minutes"),
-        "; the first from ",
-        utc_time(F.col("first.minute") * MINUTE_MS),
-        ": ",
-        F.col("first.claimed"),
-        f" {claim}, ",
-        F.col("first.stored"),
-        " stored.",
-    )
+def _unexplained(lost: DataFrame, tables: Tables, limits: Limits) -> DataFrame:
+    """Without topics of which other checks tell what is lost, and broker groups with a store parts
+    of whose log cannot be read: what these had is CORRUPT's."""
+    told = compared(tables, limits).where(F.col("class").isin("LOST", "HOLE"))
+    damaged = tables.faults.where(F.col("kind").isin(*HIDING))
+    return lost.join(
+        F.broadcast(told.select(*GROUP, "topic").distinct()), [*GROUP, "topic"], "left_anti"
+    ).join(F.broadcast(damaged.select(*GROUP).distinct()), GROUP, "left_anti")
 
 
 CHECK = Check(
     NAME,
-    "Acknowledged messages are not in the log.",
+    "Acknowledged messages are not in the log, or a group was given more than was stored.",
     run,
-    needs={"minutes": "bool_or(tier = 'ACKNOWLEDGED')"},
+    is_deep=True,
+    needs={"minutes": "bool_or(tier = 'STORED')"},
 )

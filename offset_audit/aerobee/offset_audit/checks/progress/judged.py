@@ -159,6 +159,7 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
         *BROKER,
         "topic",
         "greatest(read_queue_count, write_queue_count) queue_count",
+        "read_queue_count",
         "true is_in_topics",
     )
     return (

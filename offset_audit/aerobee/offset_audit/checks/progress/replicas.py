@@ -11,13 +11,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from aerobee.offset_audit.checks.check import Limits
-from aerobee.offset_audit.tables import Tables, schema
+from aerobee.offset_audit.tables import Tables, small_frame
 
 BROKER: Final = ("cluster", "broker_name")
 REPLICA: Final = (*BROKER, "broker_id")
@@ -28,6 +26,11 @@ journal_end_offset long"""
 
 
 def judging_replicas(tables: Tables, limits: Limits) -> DataFrame:
+    """What the run found once, or else finds now."""
+    return tables.replicas if tables.replicas is not None else find_replicas(tables, limits)
+
+
+def find_replicas(tables: Tables, limits: Limits) -> DataFrame:
     """One row for each broker group: cluster, broker_name, broker_id, role, epoch, and
 
     `as_of_ms`: the moment of its reading by the broker's clock. A store at rest has stood still
@@ -89,9 +92,7 @@ def judging_replicas(tables: Tables, limits: Limits) -> DataFrame:
         "journal_end_ms",
         "journal_end_offset",
     ).collect()
-    columns = schema(_COLUMNS)
-    rows = pa.Table.from_pylist([row.asDict() for row in found], to_arrow_schema(columns))
-    return tables.brokers.sparkSession.createDataFrame(rows, columns)
+    return small_frame(tables.brokers.sparkSession, _COLUMNS, [tuple(row) for row in found])
 
 
 def of_replicas(rows: DataFrame, replicas: DataFrame) -> DataFrame:

@@ -17,7 +17,8 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
     A member keeps where it starts at once, so that nothing is missed when it ends: without an
     offset nobody has ever begun there. A group that has only just come is not judged: an earlier
     run must have seen the same, or it must have committed on another queue of the topic before, and
-    the newest message on this one be old enough.
+    the newest message on this one be old enough. Queues that members are not told of, since the
+    topic was given fewer to read, are not theirs.
     """
     was_here = f"try_subtract(as_of_ms, group_committed_ms) >= {limits.settle_ms}"
     since = f"least(standing_since_ms, if({was_here}, last_store_ms, null))"
@@ -25,6 +26,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         judged(tables, limits)
         .filter("committed_offset is null and members > 0 and max_offset > min_offset")
         .filter("not is_system and not is_broadcasting and not is_gone")
+        .filter("coalesce(queue_id < read_queue_count, true)")
         .withColumn("uncommitted_ms", F.expr(f"try_subtract(as_of_ms, {since})"))
         .filter(f"uncommitted_ms >= {limits.uncommitted_ms}")
     )

@@ -1,6 +1,8 @@
 """ROUTE: what the registry says of brokers and topics against what the brokers say of themselves.
 
-The registry is read before the brokers. Where a broker of a group did not answer, nobody knows
+The registry is read before the brokers, and these one beside the other: what a change of master, or
+the deletion of a topic, between the readings may explain is INFO. If it is no such change, the next
+audit's registry knows it. Where a broker of a group did not answer, nobody knows
 whether the group has a master: that is UNREACHABLE's, and not told here.
 """
 
@@ -24,6 +26,7 @@ from aerobee.offset_audit.tables import Tables
 NAME = "ROUTE"
 SHOW = "aerobee cluster show"
 NAMED_MAX = 3
+_CHANGE = "; a change of master since it was read may explain it, audit again."
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
@@ -92,9 +95,7 @@ def _two_masters(live: DataFrame, tables: Tables) -> DataFrame:
     return finding_rows(
         found.withColumn("role", F.lit("MASTER")),
         NAME,
-        severity=F.when(F.col("is_proven"), Severity.CRITICAL.value).otherwise(
-            Severity.WARNING.value
-        ),
+        severity=F.when(F.col("is_proven"), Severity.CRITICAL.value).otherwise(Severity.INFO.value),
         evidence=sentence(
             F.col("masters"),
             " replicas of the group say that they are its master: ",
@@ -119,7 +120,8 @@ def _registered(tables: Tables) -> DataFrame:
 
 
 def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
-    """A master that the registry does not know as such, or in another epoch."""
+    """A master that the registry does not know as such, or in another epoch. One of a newer epoch
+    than the registry had when it was read may have become master since."""
     told = (
         _masters(live)
         .where(F.col("masters") == 1)
@@ -131,10 +133,11 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
         (F.col("broker_id") != F.col("registry_master_id"))
         | (F.col("epoch") != F.col("registry_epoch"))
     )
+    is_newer = F.coalesce(F.col("epoch") > F.col("registry_epoch"), F.lit(False))
     return finding_rows(
         found,
         NAME,
-        severity=Severity.ERROR,
+        severity=F.when(is_newer, Severity.INFO.value).otherwise(Severity.ERROR.value),
         evidence=sentence(
             F.col("broker_name"),
             ":",
@@ -149,7 +152,7 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
             F.col("registry_master_id"),
             " is, of epoch ",
             F.col("registry_epoch"),
-            ".",
+            F.when(is_newer, _CHANGE).otherwise("."),
         ),
         affected=F.lit(1),
         command=SHOW,
@@ -157,13 +160,15 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
 
 
 def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
-    """Groups all of whose replicas answered, none of them as master."""
+    """Groups all of whose replicas answered, none of them as master. Where one of them knows a
+    newer epoch than the registry had, the master has changed between the answers."""
     answered = (
         live.where("answered")
         .groupBy(*GROUP)
         .agg(
             F.count_if(F.col("role") == "MASTER").alias("masters"),
             F.collect_set("broker_id").alias("heard"),
+            F.max("epoch").alias("newest_epoch"),
         )
     )
     found = (
@@ -172,10 +177,11 @@ def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
         .where(F.size(F.array_except("replicas", "heard")) == 0)
         .join(live.where(~F.col("answered")).select(*GROUP).distinct(), GROUP, "left_anti")
     )
+    is_newer = F.coalesce(F.col("newest_epoch") > F.col("registry_epoch"), F.lit(False))
     return finding_rows(
         found,
         NAME,
-        severity=Severity.ERROR,
+        severity=F.when(is_newer, Severity.INFO.value).otherwise(Severity.ERROR.value),
         evidence=sentence(
             count_text(F.size("heard"), "replica answers", "replicas answer"),
             " and none is master; the registry names ",
@@ -185,7 +191,7 @@ def _no_master(live: DataFrame, tables: Tables) -> DataFrame:
             ),
             ", epoch ",
             F.col("registry_epoch"),
-            ".",
+            F.when(is_newer, _CHANGE).otherwise("."),
         ).cast("string"),
         affected=F.size("heard"),
         command=SHOW,
@@ -231,25 +237,30 @@ def _unknown_brokers(live: DataFrame, tables: Tables) -> DataFrame:
 
 def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
     """Topics that are routed to a master that has not got them. A broker of which no topics at all
-    were read is not judged."""
+    were read is not judged, nor a topic of which it still has queues, all of them trimmed: it has
+    deleted that since the registry was read."""
     masters = live.where(F.col("answered") & (F.col("role") == "MASTER")).select(
         *GROUP, "broker_id", "role", "epoch"
     )
     owned = tables.topics.join(
         (masters.select(*GROUP, "broker_id")), [*GROUP, "broker_id"], "left_semi"
     )
-    telling = masters.join(owned.select(*GROUP).distinct(), GROUP, "left_semi")
+    telling = masters.join(owned.groupBy(*GROUP).agg(F.max("revision").alias("known")), GROUP)
     found = (
-        tables.registry_topics.select("broker_name", "topic", "write_queue_count")
+        tables.registry_topics.select("broker_name", "topic", "topic_revision")
         .join(
             owned.select("broker_name", "topic").distinct(), ["broker_name", "topic"], "left_anti"
         )
+        .join(_deleted_topics(tables, masters), ["broker_name", "topic"], "left_anti")
         .join(telling, "broker_name")
         .groupBy(*GROUP)
         .agg(
             F.min(F.struct("broker_id", "role", "epoch")).alias("broker"),
             F.count_distinct("topic").alias("topics"),
             F.min("topic").alias("first_topic"),
+            F.bool_and(F.coalesce(F.col("topic_revision") > F.col("known"), F.lit(False))).alias(
+                "is_new"
+            ),
         )
         .select("*", "broker.*")
         .withColumn("topic", F.when(F.col("topics") == 1, F.col("first_topic")))
@@ -257,7 +268,7 @@ def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
     return finding_rows(
         found,
         NAME,
-        severity=Severity.ERROR,
+        severity=F.when(F.col("is_new"), Severity.INFO.value).otherwise(Severity.ERROR.value),
         evidence=sentence(
             count_text(F.col("topics"), "topic is", "topics are"),
             " routed to ",
@@ -267,10 +278,27 @@ def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
             ", which does not know ",
             F.when(F.col("topics") == 1, F.lit("it: ")).otherwise(F.lit("them; the first: ")),
             F.col("first_topic"),
-            ".",
+            F.when(
+                F.col("is_new"),
+                "; the broker may not have heard of the change yet, audit again.",
+            ).otherwise("."),
         ),
         affected=F.col("topics"),
         command=command_line("aerobee topic show", "first_topic", otherwise=SHOW),
+    )
+
+
+def _deleted_topics(tables: Tables, masters: DataFrame) -> DataFrame:
+    """Topics whose queues a master still lists, without a message in any."""
+    return (
+        tables.queues.join(masters.select(*GROUP, "broker_id"), [*GROUP, "broker_id"], "left_semi")
+        .groupBy("broker_name", "topic")
+        .agg(
+            F.bool_and(F.col("min_offset") == F.col("max_offset")).alias("is_trimmed"),
+            F.max("max_offset").alias("end"),
+        )
+        .where(F.col("is_trimmed") & (F.col("end") > 0))
+        .select("broker_name", "topic")
     )
 
 

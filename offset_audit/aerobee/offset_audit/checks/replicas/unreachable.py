@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.finding_rows import finding_rows, sentence
 from aerobee.offset_audit.checks.replicas.leaders import GROUP, REPLICA, with_small_tables
-from aerobee.offset_audit.tables import Tables
+from aerobee.offset_audit.tables import BUSY, Tables
 
 NAME = "UNREACHABLE"
 
@@ -33,7 +33,8 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     return finding_rows(
         found,
         NAME,
-        severity=Severity.ERROR,
+        # It is there and at work; the next audit may find room.
+        severity=F.when(F.col("is_busy"), Severity.WARNING.value).otherwise(Severity.ERROR.value),
         evidence=sentence(
             F.coalesce(sentence(F.col("broker_name"), ":", F.col("broker_id")), F.lit("A broker")),
             F.when(F.col("address").isNotNull(), sentence(" at ", F.col("address"))).otherwise(""),
@@ -64,7 +65,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     )
 
 
-_COLUMNS = [*REPLICA, "address", "role", "epoch", "reason"]
+_COLUMNS = [*REPLICA, "address", "role", "epoch", "reason", "is_busy"]
 
 
 def _unanswered(live: DataFrame) -> DataFrame:
@@ -77,7 +78,18 @@ def _unanswered(live: DataFrame) -> DataFrame:
         .agg(
             F.first("role", ignorenulls=True).alias("role"),
             F.max("epoch").alias("epoch"),
-            sentence("did not answer: ", F.first("error", ignorenulls=True)).alias("reason"),
+            F.first("error", ignorenulls=True).alias("error"),
+        )
+        .withColumn("is_busy", F.coalesce(F.startswith("error", F.lit(BUSY)), F.lit(False)))
+        .withColumn(
+            "reason",
+            F.when(
+                F.col("is_busy"),
+                sentence(
+                    "answered that it has no room for an audit: ",
+                    F.substring("error", F.lit(len(BUSY) + 1), F.length("error")),
+                ),
+            ).otherwise(sentence("did not answer: ", F.col("error"))),
         )
         .select(*_COLUMNS)
     )
@@ -108,7 +120,7 @@ def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
         .dropDuplicates(["broker_name", "broker_id"])
     )
     asked = live.limit(1).select(F.lit(1).alias("one"))
-    return missing.crossJoin(asked).select(*_COLUMNS)
+    return missing.crossJoin(asked).withColumn("is_busy", F.lit(False)).select(*_COLUMNS)
 
 
 CHECK = Check(

@@ -20,6 +20,7 @@ from aerobee.offset_audit.outputs.report.data import (
     RunFacts,
 )
 from aerobee.offset_audit.outputs.together import collect_together, rank
+from aerobee.offset_audit.tables import small_frame
 
 _PAIR = ("group", "topic")
 
@@ -82,9 +83,7 @@ def _details(
     spark = states.sparkSession
     wanted = chosen_pairs(first, bounds)
     columns = "group string, topic string, place int"
-    chosen = F.broadcast(
-        spark.createDataFrame([(*pair, n) for n, pair in enumerate(wanted)], columns)
-    )
+    chosen = F.broadcast(small_frame(spark, columns, [(*pair, n) for n, pair in enumerate(wanted)]))
     with_place = states.join(chosen, list(_PAIR))
     groups = [row["group"] for row in first["groups"]]
     topics = chosen_topics(first, bounds)

@@ -17,7 +17,7 @@ from aerobee.client_core.methods import DESCRIBE_CLUSTER, LIST_TOPICS
 from aerobee.client_core.nameservers import Nameservers
 from aerobee.offset_audit.sources.live.options import LiveOptions
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
-from aerobee.offset_audit.tables import LOG_RANGE_BYTES
+from aerobee.offset_audit.tables import BUSY, LOG_RANGE_BYTES
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.v1 import audit_pb2, common_pb2, nameserver_pb2
@@ -85,6 +85,13 @@ def find_brokers(options: LiveOptions) -> list[BrokerAddress]:
     return asyncio.run(_registered(options))
 
 
+def registered_brokers(
+    description: nameserver_pb2.ClusterDescription, options: LiveOptions
+) -> list[BrokerAddress]:
+    """Where the brokers are that a nameserver told of."""
+    return [_address(broker, options) for broker in description.brokers]
+
+
 def find_journals(options: LiveOptions) -> list[BrokerAddress]:
     """Of each broker group one broker whose journal is the group's: the master, or another replica
     while there is none. Raises as `find_brokers`."""
@@ -149,8 +156,7 @@ async def describe(
 
 async def _registered(options: LiveOptions) -> list[BrokerAddress]:
     async with nameservers_of(options) as nameservers:
-        description = await describe(nameservers, options)
-    return [_address(broker, options) for broker in description.brokers]
+        return registered_brokers(await describe(nameservers, options), options)
 
 
 def _address(broker: nameserver_pb2.BrokerEndpoint, options: LiveOptions) -> BrokerAddress:
@@ -192,9 +198,9 @@ async def _ask(
                 await _read(audit, answer, request, clock)
                 return answer
             except errors.Busy as error:
-                answer.error = str(error)
+                answer.error = BUSY + str(error)
                 if clock.monotonic_s() + BUSY_PAUSE_S > deadline_s:
-                    return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
+                    return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], answer.error)
                 await asyncio.sleep(BUSY_PAUSE_S)
             except errors.MqError as error:
                 return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))

@@ -6,7 +6,7 @@ and nothing else: half an answer would look like loss.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -57,12 +57,15 @@ class OffsetsReader(DataSourceReader):
     """Reads what the options ask for. Spark's own filters do not reach the brokers: Spark 4.3 keeps
     what one query of a frame pushed for the frame's other queries, which then lack rows."""
 
-    def __init__(self, options: LiveOptions) -> None:
+    def __init__(self, options: LiveOptions, asked: Sequence[BrokerAddress] | None = None) -> None:
+        """`asked`: these brokers, whatever the options say."""
         self._options = options
+        self._asked = asked
         self._tables: tuple[str, ...] = (options.table,) if options.table else READ_TABLES
 
     def partitions(self) -> list[InputPartition]:
-        return [OneBroker(asked) for asked in find_brokers(self._options)]
+        asked = find_brokers(self._options) if self._asked is None else self._asked
+        return [OneBroker(one) for one in asked]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, OneBroker) or not self._tables:

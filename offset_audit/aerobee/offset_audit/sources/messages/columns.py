@@ -15,25 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal.isal_zlib import crc32
 
 from aerobee.offset_audit.sources.messages.hosts import born_hosts, offset_message_ids
 from aerobee.offset_audit.sources.messages.pieces import constant, gather
 from aerobee.offset_audit.sources.messages.property_columns import MAP, TEXTS, PropertyColumns
+from aerobee.store_format.body_checksums import sound_bodies
 from aerobee.store_format.compression import BodyCorrupt, decompress
 from aerobee.store_format.record_arrays import (
     BoolArray,
     Int64Array,
-    RecordArrays,
     byte_field,
     hosts_extra,
     parse_records,
     read_field,
 )
 from aerobee.store_format.record_layout import (
-    BODY_CRC_AT,
     BORN_TIMESTAMP_AT,
-    CRC_MASK,
     FLAG_AT,
     PHYSICAL_OFFSET_AT,
     QUEUE_ID_AT,
@@ -160,25 +157,14 @@ class RecordColumns:
             sound |= unchecked
         sound &= arrays.legal
         if check_bodies:
-            sound &= self._have_checksum()
+            sound &= sound_bodies(self._buffer, arrays)
         return np.asarray(sound, np.bool_)
 
     def only(self, chosen: BoolArray) -> None:
         """Leave out all others."""
         if chosen.all():
             return
-        arrays = self.arrays
-        self.arrays = RecordArrays(
-            starts=arrays.starts[chosen],
-            ends=arrays.ends[chosen],
-            sys_flags=arrays.sys_flags[chosen],
-            body_starts=arrays.body_starts[chosen],
-            body_ends=arrays.body_ends[chosen],
-            topic_starts=arrays.topic_starts[chosen],
-            topic_ends=arrays.topic_ends[chosen],
-            properties_starts=arrays.properties_starts[chosen],
-            legal=arrays.legal[chosen],
-        )
+        self.arrays = self.arrays.only(chosen)
         self.expected = self.expected.only(chosen)
         self._properties = None
 
@@ -211,16 +197,6 @@ class RecordColumns:
         extra = hosts_extra(self.arrays.sys_flags)
         starts = self.arrays.starts if extra is None else self.arrays.starts + extra[1]
         return pa.array(self._int32s[starts + RECONSUME_TIMES_AT].astype(np.int32))
-
-    def _have_checksum(self) -> BoolArray:
-        arrays = self.arrays
-        view = memoryview(self._buffer)
-        # Each step inside an iterator, without a line of Python between two records.
-        spans = map(slice, arrays.body_starts.tolist(), arrays.body_ends.tolist())
-        crcs = np.fromiter(map(crc32, map(view.__getitem__, spans)), np.int64, self.count)
-        stored = read_field(self._int32s, arrays.starts + BODY_CRC_AT)
-        has = ((crcs & CRC_MASK) == stored) | (arrays.body_ends == arrays.body_starts)
-        return np.asarray(has, np.bool_)
 
     def _bodies(self) -> Any:
         arrays = self.arrays

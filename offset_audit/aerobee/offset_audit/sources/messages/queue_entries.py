@@ -60,8 +60,12 @@ class QueueEntries:
         if not self._files:
             return Bounds(0, 0)
         end = self._end()
-        begin = self._search(self._starts[0], end, lambda offset: not self._is_blank(offset))
-        begin = self._search(begin, end, lambda offset: self._position(offset) >= log_begin)
+        begin = self._starts[0]
+        # Mostly the first file has neither blanks nor what the log has lost.
+        if begin < end and self._is_blank(begin):
+            begin = self._search(begin, end, lambda offset: not self._is_blank(offset))
+        if begin < end and self._position(begin) < log_begin:
+            begin = self._search(begin, end, lambda offset: self._position(offset) >= log_begin)
         return Bounds(begin, end)
 
     def read(self, begin: int, end: int) -> tuple[Int64Array, Int64Array]:
@@ -92,8 +96,7 @@ class QueueEntries:
             else:
                 begin = middle + 1
         # One read is cheaper than the last ten steps' reads.
-        positions = self.read(begin, end)[0].tolist()
-        return begin + bisect_left(positions, position)
+        return begin + bisect_left(self.read(begin, end)[0], position)
 
     def first_stored(
         self, time_ms: int, bounds: Bounds, read_log: Callable[[int, int], bytes]

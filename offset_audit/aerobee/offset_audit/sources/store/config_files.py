@@ -19,6 +19,11 @@ _Value = TypeVar("_Value")
 
 _JOURNAL_MEMBER: Final = "aerobeeJournal"
 _QUEUE_IDS_END: Final = 1 << 31
+QUEUES_MAX: Final = 65_536
+"""Of a topic on one broker; a number above it is damage, and would be a row for each queue."""
+READ_QUEUES: Final = "readQueueNums"
+WRITE_QUEUES: Final = "writeQueueNums"
+_QUEUES_DEFAULT: Final = 16
 _WHOLE_END: Final = 1 << 63
 _DIGITS_MAX: Final = 10
 _TOLD_MAX: Final = 40
@@ -29,8 +34,9 @@ _IS_RESET: Final = 2
 @dataclass(frozen=True, slots=True)
 class Topic:
     name: str
-    read_queue_count: int
-    write_queue_count: int
+    read_queue_count: int | None
+    write_queue_count: int | None
+    """Of queues, None if the table says what cannot be."""
     perm: int
     is_batch: bool
     """Its queues are not in `consumequeue/`."""
@@ -66,8 +72,8 @@ def read_topics(store: StoreFolder) -> tuple[list[Topic], int | None]:
     topics = [
         Topic(
             str(name),
-            _small(bean.get("readQueueNums"), 16),
-            _small(bean.get("writeQueueNums"), 16),
+            _queue_count(bean.get(READ_QUEUES)),
+            _queue_count(bean.get(WRITE_QUEUES)),
             _small(bean.get("perm"), 6),
             _member(bean, "attributes").get("queue.type") == "BatchCQ",
         )
@@ -160,6 +166,34 @@ def _tables(document: JsonObject) -> Iterator[tuple[str, str, str, Mapping[int, 
             )
 
 
+def parse_topics(data: bytes) -> JsonObject:
+    """The table of topics.
+
+    Raises:
+        ValueError: not JSON, or a topic has as many queues as none can have.
+    """
+    document = parse_object(data)
+    for topic, bean in _member(document, "topicConfigTable").items():
+        counts = bean if isinstance(bean, dict) else {}
+        for name in (READ_QUEUES, WRITE_QUEUES):
+            if _queue_count(counts.get(name)) is None:
+                text = f"{name} {str(counts[name])[:_TOLD_MAX]} of {str(topic)[:_TOLD_MAX]!r}"
+                raise ValueError(f"{text}: 0 to {QUEUES_MAX} queues can be")
+    return document
+
+
+def read_offset_table(store: StoreFolder, name: str) -> Mapping[str, object]:
+    """`offsetTable` of a table or of its backup as it stands there; empty without either."""
+    return _read(store, f"{CONFIG}/{name}", _offset_table) or {}
+
+
+def _offset_table(data: bytes) -> dict[str, object]:
+    table = parse_object(data).get("offsetTable")
+    if not isinstance(table, dict):
+        raise ValueError("no offsetTable")
+    return {str(key): value for key, value in table.items()}
+
+
 def parse_offsets(data: bytes) -> JsonObject:
     """The table of committed offsets.
 
@@ -211,6 +245,13 @@ _Default = TypeVar("_Default", int, None)
 
 def _whole(value: object, default: _Default) -> int | _Default:
     return value if type(value) is int and -_WHOLE_END <= value < _WHOLE_END else default
+
+
+def _queue_count(value: object) -> int | None:
+    """Apache's default if nothing is said, None if it cannot be."""
+    if value is None:
+        return _QUEUES_DEFAULT
+    return value if type(value) is int and 0 <= value <= QUEUES_MAX else None
 
 
 def _small(value: object, default: int) -> int:

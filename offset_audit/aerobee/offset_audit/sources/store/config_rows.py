@@ -50,7 +50,7 @@ CONFIG_COLUMNS: Final[Mapping[str, Columns]] = {
     "brokers": Columns.parse(
         f"""{ORIGIN}, address string, answered boolean, error string, role string, epoch long,
         instance string, incarnation string, master_id int, in_sync array<int>,
-        keeps_unread boolean, flush_mode string, replication_mode string, version string,
+        flush_mode string, replication_mode string, version string,
         log_min_offset long, appended_end long, flushed_end long, confirmed_end long,
         dispatched_end long, commits_read_at_ms long, ends_read_at_ms long, asked_at_ms long,
         answered_at_ms long, entries_until_ms long, keys_until_ms long"""
@@ -170,7 +170,7 @@ def _configured_queues(store: StoreFolder) -> Iterator[tuple[str, int]]:
     topics, _ = read_topics(store)
     for topic in topics:
         if not topic.is_batch:
-            for queue_id in range(max(topic.read_queue_count, topic.write_queue_count)):
+            for queue_id in range(max(topic.read_queue_count or 0, topic.write_queue_count or 0)):
                 yield topic.name, queue_id
 
 

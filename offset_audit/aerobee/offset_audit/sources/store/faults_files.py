@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from aerobee.offset_audit.sources.store.config_files import parse_offsets
+from aerobee.offset_audit.sources.store.config_files import parse_offsets, parse_topics
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.faults_index import of_index_size, of_missing_sizes
 from aerobee.offset_audit.sources.store.files import (
@@ -33,6 +33,7 @@ _NO_TABLES: Final = (_BACKUP, ".tmp", "-temp")
 _DECODERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "timercheck": TimerCheckpoint.decode,
     "consumerOffset.json": parse_offsets,
+    "topics.json": parse_topics,
 }
 _CHECKPOINT_FILE: Final = "checkpoint"
 # The year 2200: no store time of a record is behind it.

@@ -16,8 +16,8 @@ from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.index_reach import BROKEN_MAX, Reach
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.offset_audit.sources.store.ranges_lookup import LogLookup
 from aerobee.store_format.index_file import (
     INDEX_ENTRY_DTYPE,
     INDEX_ENTRY_SIZE,

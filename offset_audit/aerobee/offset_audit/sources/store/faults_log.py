@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from isal.isal_zlib import crc32
 
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, LogStop
 from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plan import LogPiece
-from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts, used_size
+from aerobee.store_format.body_checksums import sound_bodies
 from aerobee.store_format.names import file_name
 from aerobee.store_format.property_crc import (
     PROPERTY_CRC_NAME,
@@ -29,8 +28,6 @@ from aerobee.store_format.property_crc import (
 )
 from aerobee.store_format.record_arrays import byte_field, parse_records, read_field
 from aerobee.store_format.record_layout import (
-    BODY_CRC_AT,
-    CRC_MASK,
     HOST_V6_EXTRA,
     MAGIC_AT,
     MAGIC_V1,
@@ -173,8 +170,7 @@ class LogFaults:
         records, buffer = chunk.records, chunk.buffer
         starts = records.positions
         ends = starts + records.sizes
-        arrays = parse_records(buffer, starts, ends)
-        unsound = ~sound_bodies(buffer, starts, arrays.body_starts, arrays.body_ends)
+        unsound = ~sound_bodies(buffer, records.arrays)
         for row in np.flatnonzero(unsound).tolist():
             yield self._of_record(
                 chunk, row, FaultKind.BAD_CRC, "the body is not the one that was written"
@@ -231,18 +227,6 @@ def stored_before(piece: LogPiece, segment_bytes: int) -> int | None:
             time_at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if is_v6 else 0)
             return int.from_bytes(head[time_at : time_at + 8], "big", signed=True)
     return None
-
-
-def sound_bodies(
-    buffer: bytes, starts: Int64Array, body_starts: Int64Array, body_ends: Int64Array
-) -> np.ndarray:
-    """Which records have the body that their CRC says; empty ones need none."""
-    view = memoryview(buffer)
-    spans = map(slice, body_starts.tolist(), body_ends.tolist())
-    crcs = np.fromiter(map(crc32, map(view.__getitem__, spans)), np.int64, len(starts)) & CRC_MASK
-    stored = read_field(byte_field(buffer, ">i4"), starts + BODY_CRC_AT)
-    sound: np.ndarray = (crcs == stored) | (body_ends == body_starts)
-    return sound
 
 
 def _named_by(

@@ -1,4 +1,4 @@
-"""A store's log looked up at single places: its bounds, and when a record was stored."""
+"""A store's log looked up at single places: its bounds, single records, when one was stored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from aerobee.store_format.record_layout import (
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
+    RECORD_SIZE_MIN,
     STORE_TIMESTAMP_AT,
     SYS_FLAG_AT,
     SYSFLAG_BORN_HOST_V6,
+    RecordCorrupt,
 )
+from aerobee.store_format.record_view import Record
 
 _HEAD_BYTES: Final = STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8
+_FIRST_READ_BYTES: Final = 4096
 _OPEN_MAX: Final = 64
 _READ_BYTES: Final = 4 * 1024 * 1024
 
@@ -35,9 +39,7 @@ class LogLookup:
         self._record_bytes_max = record_bytes_max
         self.begin = self.segments[0].base if self.segments else 0
         """Where the log begins."""
-        self._last: int | None = None
-        self.end = self._find_end()
-        """Behind its last whole record."""
+        self._found_end: tuple[int | None, int] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -48,13 +50,48 @@ class LogLookup:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """It opens again what is asked for."""
         for file in self._open.values():
             if file is not None:
                 file.close()
         self._open.clear()
+
+    @property
+    def end(self) -> int:
+        """Behind its last whole record."""
+        return self._last_and_end[1]
+
+    def record_at(self, position: int) -> Record | None:
+        """The whole record that begins at a log position and says so itself; None without one."""
+        index = bisect_right(self.segments, position, key=lambda segment: segment.base) - 1
+        if index < 0 or position >= self.segments[index].end:
+            return None
+        segment = self.segments[index]
+        file = self._file(index)
+        if file is None:
+            return None
+        data = file.read(position, min(position + _FIRST_READ_BYTES, segment.end))
+        if len(data) < RECORD_SIZE_MIN:
+            return None
+        size = int.from_bytes(data[:4], "big", signed=True)
+        magic = int.from_bytes(data[4:8], "big", signed=True)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not size >= RECORD_SIZE_MIN:
+            return None
+        if position + size > segment.end:
+            return None
+        if size > len(data):
+            data = file.read(position, position + size)
+        try:
+            record = Record(data, 0, size)
+            # Reading these proves the lengths.
+            is_whole = bool(record.topic) and record.physical_offset == position
+            _ = record.properties
+        except RecordCorrupt:
+            return None
+        return record if is_whole else None
 
     def store_ms(self, position: int) -> int | None:
         """When the record at `position` was stored; None if there is none."""
@@ -74,7 +111,8 @@ class LogLookup:
 
     def last_store_ms(self) -> int | None:
         """When the log's last record was stored."""
-        return None if self._last is None else self.store_ms(self._last)
+        last = self._last_and_end[0]
+        return None if last is None else self.store_ms(last)
 
     def first_store_ms(self, segment: StoreFile) -> int | None:
         """When a segment's first record was stored."""
@@ -83,14 +121,21 @@ class LogLookup:
     def _file(self, index: int) -> OpenFile | None:
         if index not in self._open:
             if len(self._open) >= _OPEN_MAX:
-                self._close()
+                self.close()
             try:
                 self._open[index] = OpenFile(self.segments[index])
             except FileNotFoundError:
                 self._open[index] = None
         return self._open[index]
 
-    def _find_end(self) -> int:
+    @property
+    def _last_and_end(self) -> tuple[int | None, int]:
+        """Where the last whole record begins, and the log's end; looked for when first needed."""
+        if self._found_end is None:
+            self._found_end = self._find_end()
+        return self._found_end
+
+    def _find_end(self) -> tuple[int | None, int]:
         for index in reversed(range(len(self.segments))):
             segment = self.segments[index]
             file = self._file(index)
@@ -99,9 +144,8 @@ class LogLookup:
             search = Search(file, segment.base, segment.end, self._record_bytes_max)
             last = search.last_record(self._used_end(file, segment))
             if last is not None:
-                self._last = last.position
-                return last.log_end
-        return self.begin
+                return last.position, last.log_end
+        return None, self.begin
 
     def _used_end(self, file: OpenFile, segment: StoreFile) -> int:
         """Behind the last byte of a segment that is not zero."""

@@ -16,18 +16,18 @@ from typing import Final
 
 import numpy as np
 
-from aerobee.offset_audit.sources.store.files import log_segments, queue_files
-from aerobee.offset_audit.sources.store.folders import CONFIG, StoreFolder
+from aerobee.offset_audit.sources.store.config_files import read_offset_table
+from aerobee.offset_audit.sources.store.files import queue_files
+from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.pending_timer import TIMER_TOPIC, PendingTimers
 from aerobee.offset_audit.sources.store.plain_values import INT64_MAX, decimal
 from aerobee.offset_audit.sources.store.plan import QueuePiece
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.offset_audit.sources.store.ranges_lookup import LogLookup
 from aerobee.offset_audit.sources.store.ranges_rows import PENDING, RecordBatch, make_batch
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
-from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
@@ -68,7 +68,7 @@ class Entries:
 
 def pending_rows(facts: StoreFacts) -> Iterator[RecordBatch]:
     """PENDING of one store."""
-    lookup = LogLookup(log_segments(facts.store))
+    lookup = LogLookup(facts.store)
     rows: list[Pending] = []
     try:
         for row in _Waiting(facts, lookup).rows():
@@ -98,8 +98,8 @@ class _Waiting:
         self._queues = {(queue.topic, queue.queue_id): queue for queue in queues}
 
     def rows(self) -> Iterator[Pending]:
-        committed = _offset_table(self._facts.store, "consumerOffset.json")
-        delayed = _offset_table(self._facts.store, "delayOffset.json")
+        committed = read_offset_table(self._facts.store, "consumerOffset.json")
+        delayed = read_offset_table(self._facts.store, "delayOffset.json")
         for topic, queue_id in self._queues:
             if topic == HALF_TOPIC:
                 yield from self._halves(queue_id, committed)
@@ -237,18 +237,6 @@ def _pending(
 def _immunity_ms(record: Record) -> int:
     seconds = decimal(record.property_value(PropertyName.CHECK_IMMUNITY_TIME_IN_SECONDS))
     return _CHECKED_AFTER_MS if seconds is None or seconds >= 10**9 else seconds * 1_000
-
-
-def _offset_table(store: StoreFolder, name: str) -> Mapping[str, object]:
-    """`offsetTable` of a table or of its backup; empty without either."""
-    for path in (name, f"{name}.bak"):
-        try:
-            table = parse_object(store.path(CONFIG, path).read_bytes()).get("offsetTable")
-        except (OSError, ValueError):
-            continue
-        if isinstance(table, dict):
-            return {str(key): value for key, value in table.items()}
-    return {}
 
 
 def _committed(table: Mapping[str, object], topic: str, queue_id: int) -> int:

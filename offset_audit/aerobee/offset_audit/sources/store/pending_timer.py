@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 
 from aerobee.offset_audit.sources.store.files import StoreFile
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.plain_values import decimal
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
-from aerobee.offset_audit.sources.store.ranges_lookup import LogLookup
 from aerobee.store_format.names import is_file_name
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record_view import Record

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
+from aerobee.offset_audit.sources.store.config_files import read_topics
 from aerobee.offset_audit.sources.store.files import StoreFile, index_files, log_segments
-from aerobee.offset_audit.sources.store.folders import CONFIG, StoreFolder
+from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.index_geometry import (
     IndexFile,
     find_geometry,
@@ -31,7 +32,6 @@ from aerobee.store_format.index_file import (
     IndexGeometry,
     IndexHeader,
 )
-from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
@@ -96,19 +96,8 @@ def store_facts(
 
 def _batch_topics(store: StoreFolder) -> frozenset[str]:
     """Topics whose queues lie in `batchconsumequeue/`; none where the table cannot be read."""
-    for name in ("topics.json", "topics.json.bak"):
-        try:
-            table = parse_object(store.path(CONFIG, name).read_bytes()).get("topicConfigTable")
-        except (OSError, ValueError):
-            continue
-        topics = table if isinstance(table, dict) else {}
-        return frozenset(str(topic) for topic, bean in topics.items() if _is_batch(bean))
-    return frozenset()
-
-
-def _is_batch(bean: object) -> bool:
-    attributes = bean.get("attributes") if isinstance(bean, dict) else None
-    return isinstance(attributes, dict) and attributes.get("queue.type") == "BatchCQ"
+    topics, _ = read_topics(store)
+    return frozenset(topic.name for topic in topics if topic.is_batch)
 
 
 def usual_size(files: Sequence[StoreFile]) -> int:

@@ -14,10 +14,10 @@ from aerobee.offset_audit.sources.store.faults import Fault, fault_rows
 from aerobee.offset_audit.sources.store.faults_files import folder_faults
 from aerobee.offset_audit.sources.store.faults_index import IndexFaults
 from aerobee.offset_audit.sources.store.faults_log import LogFaults
-from aerobee.offset_audit.sources.store.files import log_segments
 from aerobee.offset_audit.sources.store.index_geometry import IndexFile
 from aerobee.offset_audit.sources.store.index_reach import ChainWalk
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, log_chunks
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.pending import pending_rows
 from aerobee.offset_audit.sources.store.plan import IndexPiece, LogPiece, QueuePiece
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
@@ -30,7 +30,6 @@ from aerobee.offset_audit.sources.store.ranges_index import (
     log_keys,
 )
 from aerobee.offset_audit.sources.store.ranges_log import LogRanges, StoredMinutes
-from aerobee.offset_audit.sources.store.ranges_lookup import LogLookup
 from aerobee.offset_audit.sources.store.ranges_queues import (
     EntryRanges,
     LogQueueRanges,
@@ -219,7 +218,7 @@ def _index_rows(work: IndexWork, tables: frozenset[str]) -> Iterator[TableRows]:
     except FileNotFoundError:
         return
     header = index.header()
-    lookup = LogLookup(log_segments(facts.store))
+    lookup = LogLookup(facts.store)
     try:
         if header is None:
             return

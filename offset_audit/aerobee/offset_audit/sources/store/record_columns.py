@@ -11,27 +11,24 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from isal.isal_zlib import crc32
 
 from aerobee.offset_audit.sources.messages.hosts import born_hosts, store_hosts
 from aerobee.offset_audit.sources.messages.pieces import gather
 from aerobee.offset_audit.sources.messages.property_columns import PropertyColumns
 from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns, origin_column
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk
+from aerobee.store_format.body_checksums import sound_bodies
 from aerobee.store_format.producer_number import producer_ids, sequences
 from aerobee.store_format.record_arrays import (
     BoolArray,
     Int64Array,
-    RecordArrays,
     byte_field,
     hosts_extra,
-    parse_records,
     read_field,
 )
 from aerobee.store_format.record_layout import (
     BODY_CRC_AT,
     BORN_TIMESTAMP_AT,
-    CRC_MASK,
     FLAG_AT,
     MAGIC_AT,
     MAGIC_V2,
@@ -63,7 +60,8 @@ class RecordRows:
         """`chosen`: which of the chunk's; None is all."""
         self.chunk = chunk
         self._chosen = chosen
-        self._arrays: RecordArrays | None = None
+        # Where the parts of the records lie in the buffer.
+        self.arrays = chunk.records.arrays if chosen is None else chunk.records.arrays.only(chosen)
         self._found_properties: PropertyColumns | None = None
         self.count = chunk.records.count if chosen is None else int(np.count_nonzero(chosen))
         self._int32s = byte_field(chunk.buffer, ">i4")
@@ -72,15 +70,6 @@ class RecordRows:
     def of(self, column: Int64Array) -> Int64Array:
         """The rows' part of a column of the chunk's records."""
         return column if self._chosen is None else column[self._chosen]
-
-    @property
-    def arrays(self) -> RecordArrays:
-        """Where the parts of the records lie in the buffer."""
-        if self._arrays is None:
-            records = self.chunk.records
-            starts = self.of(records.positions)
-            self._arrays = parse_records(self.chunk.buffer, starts, starts + self.of(records.sizes))
-        return self._arrays
 
     def column(self, name: str) -> Any:
         """An Arrow array; not for `body`."""
@@ -146,14 +135,7 @@ class RecordRows:
         return _int32(self.arrays.body_ends - self.arrays.body_starts)
 
     def _body_sound(self) -> Any:
-        arrays = self.arrays
-        view = memoryview(self.chunk.buffer)
-        # Each step inside an iterator, without a line of Python between two records.
-        spans = map(slice, arrays.body_starts.tolist(), arrays.body_ends.tolist())
-        crcs = np.fromiter(map(crc32, map(view.__getitem__, spans)), np.int64, self.count)
-        stored = read_field(self._int32s, arrays.starts + BODY_CRC_AT)
-        is_empty = arrays.body_ends == arrays.body_starts
-        return pa.array(((crcs & CRC_MASK) == stored) | is_empty)
+        return pa.array(sound_bodies(self.chunk.buffer, self.arrays))
 
 
 def _int32(values: Int64Array) -> Any:

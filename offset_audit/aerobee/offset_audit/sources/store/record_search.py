@@ -11,6 +11,8 @@ body, damage) is rare, and then the walk itself is taken: so every entrance give
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -43,7 +45,9 @@ RECORD_BYTES_MAX: Final = 8 * 1024 * 1024
 """Records are taken to be no longer than this when a segment is entered in its middle. Apache's
 brokers allow 4 MiB and 64 KiB unless told otherwise."""
 
-_MAGIC_START: Final = (MAGIC_V1 & 0xFFFF_FFFF).to_bytes(4, "big")[:3]
+_MAGIC: Final = re.compile(
+    b"|".join(re.escape(struct.pack(">i", magic)) for magic in (MAGIC_V1, MAGIC_V2))
+)
 _WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -196,7 +200,7 @@ class Search:
 
     def _alike(self, buffer: bytes, position: int) -> tuple[Int64Array, Int64Array]:
         """Starts and ends of all that looks like a record of its own place."""
-        starts = np.fromiter(_candidates(buffer, position), np.int64)
+        starts = _all_candidates(buffer, position)
         sizes = read_field(byte_field(buffer, ">i4"), starts - position)
         fitting = (sizes >= RECORD_SIZE_MIN) & (starts + sizes <= self.segment_end)
         starts, ends = starts[fitting], (starts + sizes)[fitting]
@@ -248,15 +252,20 @@ def _own_records(buffer: bytes, position: int) -> tuple[Int64Array, Int64Array]:
     return starts[:count], ends[:count]
 
 
+def _all_candidates(buffer: bytes, position: int) -> Int64Array:
+    """What `_candidates` gives, where all are wanted: there are as many as records."""
+    found = [match.start() for match in _MAGIC.finditer(buffer, MAGIC_AT)]
+    starts = np.array(found, np.int64) - MAGIC_AT
+    starts = starts[: np.searchsorted(starts, len(buffer) - PHYSICAL_OFFSET_AT - 8, side="right")]
+    places = read_field(byte_field(buffer, ">i8"), starts + PHYSICAL_OFFSET_AT)
+    starts += position
+    own: Int64Array = starts[places == starts]
+    return own
+
+
 def _candidates(buffer: bytes, position: int) -> Iterator[int]:
     """Places where a record's magic and, as its own place, just this place stand, rising."""
-    find = buffer.find
-    at = find(_MAGIC_START, MAGIC_AT)
-    while at >= 0:
-        start = at - MAGIC_AT
-        head = buffer[start : start + RECORD_SIZE_MIN]
-        if _place(head) == position + start:
-            magic = int.from_bytes(head[MAGIC_AT : MAGIC_AT + 4], "big", signed=True)
-            if magic in (MAGIC_V1, MAGIC_V2):
-                yield position + start
-        at = find(_MAGIC_START, at + 1)
+    for match in _MAGIC.finditer(buffer, MAGIC_AT):
+        start = match.start() - MAGIC_AT
+        if _place(buffer[start : start + RECORD_SIZE_MIN]) == position + start:
+            yield position + start
