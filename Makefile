@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench torture power-cuts simulation failover image k8s-test k8s-test-if-built clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench torture power-cuts simulation failover image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -95,12 +95,20 @@ failover: setup
 image:
 	deploy/image/build.sh
 
+# The same with Java and Spark.
+image-audit:
+	deploy/image/build.sh audit
+
 # The manifests on a real API server, and the pods themselves in containers.
 k8s-test: setup
 	$(RUN) python -m tests.kubernetes
 
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --only-if-built
+
+# Every page of docs/operations, carried out as it stands.
+procedures: setup
+	$(RUN) pytest -m procedures tests/docs
 
 clean:
 	rm -rf .venv .venv-uv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

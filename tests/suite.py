@@ -1,6 +1,7 @@
 """The suite, two tests at a time; what fails beside others is run once more, alone.
 
-Left out is what needs a Kubernetes of its own (marked `kubernetes`): `make k8s-test` runs that.
+Left out is what needs a Kubernetes of its own (marked `kubernetes`): `make k8s-test` runs that; and
+the pages of docs/operations, which take minutes (marked `procedures`): `make procedures`.
 Many tests start real brokers, kill them and wait for what must happen in time. On a machine that
 others load too, such a wait can run out although nothing is wrong. So up to FAILURES_MAX failures
 get a second chance without company, and are named at the end; whatever fails twice is wrong.
@@ -28,10 +29,9 @@ def failed_last() -> list[str]:
 
 def main() -> int:
     pytest = [sys.executable, "-m", "pytest"]
-    status = subprocess.call(
-        [*pytest, "-n", "2", "--dist", "worksteal", "-m", "not kubernetes", "--cache-clear"],
-        cwd=ROOT,
-    )
+    two_at_a_time = ("-n", "2", "--dist", "worksteal")
+    which = ("-m", "not kubernetes and not procedures")
+    status = subprocess.call([*pytest, *two_at_a_time, *which, "--cache-clear"], cwd=ROOT)
     failed = failed_last()
     if status != 1 or not 0 < len(failed) <= FAILURES_MAX:
         return status

@@ -1,0 +1,144 @@
+"""The etcd of the manifests forms a cluster: the rendered command lines, with only the pods' names
+replaced by addresses of this machine, are run by a real etcd.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.cli.local_cluster.programs import etcd_binary
+from tests.kubernetes.conftest import Overlay
+from tests.kubernetes.manifests import PodTemplate, command_line
+from tests.kubernetes.rendering import MANIFESTS
+
+READY_TIMEOUT_S = 30.0
+PORTS = (2379, 2380, 2381)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["single", "ha"])
+def test_the_members_of_an_overlay_form_a_cluster(
+    overlay: Overlay, name: str, tmp_path: Path
+) -> None:
+    (pod,) = overlay(name).pods_of("etcd")
+    ports = _free_ports(len(pod.instances) * len(PORTS))
+    with ExitStack() as stack:
+        for ordinal, instance in enumerate(pod.instances):
+            words = _local(pod, ordinal, ports, tmp_path / instance)
+            stack.enter_context(_running(words, tmp_path / f"{instance}.log"))
+        for ordinal in range(pod.replicas):
+            _wait_until_healthy(ports[ordinal * len(PORTS) + 2])
+    for instance in pod.instances:
+        assert (tmp_path / instance / "data" / "member").is_dir()
+
+
+@pytest.mark.slow
+def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path: Path) -> None:
+    """`From single to ha`: what its commands make of the pods' command lines."""
+    (one,) = overlay("single").pods_of("etcd")
+    (three,) = overlay("ha").pods_of("etcd")
+    (patch,) = re.findall(r"--type json -p '(.*?)'", (MANIFESTS / "README.md").read_text())
+    tested, replaced, _ = json.loads(patch)
+    assert one.containers[0]["args"][int(tested["path"].rpartition("/")[2])] == tested["value"]
+    ports = _free_ports(three.replicas * len(PORTS))
+    with ExitStack() as stack:
+        for ordinal in range(three.replicas):
+            instance = three.instances[ordinal]
+            words = _local(three if ordinal else one, ordinal, ports, tmp_path / instance)
+            if ordinal:
+                _until_done(_add_member, ports[0], ports[ordinal * len(PORTS) + 1])
+                (members,) = (word for word in words if word.startswith("--initial-cluster="))
+                known = ",".join(members.split(",")[: ordinal + 1])
+                changed = {members: known, tested["value"]: replaced["value"]}
+                words = [changed.get(word, word) for word in words]
+            stack.enter_context(_running(words, tmp_path / f"{instance}.log"))
+            for at in range(ordinal + 1):
+                _wait_until_healthy(ports[at * len(PORTS) + 2])
+        assert len(_ask(ports[0], "cluster/member/list")["members"]) == three.replicas
+
+
+def _add_member(client_port: int, peer_port: int) -> None:
+    _ask(client_port, "cluster/member/add", peerURLs=[f"http://127.0.0.1:{peer_port}"])
+
+
+def _ask(port: int, method: str, **request: Any) -> Any:
+    url, body = f"http://127.0.0.1:{port}/v3/{method}", json.dumps(request).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body), timeout=5) as answer:
+        return json.loads(answer.read())
+
+
+def _until_done(call: Callable[..., None], *arguments: int) -> None:
+    """etcd takes no change before the last one has settled."""
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            return call(*arguments)
+        except urllib.error.HTTPError as error:
+            if time.monotonic() >= deadline_s:
+                raise AssertionError(error.read()) from None
+        time.sleep(0.2)
+
+
+def _local(pod: PodTemplate, ordinal: int, ports: list[int], folder: Path) -> list[str]:
+    """A pod's command line with this machine's addresses in place of the cluster's names."""
+    service, place = pod.owner["spec"]["serviceName"], pod.namespace
+    local: dict[str, str] = {}
+    for at, instance in enumerate(pod.instances):
+        for which, port in enumerate(PORTS):
+            address = f"127.0.0.1:{ports[at * len(PORTS) + which]}"
+            local[f"{instance}.{service}.{place}.svc:{port}"] = address
+            if at == ordinal:
+                local[f"0.0.0.0:{port}"] = address
+    container = pod.containers[0]
+    pattern = "|".join(map(re.escape, local))
+    words = [
+        re.sub(pattern, lambda found: local[found[0]], word).replace("/var/lib/etcd", str(folder))
+        for word in command_line(container, pod.environment(container, ordinal))
+    ]
+    assert words[0] == "etcd"
+    assert not any(".svc" in word for word in words)
+    return [str(etcd_binary()), *words[1:]]
+
+
+@contextmanager
+def _running(words: list[str], log: Path) -> Iterator[None]:
+    with log.open("wb") as output, subprocess.Popen(words, stderr=output) as process:
+        try:
+            yield
+            assert process.poll() is None, log.read_text()
+        finally:
+            process.kill()
+
+
+def _wait_until_healthy(port: int) -> None:
+    """Healthy is a member that has a majority. (etcd of PyPI is too old for /readyz.)"""
+    deadline_s = time.monotonic() + READY_TIMEOUT_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+                if b'"true"' in answer.read():
+                    return
+        except (urllib.error.URLError, OSError):
+            pass
+        assert time.monotonic() < deadline_s, "no majority"
+        time.sleep(0.1)
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
+        for one in found:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in found]

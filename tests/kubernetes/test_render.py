@@ -1,0 +1,225 @@
+"""Every overlay and component renders, and what a user may want to change can be changed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.kubernetes.conftest import Overlay
+from tests.kubernetes.manifests import Manifests
+from tests.kubernetes.policy import serving
+from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
+
+COMPONENTS = ("outside-load-balancers", "outside-node-ports", "service-monitors")
+CLAIMS_PATCH = """
+- {op: add, path: /spec/volumeClaimTemplates/0/spec/storageClassName, value: fast}
+- {op: replace, path: /spec/volumeClaimTemplates/0/spec/resources/requests/storage, value: 500Gi}
+"""
+BROKERS = {"kind": "StatefulSet", "labelSelector": "app.kubernetes.io/component=broker"}
+
+
+def test_no_overlay_is_left_out_of_the_tests() -> None:
+    assert {one.name for one in (MANIFESTS / "overlays").iterdir()} == set(OVERLAYS)
+
+
+def test_a_single_cluster_has_one_of_each(overlay: Overlay) -> None:
+    assert _sizes(overlay("single")) == {
+        "aerobee-nameserver": 1,
+        "aerobee-tools": 1,
+        "aerobee-broker-a": 1,
+        "aerobee-etcd": 1,
+    }
+
+
+def test_a_cluster_for_production_has_replicas_of_everything(overlay: Overlay) -> None:
+    assert _sizes(overlay("ha")) == {
+        "aerobee-nameserver": 2,
+        "aerobee-tools": 1,
+        "aerobee-broker-a": 3,
+        "aerobee-broker-b": 3,
+        "aerobee-etcd": 3,
+    }
+
+
+def test_everything_stands_in_one_namespace_and_says_what_it_belongs_to(overlay: Overlay) -> None:
+    for name in (*OVERLAYS, NAMESPACE):
+        for one in overlay(name).objects:
+            labels = one["metadata"]["labels"]
+            assert labels["app.kubernetes.io/name"] == "aerobee", one
+            assert labels["app.kubernetes.io/part-of"] == "aerobee", one
+            if one["kind"] != "Namespace":
+                assert one["metadata"]["namespace"] == "aerobee", one
+
+
+def test_who_deletes_an_overlay_keeps_the_claims_of_its_services(overlay: Overlay) -> None:
+    """They go with their namespace, so no overlay has it; and sets of pods leave theirs behind."""
+    for name in OVERLAYS:
+        gone = overlay(name)
+        assert not gone.of_kind("Namespace"), name
+        for one in gone.of_kind("StatefulSet"):
+            kept = one["spec"]["persistentVolumeClaimRetentionPolicy"]
+            assert kept["whenDeleted"] == "Retain", name
+    assert [one["kind"] for one in overlay(NAMESPACE).objects] == ["Namespace"]
+
+
+def test_users_set_image_size_storage_and_namespace(overlay: Overlay, tmp_path: Path) -> None:
+    mine = render_with(
+        tmp_path,
+        resources=[NAMESPACE, "overlays/ha"],
+        namespace="messages",
+        images=[{"name": "aerobee", "newName": "registry.example.net/aerobee", "newTag": "0.2.0"}],
+        replicas=[{"name": "aerobee-nameserver", "count": 4}],
+        patches=[{"target": BROKERS, "patch": CLAIMS_PATCH}],
+    )
+    assert _sizes(mine)["aerobee-nameserver"] == 4
+    namespace = mine.of_kind("Namespace")[0]["metadata"]
+    assert namespace["name"] == "messages"
+    assert namespace["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    places = {one["metadata"].get("namespace") for one in mine.objects}
+    assert places == {"messages", None}
+    for pod in mine.pods():
+        if pod.component != "etcd":
+            assert pod.containers[0]["image"] == "registry.example.net/aerobee:0.2.0"
+    for pod in mine.pods_of("broker"):
+        claim = pod.owner["spec"]["volumeClaimTemplates"][0]["spec"]
+        assert claim["storageClassName"] == "fast"
+        assert claim["resources"]["requests"]["storage"] == "500Gi"
+        environment = pod.environment(pod.containers[0], 1)
+        group = environment["AEROBEE_BROKER_BROKER_NAME"]
+        expected = f"aerobee-{group}-1.aerobee-{group}.messages.svc:10911"
+        assert environment["AEROBEE_BROKER_ADDRESS"] == expected
+
+
+def test_images_are_found_in_every_kind_and_pinned_by_digest(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    digest = "sha256:" + "0123456789abcdef" * 4
+    names = ("aerobee", "aerobee-audit", "aerobee-spark", "registry.k8s.io/etcd")
+    for at, name in enumerate(OVERLAYS):
+        (folder := tmp_path / str(at)).mkdir()
+        mine = render_with(
+            folder,
+            resources=[f"overlays/{name}"],
+            images=[{"name": one, "digest": digest} for one in names],
+        )
+        for pod in mine.pods():
+            for container in pod.containers:
+                assert container["image"].endswith(f"@{digest}"), f"{name}: {pod}"
+
+
+def test_the_example_of_the_readme_renders(overlay: Overlay, tmp_path: Path) -> None:
+    """But for the repository's address, a place for a digest, and a file of the user's."""
+    readme = (MANIFESTS / "README.md").read_text()
+    (text,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    example = yaml.safe_load(text.replace('"sha256:..."', f'"sha256:{"0" * 64}"'))
+    (address,) = example["resources"]
+    example["resources"] = [address.partition("//deploy/k8s/")[2].partition("?")[0]]
+    ha = overlay("ha")
+    (tmp_path / "broker.toml").write_text(ha.config("aerobee-broker-config")["data"]["broker.toml"])
+    mine = render_with(tmp_path, **example)
+    assert _sizes(mine) == _sizes(ha) | {"aerobee-broker-a": 5}
+    for pod in mine.pods_of("broker"):
+        claim = pod.owner["spec"]["volumeClaimTemplates"][0]["spec"]
+        assert claim["storageClassName"] == "fast"
+
+
+def test_a_changed_configuration_replaces_the_pods(overlay: Overlay, tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text('store_root = "/var/lib/aerobee/store"\n')
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/single"],
+        configMapGenerator=[
+            {
+                "name": "aerobee-broker-config",
+                "namespace": "aerobee",
+                "behavior": "replace",
+                "files": ["broker.toml"],
+            }
+        ],
+    )
+    assert _mounted_config(mine) != _mounted_config(overlay("single"))
+    assert mine.config("aerobee-broker-config")["metadata"]["name"] == _mounted_config(mine)
+
+
+@pytest.mark.parametrize("group", ["broker-a", "broker-b"])
+def test_nothing_of_one_broker_group_selects_another(overlay: Overlay, group: str) -> None:
+    labelled = {"aerobee.dev/broker-group": group}
+    ha = overlay("ha")
+    name = f"aerobee-{group}"
+    assert ha.get("Service", name)["spec"]["selector"].items() >= labelled.items()
+    for kind in ("StatefulSet", "PodDisruptionBudget"):
+        selector = ha.get(kind, name)["spec"]["selector"]["matchLabels"]
+        assert selector.items() >= labelled.items()
+    (pod,) = (pod for pod in ha.pods() if pod.name == name)
+    (term,) = pod.spec["affinity"]["podAntiAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    assert term["labelSelector"]["matchLabels"].items() >= labelled.items()
+    assert not labelled.items() <= ha.get("StatefulSet", "aerobee-etcd")["metadata"].items()
+
+
+@pytest.mark.parametrize("component", [one for one in COMPONENTS if one.startswith("outside")])
+def test_outside_a_broker_is_reached_while_it_is_not_ready(
+    overlay: Overlay, component: str, tmp_path: Path
+) -> None:
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{component}"])
+    check = serving.brokers_are_reached_while_they_are_not_ready
+    assert list(check(mine)) == []
+    for name in ("aerobee-broker-a-0-outside", "aerobee-nameserver-outside"):
+        spoiled = mine.copy()
+        spec = spoiled.get("Service", name)["spec"]
+        spec["publishNotReadyAddresses"] = not spec.get("publishNotReadyAddresses", False)
+        assert len(list(check(spoiled))) == 1
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_components_render_on_top_of_a_cluster(
+    overlay: Overlay, component: str, tmp_path: Path
+) -> None:
+    plain = overlay("ha")
+    mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{component}"])
+    assert len(mine.objects) > len(plain.objects)
+
+
+def test_outside_every_broker_has_an_address_and_a_service_of_its_own(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    balanced, ported = tmp_path / "balanced", tmp_path / "ported"
+    balanced.mkdir()
+    ported.mkdir()
+    mine = render_with(
+        balanced, resources=["overlays/ha"], components=["components/outside-load-balancers"]
+    )
+    pod = next(pod for pod in mine.pods() if pod.name == "aerobee-broker-a")
+    for ordinal, name in enumerate(pod.instances):
+        service = mine.get("Service", f"{name}-outside")
+        host = service["metadata"]["annotations"]["external-dns.alpha.kubernetes.io/hostname"]
+        environment = pod.environment(pod.containers[0], ordinal)
+        port = service["spec"]["ports"][0]["port"]
+        assert environment["AEROBEE_BROKER_ADDRESS"] == f"{host}:{port}"
+        assert service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == name
+    mine = render_with(
+        ported, resources=["overlays/ha"], components=["components/outside-node-ports"]
+    )
+    pod = next(pod for pod in mine.pods() if pod.name == "aerobee-broker-a")
+    for ordinal, name in enumerate(pod.instances):
+        service = mine.get("Service", f"{name}-outside")
+        environment = pod.environment(pod.containers[0], ordinal)
+        port = service["spec"]["ports"][0]["nodePort"]
+        assert environment["AEROBEE_BROKER_ADDRESS"] == f"{environment['NODE_IP']}:{port}"
+        assert service["spec"]["selector"]["statefulset.kubernetes.io/pod-name"] == name
+
+
+def _sizes(manifests: Manifests) -> dict[str, int]:
+    return {pod.name: pod.replicas for pod in manifests.pods()}
+
+
+def _mounted_config(manifests: Manifests) -> str:
+    (pod,) = manifests.pods_of("broker")
+    (config,) = (one["configMap"] for one in pod.spec["volumes"] if "configMap" in one)
+    name = config["name"]
+    assert isinstance(name, str)
+    return name
