@@ -27,17 +27,22 @@ from typing import Any
 import click
 import pytest
 
-from aerobee.broker.config import BrokerConfig
 from aerobee.cli.__main__ import main
 from aerobee.consumer_client import ConsumerOptions, FlowLimits
-from aerobee.nameserver.config import NameserverConfig
 from aerobee.producer_client import ProducerConfig
-from aerobee.runtime.config import keys_of, load_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OPERATIONS = ROOT / "docs" / "operations"
+# What runs on the cluster of `aerobee up`; the procedures of docs/operations need machines, and are
+# carried out by test_operations.py.
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    OPERATIONS / "behaviour.md",
+]
+ALL_PAGES = [*PAGES, *(page for page in sorted(OPERATIONS.glob("*.md")) if page not in PAGES)]
 PATIENCE_S = 60.0
 NAMESERVER = "127.0.0.1:8081"
 ELLIPSIS = "..."
@@ -99,7 +104,7 @@ class Command:
 
 def commands_of(block: Block) -> list[Command]:
     found: list[Command] = []
-    for part in re.split(r"(?m)^\$ ", block.text)[1:]:
+    for part in re.split(r"(?m)^(?:mq-[\d*])?\$ ", block.text)[1:]:
         text, _, shown = part.partition("\n")
         found.append(Command(text.partition("   # ")[0].strip(), shown.strip("\n")))
     return found
@@ -322,12 +327,13 @@ def test_the_pages_have_examples() -> None:
 def shown_command_lines() -> list[tuple[str, list[str]]]:
     """(page, words) of each `aerobee ...` in console blocks and between backticks."""
     found: list[tuple[str, list[str]]] = []
-    for page in PAGES:
+    for page in ALL_PAGES:
         text = page.read_text("utf-8")
         lines = [command.text for block in blocks_of(page) for command in commands_of(block)]
         lines += re.findall(r"`(aerobee [^`]+)`", re.sub(r"(?s)```.*?```", "", text))
         for line in lines:
             parts = re.split(r"[|;]| && ", re.sub(r"'[^']*'", "X", line))
+            parts = [re.sub(r"^(until|kubectl .* --) (?=aerobee )", "", part) for part in parts]
             found += [
                 (page.name, part.split()[1:])
                 for part in parts
@@ -374,21 +380,6 @@ def default_text(default: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("heading", "kind"),
-    [
-        ("Nameserver", NameserverConfig),
-        ("Broker", BrokerConfig),
-        ("Settings of retention", BrokerConfig),
-    ],
-)
-def test_service_settings_are_as_documented(heading: str, kind: type[Any]) -> None:
-    known = {key.name: default_text(key.default) for key in keys_of(kind)}
-    shown = dict(table_rows(ROOT / "docs" / "operations.md", heading))
-    assert len(shown) > 10
-    assert shown == {name: known.get(name) for name in shown}
-
-
-@pytest.mark.parametrize(
     ("page", "kinds"),
     [("producing.md", [ProducerConfig]), ("consuming.md", [ConsumerOptions, FlowLimits])],
 )
@@ -402,61 +393,6 @@ def test_client_settings_are_as_documented(page: str, kinds: list[type[Any]]) ->
     assert dict(table_rows(ROOT / "docs" / page, "Settings")) == known
 
 
-def test_configuration_files_are_accepted(tmp_path: Path) -> None:
-    kinds: dict[str, type[Any]] = {"nameserver": NameserverConfig, "broker-a": BrokerConfig}
-    seen = []
-    for block in blocks_of(ROOT / "docs" / "operations.md"):
-        if block.language == "toml":
-            name = block.text.splitlines()[0].strip("# ").removesuffix(".toml")
-            file = tmp_path / f"{name}.toml"
-            file.write_text(block.text, "utf-8")
-            load_config(kinds[name], environment_prefix="AEROBEE_DOCS", file=file)
-            seen.append(name)
-    assert seen == list(kinds)
-
-
-def test_a_cluster_by_hand_runs(tmp_path: Path, cluster: Cluster) -> None:
-    """The commands and files of that section, on free ports, beside the other cluster."""
-    page = blocks_of(ROOT / "docs" / "operations.md")
-    address = f"127.0.0.1:{free_port()}"
-    changes = {
-        "0.0.0.0:8081": address,
-        NAMESERVER: address,
-        "0.0.0.0:10911": "127.0.0.1:0",
-        "/var/lib/aerobee": str(tmp_path),
-        '"aerobee"': '"by-hand"',
-    }
-    for block in page:
-        if block.language == "toml":
-            text = block.text
-            for shown, real in changes.items():
-                text = text.replace(shown, real)
-            name = text.splitlines()[0].strip("# ")
-            (tmp_path / name).write_text(cluster.here(text), "utf-8")
-    commands = [command.text for block in page for command in commands_of(block)]
-    services = [text for text in commands if "--config" in text]
-    assert len(services) == 2
-    running = [
-        subprocess.Popen(
-            text.split(), cwd=tmp_path, env=cluster.environment, stderr=subprocess.DEVNULL
-        )
-        for text in services
-    ]
-    try:
-        show = f"aerobee cluster show --cluster by-hand --nameserver {address}"
-        deadline = time.monotonic() + PATIENCE_S
-        while "broker-a" not in cluster.try_command(show):
-            assert all(service.poll() is None for service in running)
-            assert time.monotonic() < deadline
-        for service in running:
-            service.send_signal(signal.SIGTERM)
-        assert [service.wait(PATIENCE_S) for service in running] == [0, 0]
-    finally:
-        for service in running:
-            service.kill()
-            service.wait()
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -464,7 +400,7 @@ def free_port() -> int:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in PAGES:
+    for page in ALL_PAGES:
         text = re.sub(r"(?s)```.*?```", "", page.read_text("utf-8"))
         for target in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = target.partition("#")

@@ -1,0 +1,38 @@
+"""docs/configuration.md says of every setting what its class says, and all that must be said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aerobee.cli.config_reference import REGENERATE, render_reference
+from aerobee.cli.field_texts import field_texts, unit_of
+from aerobee.cli.service_kinds import SERVICES, ServiceKind
+from aerobee.runtime.config import Change, Key, keys_of
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+KEYS = [(kind, key) for kind in SERVICES for key in keys_of(kind.config)]
+
+
+def test_the_page_is_what_the_classes_say() -> None:
+    is_fresh = PAGE.read_text("utf-8") == render_reference(SERVICES)
+    assert is_fresh, f"make it anew: {REGENERATE}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "key"), KEYS, ids=[f"{kind.name}-{key.name}" for kind, key in KEYS]
+)
+def test_a_key_has_its_sentence_its_unit_and_its_cost(kind: ServiceKind, key: Key) -> None:
+    """Written below its field: a text, `Costs:`, and `Unit:` where its name does not say it."""
+    text = field_texts(kind.config)[key.name]
+    assert text.sentence.endswith((".", ")")), "a sentence"
+    assert text.costs.endswith("."), "what it costs"
+    assert unit_of(key, text), "its unit"
+    assert f"| `{key.name}` |" in PAGE.read_text("utf-8")
+
+
+def test_only_the_log_changes_while_a_service_runs() -> None:
+    """What SIGHUP applies is `aerobee.cli.config_reload`; the page must not promise more."""
+    live = {key.name for _, key in KEYS if key.change is Change.LIVE}
+    assert live == {"log.format", "log.level", "log.repeats_per_s_max"}
