@@ -55,6 +55,9 @@ LAYERS: dict[str, frozenset[str]] = {
 FENCES: dict[str, tuple[str, ...]] = {
     "grpc": (
         "runtime/rpc.py",
+        "runtime/rpc_latency.py",
+        "runtime/health_check.py",
+        "runtime/health_server.py",
         "client_core/",
         "producer_client/",
         "consumer_client/",

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.broker.config import BrokerConfig
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
@@ -393,13 +394,11 @@ async def test_derived_files_that_must_not_be_touched_are_told_once_and_stop_not
     assert (await pull(broker, await minimum(broker))).record_count > 0
 
 
-async def test_a_percentage_that_is_moved_is_told_at_the_start(
-    start_broker: Any, root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker = await start_broker(store=store_config(disk_refuse_percent=98), disk=roomy_disk(root))
-    await stats(broker)
-    (told,) = [each for each in caplog.records if "out of range" in each.getMessage()]
-    assert "90 is used" in repr(told.__dict__)
+def test_a_percentage_that_is_moved_is_told_as_a_risk(root: Path) -> None:
+    """Which the broker's command logs at its start."""
+    (risk,) = BrokerConfig(store_root=root, store=store_config(disk_refuse_percent=98)).risks()
+    assert risk.keys == ("store.retention.disk_refuse_percent",)
+    assert "90 is used" in risk.sentence
 
 
 async def test_a_disk_that_fails_during_a_removal_ends_the_broker(

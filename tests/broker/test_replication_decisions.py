@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -290,6 +291,48 @@ def term_of_two(*, confirmed_end: int = 0) -> MasterTerm:
         policy=TermPolicy(in_sync_lag_s=2.0),
         now_s=0.0,
     )
+
+
+@pytest.mark.parametrize("had_stream", [True, False])
+def test_who_is_neither_registered_nor_connected_any_more_leaves_the_set_at_once(
+    had_stream: bool,
+) -> None:
+    term = term_of_two()
+    if had_stream:
+        term.joined(OTHERS[0], 0, 0, 0.0)
+        term.left(OTHERS[0])
+        term.departed([OTHERS[0].broker_id])
+    else:
+        # As the master before, which stopped: it was registered when this term began.
+        term.departed([OTHERS[0].broker_id], were_registered=[OTHERS[0].broker_id])
+    proposal = term.propose(100, 0.1)
+    assert proposal is not None
+    assert proposal.in_sync == {OWN}
+    term.in_sync_changed(proposal.in_sync, 2)
+    assert term.confirm(100) == 100, "nobody is waited for"
+
+
+def test_who_has_not_come_yet_stays_in_the_set_for_the_allowed_lag() -> None:
+    term = term_of_two()
+    term.departed([OTHERS[0].broker_id], were_registered=[OWN.broker_id])
+    assert term.propose(0, 1.9) is None, "all start after a power failure; we were the first"
+    term.joined(OTHERS[0], 0, 0, 1.9)
+    assert term.propose(0, 1.9) is None
+    silent = term_of_two()
+    silent.departed([OTHERS[0].broker_id])
+    assert silent.propose(0, 2.1) is not None
+
+
+def test_who_is_connected_or_registered_stays_in_the_set_for_the_allowed_lag() -> None:
+    connected = term_of_two()
+    connected.joined(OTHERS[0], 0, 0, 0.0)
+    connected.departed([OTHERS[0].broker_id])
+    assert connected.propose(0, 1.9) is None, "a slave that only lost its nameserver"
+    registered = term_of_two()
+    registered.departed([])
+    assert registered.propose(0, 1.9) is None, "a slave that was killed, or whose wire is cut"
+    connected.left(OTHERS[0])
+    assert connected.propose(0, 1.9) is not None
 
 
 def test_a_refusal_after_an_unknown_outcome_leaves_both_sets_counted() -> None:

@@ -25,6 +25,7 @@ from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.broker.rpc.group_registry import GroupRegistry
 from aerobee.runtime import errors
+from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import SystemClock
 from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -108,7 +109,9 @@ class Scene:
             on_store_failed=self.failed.append,
         )
         self.manager.attach(self.master)
-        self.proposer = InSyncProposer(self.roles, self.store, self.clock, self._alter)
+        self.proposer = InSyncProposer(
+            self.roles, self.store, self.clock, self._alter, RequestNames("broker-a-0")
+        )
         self.handover = Handover(self.roles, self.store, self.clock, on_resigned=lambda: None)
         self.roles.on_changed = self._wake
         self.sequence = 0
@@ -301,6 +304,27 @@ async def test_a_nameserver_that_loses_sight_of_the_master_does_not_end_its_stre
         scene.hear(record)
         await asyncio.sleep(0.05)
         assert (len(scene.master.calls), scene.master.ended) == (1, 0)
+
+
+@pytest.mark.parametrize("was_registered", [True, False])
+async def test_only_who_was_registered_before_leaves_the_set_at_once(was_registered: bool) -> None:
+    scene = Scene(history=EpochHistory.of([(1, 0)]))
+    own, other = (
+        nameserver_pb2.BrokerEndpoint(identity=common_pb2.BrokerIdentity(broker_id=broker_id))
+        for broker_id in (OWN.broker_id, OTHER.broker_id)
+    )
+    async with running(scene):
+        if was_registered:
+            scene.roles.hear_endpoints([own, other])
+        scene.roles.hear_endpoints([own])
+        scene.sequence += 1
+        scene.roles.heartbeat_sent(scene.sequence)
+        scene.roles.hear_group(scene.record(3, in_sync=(OWN, OTHER)))
+        scene.roles.renewed(scene.sequence, 60_000)
+        await until(lambda: scene.terms == [3])
+        scene.roles.hear_endpoints([own])
+        await asyncio.sleep(0.1)
+        assert [one.in_sync for one in scene.proposals] == [{OWN}] * was_registered
 
 
 async def test_an_unknown_epoch_makes_a_master_ask_once() -> None:

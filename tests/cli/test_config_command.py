@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +15,8 @@ from click.testing import CliRunner
 
 from aerobee.cli.config_command import ConfigCommand
 from aerobee.runtime.config import Loaded
+from aerobee.runtime.config_check import Risk
+from aerobee.runtime.log import LogConfig
 
 
 class Mode(StrEnum):
@@ -33,6 +38,10 @@ class Config:
     peers: tuple[str, ...] = ("a", "b")
     root: Path
     flush: Section = field(default_factory=Section)
+    log: LogConfig = field(default_factory=LogConfig)
+
+    def risks(self) -> list[Risk]:
+        return [Risk(("listen",), "nobody is there")] if self.listen == "nowhere" else []
 
 
 MakeCommand = Callable[..., ConfigCommand]
@@ -45,7 +54,7 @@ def loaded() -> list[Config]:
 
 @pytest.fixture
 def command(loaded: list[Config]) -> ConfigCommand:
-    def run(config: Loaded[Config]) -> int:
+    def run(config: Loaded[Config], on_hangup: Callable[[], None] | None) -> int:
         loaded.append(config.config)
         return 0 if config.config.listen != "refuse" else 3
 
@@ -105,6 +114,18 @@ def test_the_service_decides_the_exit_code(command: ConfigCommand) -> None:
     assert CliRunner().invoke(command, ["--root", "/", "--listen", "refuse"]).exit_code == 3
 
 
+def test_risky_settings_are_logged_at_the_start(command: ConfigCommand) -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        result = CliRunner().invoke(command, ["--root", "/", "--listen", "nowhere"])
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert result.exit_code == 0
+    assert 'WARNING cli.config_command risky settings why="nobody is there"' in result.stderr
+
+
 def test_the_help_tells_each_field_in_its_own_words(command: ConfigCommand) -> None:
     text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
     for phrase in (
@@ -115,3 +136,35 @@ def test_the_help_tells_each_field_in_its_own_words(command: ConfigCommand) -> N
         "--flush-mode fast|safe how sure [default: fast]",
     ):
         assert phrase in text
+
+
+def test_a_service_starts_without_a_standard_input(
+    command: ConfigCommand, loaded: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Python has for it when file descriptor 0 is closed."""
+    file = tmp_path / "thing.toml"
+    file.write_text('root = "/r"\n', "utf-8")
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    monkeypatch.setattr("sys.stdin", None)
+    try:
+        command.main(["--config", str(file)], standalone_mode=False)
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert [config.root for config in loaded] == [Path("/r")]
+
+
+CLOSED_INPUT = """
+import os, sys, aerobee.cli.config_command as cli
+os.close(0)
+cli._fill_standard_files()
+print(os.readlink("/proc/self/fd/0"), os.open("/", os.O_RDONLY) > 2)
+"""
+
+
+def test_no_socket_gets_the_number_of_a_standard_file_that_was_closed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED_INPUT], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "/dev/null True\n"

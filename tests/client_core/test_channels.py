@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.client_core import ClusterConnection
+from aerobee.client_core import ClusterConnection, channels
 from aerobee.client_core.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
-from aerobee.runtime import errors
-from aerobee.v1 import broker_pb2, nameserver_pb2
+from aerobee.runtime import errors, rpc
+from aerobee.v1 import broker_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster import FakeNameserver
@@ -84,3 +84,57 @@ async def test_closing_ends_open_streams(nameserver: FakeNameserver) -> None:
         await asyncio.sleep(0.01)
     with pytest.raises(errors.Unreachable):
         await reader
+
+
+class SlowNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
+    """Answers with its version, when it may."""
+
+    def __init__(self, version: int) -> None:
+        self.answer = nameserver_pb2.QueryRouteResponse(version=version)
+        self.may_answer = asyncio.Event()
+        self.asked = asyncio.Event()
+        self.server = rpc.RpcServer(["aerobee.v1.NameserverService"])
+        nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self.server.server)
+
+    async def QueryRoute(
+        self, request: nameserver_pb2.QueryRouteRequest, context: Any
+    ) -> nameserver_pb2.QueryRouteResponse:
+        self.asked.set()
+        await self.may_answer.wait()
+        return self.answer
+
+    async def WatchRoutes(self, request: nameserver_pb2.WatchRoutesRequest, context: Any) -> None:
+        await context.write(self.answer)
+        await self.may_answer.wait()
+        await context.write(self.answer)
+
+
+async def test_a_server_that_stops_answers_what_it_has_taken_while_its_successor_is_called(
+    nameserver: FakeNameserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "RENEW_AFTER_S", 0.0)
+    old, new = SlowNameserver(1), SlowNameserver(2)
+    new.may_answer.set()
+    port = await old.server.start("127.0.0.1:0")
+    address, request = f"127.0.0.1:{port}", nameserver_pb2.QueryRouteRequest()
+    async with ClusterConnection(nameserver.address) as connection:
+        calls = connection.channels
+        stream = calls.open_server_stream(address, WATCH_ROUTES, WATCH)
+        assert await stream.read() is not None
+        first = asyncio.create_task(calls.call(address, QUERY_ROUTE, request))
+        await old.asked.wait()
+        stopping = asyncio.create_task(old.server.stop(5.0))
+        await asyncio.sleep(0.1)
+        await new.server.start(address)
+        second = await calls.call(address, QUERY_ROUTE, request)
+        assert calls._retired, "it was replaced, and did not only reconnect"
+        assert not first.done()
+        old.may_answer.set()
+        assert ((await first).version, second.version) == (1, 2)
+        assert await stream.read() is not None
+        assert await stream.read() is None
+        await stopping
+        async with asyncio.timeout(5):
+            while calls._retired:
+                await asyncio.sleep(0.01)
+    await new.server.stop(0)

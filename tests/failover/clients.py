@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
 
 from aerobee.client_core.channels import Channels
 from aerobee.client_core.message import Message, MessageQueue, ReceivedMessage
@@ -20,7 +21,7 @@ from aerobee.client_core.methods import QUERY_OFFSETS
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig, SendStatus
 from aerobee.runtime import errors
-from aerobee.v1 import broker_pb2, common_pb2
+from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.failover.history import (
     Acknowledged,
     Committed,
@@ -30,7 +31,7 @@ from tests.failover.history import (
     Place,
     body_of,
 )
-from tests.failover.world import CLUSTER, GROUP, QUEUES, TOPIC, World
+from tests.failover.world import GROUP, QUEUES, TOPIC
 
 CONSUMER_GROUP = "billing"
 PRODUCERS = 2
@@ -42,10 +43,39 @@ CAUGHT_UP_TIMEOUT_S = 40.0
 OBSERVE_EVERY_S = 0.1
 
 
+class Group(Protocol):
+    """The broker group GROUP, wherever it runs, with the topic TOPIC."""
+
+    @property
+    def cluster(self) -> str: ...
+
+    @property
+    def nameserver_addresses(self) -> list[str]: ...
+
+    @property
+    def replicas(self) -> Sequence[int]: ...
+
+    def address(self, broker_id: int) -> str: ...
+
+    async def record(self) -> nameserver_pb2.GroupRecord:
+        """As a nameserver has it; master_id -1 if none can tell."""
+        ...
+
+    async def until(
+        self, holds: Callable[[], Coroutine[Any, Any, bool]], what: str, timeout_s: float
+    ) -> None:
+        """AssertionError when it takes too long."""
+        ...
+
+    async def account(self) -> str:
+        """For a person who looks for the cause."""
+        ...
+
+
 class Clients:
     """Use `open_clients`. Sends wait until `resume`."""
 
-    def __init__(self, world: World, chance: random.Random, *, pace_s: float) -> None:
+    def __init__(self, world: Group, chance: random.Random, *, pace_s: float) -> None:
         self.history = History()
         self._world = world
         self._chance = chance
@@ -150,12 +180,12 @@ class Clients:
         while not self._end:
             before = await self._world.record()
             answers = await asyncio.gather(
-                *(self._committed_of(one) for one in self._world.settings.replicas)
+                *(self._committed_of(one) for one in self._world.replicas)
             )
             after = await self._world.record()
             is_same = before.epoch == after.epoch and before.master_id == after.master_id
             now_s = time.monotonic()
-            for broker_id, offsets in zip(self._world.settings.replicas, answers, strict=True):
+            for broker_id, offsets in zip(self._world.replicas, answers, strict=True):
                 by_master = is_same and broker_id == after.master_id
                 self.history.committed += [
                     Committed(queue_id, offset, broker_id, by_master, now_s)
@@ -191,7 +221,7 @@ class Clients:
 
 @asynccontextmanager
 async def open_clients(
-    world: World, chance: random.Random, *, pace_s: float = 0.03
+    world: Group, chance: random.Random, *, pace_s: float = 0.03
 ) -> AsyncIterator[Clients]:
     """Producers, members and the observer. `pace_s` lies between two messages of a lane."""
     clients = Clients(world, chance, pace_s=pace_s)
@@ -205,7 +235,7 @@ async def open_clients(
                 consume_batch_max=32,
                 start_from=StartFrom.FIRST,
                 client_id=f"member-{number}",
-                cluster=CLUSTER,
+                cluster=world.cluster,
                 options=ConsumerOptions(session_timeout_ms=3_000, commit_interval_ms=200),
             ).subscribe(TOPIC)
             for number in range(MEMBERS)
@@ -229,9 +259,9 @@ async def open_clients(
                 task.cancel()
 
 
-async def _produce(world: World, clients: Clients, name: str, config: ProducerConfig) -> None:
+async def _produce(world: Group, clients: Clients, name: str, config: ProducerConfig) -> None:
     async with (
-        Producer(world.nameserver_addresses, CLUSTER, config=config) as producer,
+        Producer(world.nameserver_addresses, world.cluster, config=config) as producer,
         asyncio.TaskGroup() as lanes,
     ):
         for queue_id in range(QUEUES):

@@ -26,6 +26,7 @@ from aerobee.client_core.methods import (
     HAND_OVER,
 )
 from aerobee.runtime import errors
+from aerobee.runtime.health_check import check_health
 from aerobee.v1 import broker_pb2, nameserver_pb2
 from tests.failover.network import HOST, Network
 from tests.failover.processes import Process, free_port
@@ -73,6 +74,7 @@ class World:
         self._etcd_ports = free_port(), free_port()
         self._nameserver_ports = [free_port() for _ in NAMESERVERS]
         self._broker_ports = {one: free_port() for one in settings.replicas}
+        self._health_ports = {one: free_port() for one in settings.replicas}
         self.etcd = Process("etcd", self._etcd_argv(), root / "etcd.log")
         self.nameservers = [
             Process(
@@ -81,6 +83,14 @@ class World:
             for one in NAMESERVERS
         ]
         self.brokers: dict[int, Process] = {}
+
+    @property
+    def cluster(self) -> str:
+        return CLUSTER
+
+    @property
+    def replicas(self) -> Sequence[int]:
+        return self.settings.replicas
 
     @property
     def nameserver_addresses(self) -> list[str]:
@@ -152,6 +162,20 @@ class World:
     def address(self, broker_id: int) -> str:
         """Past the proxies."""
         return f"{HOST}:{self._broker_ports[broker_id]}"
+
+    def health_address(self, broker_id: int) -> str:
+        return f"{HOST}:{self._health_ports[broker_id]}"
+
+    async def ready(self, broker_id: int) -> None:
+        """Until its health port says so, as a kubelet waits for a pod."""
+
+        async def holds() -> bool:
+            with suppress(errors.MqError):
+                answer = await check_health(self.health_address(broker_id), "readiness")
+                return answer.is_serving
+            return False
+
+        await self.until(holds, f"replica {broker_id} to be ready")
 
     async def stats(self, broker_id: int) -> broker_pb2.BrokerStats:
         return await self.channels.call(
@@ -318,6 +342,7 @@ class World:
             *("--broker-id", str(broker_id)),
             *("--listen", f"{HOST}:{self._broker_ports[broker_id]}"),
             *("--address", f"{HOST}:{advertised}"),
+            *("--health-listen", self.health_address(broker_id)),
             *("--nameservers", ",".join(f"{HOST}:{port}" for port in nameservers)),
             *("--store-root", str(self.folder(broker_id))),
             *("--registration-lease-ms", str(settings.lease_ms)),

@@ -262,7 +262,7 @@ async def test_nobody_takes_the_place_of_a_living_master_without_proof(
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stranger.connect(server)
         assert code_of(refused.value) == common_pb2.DUPLICATE_BROKER
-    elsewhere = master.restarted("x2", address="127.0.0.1:7")
+    elsewhere = master.restarted("x2", predecessor="", address="127.0.0.1:7")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await elsewhere.connect(server)
     assert code_of(refused.value) == common_pb2.DUPLICATE_BROKER
@@ -273,6 +273,17 @@ async def test_nobody_takes_the_place_of_a_living_master_without_proof(
     await slave.until_master(epoch=2)
     late = master.restarted("x3", predecessor="")
     assert (await late.connect(server)).role == common_pb2.SLAVE, "the lease has ended"
+
+
+async def test_who_has_the_folder_of_a_broker_takes_its_place_at_once_wherever_it_is_reached(
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any
+) -> None:
+    server = await start_nameserver(shared_etcd.endpoint)
+    master, _ = await two_in_sync(server, make_replica)
+    moved = master.restarted("m2", address="127.0.0.2:10911", log_epoch=1, log_end=900)
+    first = await moved.connect(server)
+    assert (first.role, first.epoch) == (common_pb2.MASTER, 2)
+    assert {one.identity.broker_id: one.address for one in first.replicas}[0] == "127.0.0.2:10911"
 
 
 async def test_a_late_heartbeat_of_an_ended_process_does_not_take_its_place_back(

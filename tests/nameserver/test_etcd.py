@@ -10,6 +10,7 @@ import pytest
 
 from aerobee.nameserver.config import EtcdConfig
 from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.etcd_connection import OtherCluster
 from aerobee.nameserver.key_values import Compacted, Delete, KeyEvent, LeaseNotFound, Put
 from aerobee.runtime.errors import RegistryUnavailable
 
@@ -155,3 +156,33 @@ async def test_the_next_endpoint_is_used_when_one_is_dead(shared_etcd: Any, own_
     async with Etcd(EtcdConfig(endpoints=endpoints), chance=random.Random(1)) as etcd:
         await etcd.get("/a")
         assert etcd.endpoint == shared_etcd.endpoint
+
+
+async def test_an_endpoint_of_another_cluster_is_refused_and_the_right_one_used_again(
+    shared_etcd: Any, own_etcd: Any, cluster: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_etcd.start()
+    key = f"/{cluster}/a"
+    endpoints = (own_etcd.endpoint, shared_etcd.endpoint)
+    config = EtcdConfig(endpoints=endpoints, call_timeout_ms=1_000)
+    async with Etcd(config, chance=random.Random(1)) as etcd:
+        await etcd.transaction({key: 0}, [Put(key, b"ours")])
+        await asyncio.to_thread(own_etcd.kill)
+        with pytest.raises(RegistryUnavailable, match="cannot be reached"):
+            await etcd.transaction({}, [Put(key, b"1")])
+        with pytest.raises(OtherCluster, match=shared_etcd.endpoint):
+            await etcd.transaction({}, [Put(key, b"2")])
+        with pytest.raises(RegistryUnavailable, match="cannot be reached"):
+            await etcd.transaction({}, [Put(key, b"3")])
+        with pytest.raises(OtherCluster):
+            async with etcd.watch(f"/{cluster}/", from_revision=1) as batches:
+                await anext(batches)
+        assert "an etcd is refused" in caplog.text
+        await asyncio.to_thread(own_etcd.start)
+        found = await etcd.get(key)
+        assert found is not None
+        assert found.value == b"ours"
+    async with Etcd(
+        EtcdConfig(endpoints=(shared_etcd.endpoint,)), chance=random.Random(1)
+    ) as other:
+        assert await other.get(key) is None, "nothing was written there"

@@ -37,6 +37,13 @@ def test_queues_are_taken_in_turn_over_all_brokers() -> None:
     )
 
 
+def test_topics_that_are_sent_to_in_turn_reach_all_their_queues_each() -> None:
+    selector = RoundRobin(LatencyTable(), start=3)
+    topics = [[MessageQueue(topic, "a", n) for n in range(4)] for topic in ("orders", "bills")]
+    chosen = [selector.choose(queues, now_s=0.0) for _ in range(8) for queues in topics]
+    assert {chosen.count(queue) for queues in topics for queue in queues} == {2}
+
+
 def test_a_failed_broker_is_avoided_until_its_time_is_over() -> None:
     latency = LatencyTable()
     selector = RoundRobin(latency)

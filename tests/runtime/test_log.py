@@ -11,6 +11,7 @@ import pytest
 
 from aerobee.runtime.log import (
     JsonFormatter,
+    LogConfig,
     LogFormat,
     LogLevel,
     TextFormatter,
@@ -77,10 +78,36 @@ def test_configuring_replaces_what_was_there() -> None:
     stream = io.StringIO()
     try:
         configure_logging(stream=io.StringIO())
-        configure_logging(log_format=LogFormat.JSON, level=LogLevel.WARNING, stream=stream)
+        configure_logging(LogConfig(format=LogFormat.JSON, level=LogLevel.WARNING), stream=stream)
         log_event(logging.getLogger("aerobee.x"), "quiet")
         log_event(logging.getLogger("aerobee.x"), "loud", level=logging.ERROR)
         assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
     finally:
         root.handlers[:] = before
         root.setLevel(level)
+
+
+class Interrupted(io.StringIO):
+    """Somebody logs something while what was held back is written."""
+
+    def write(self, text: str) -> int:
+        if "repeated" in text:
+            log_event(logging.getLogger("aerobee.x"), "meanwhile")
+        return super().write(text)
+
+
+def test_no_line_is_lost_or_written_twice_while_logging_is_configured_anew() -> None:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    old, new = Interrupted(), io.StringIO()
+    log = logging.getLogger("aerobee.x")
+    try:
+        configure_logging(LogConfig(repeats_per_s_max=1), stream=old)
+        log_event(log, "lost")
+        log_event(log, "lost")
+        configure_logging(stream=new)
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    assert old.getvalue().count("lost") == 2
+    assert (old.getvalue() + new.getvalue()).count("meanwhile") == 1

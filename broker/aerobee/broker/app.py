@@ -1,6 +1,6 @@
 """The broker's composition root and its life: open, serve, stop.
 
-    open the folder (on a thread) -> listen -> register -> serve
+    tell of health -> open the folder (on a thread) -> listen -> register -> serve
     SIGTERM: refuse sends -> flush, acknowledge what waits -> end the streams -> leave the routes
              -> write tables -> close the store (removes `abort`)
     another replica became master, or the log must be cut: end the streams -> close the store
@@ -19,28 +19,36 @@ import random
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.health import BrokerHealth
 from aerobee.broker.replicated_folder import change_log, close_replicated, open_replicated
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.threads import Threads
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.endpoint import MetricsEndpoint, serve_metrics
+from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.store_format.record_layout import HostAddress
 
 log = logging.getLogger(__name__)
 
+RESOLVE_TIMEOUT_S = 30.0
+"""So long a start waits for its own name to be resolved."""
+RESOLVE_PAUSE_S = 0.5
 FILE_THREADS = 2
 """Threads that replace small files."""
 
 
-def run_broker(config: BrokerConfig) -> ExitCode:
-    """A whole broker process, until a signal or a failure ends it."""
+def run_broker(config: BrokerConfig, *, on_hangup: Callable[[], None] | None = None) -> ExitCode:
+    """A whole broker process, until a signal or a failure ends it; SIGHUP calls `on_hangup`."""
     raise_limit()
 
     async def service(lifecycle: Lifecycle) -> None:
@@ -52,7 +60,7 @@ def run_broker(config: BrokerConfig) -> ExitCode:
             on_opened=_spare_collector,
         )
 
-    return run_service("broker", service)
+    return run_service("broker", service, on_hangup=on_hangup)
 
 
 def _spare_collector() -> None:
@@ -88,42 +96,79 @@ async def serve_broker(
     """
     connections_max(config.own_files)
     disk = RealDisk(config.store_root) if disk is None else disk
-    loop = asyncio.get_running_loop()
-    store_host = await _store_host(config)
-    store_config = replace(config.store, store_host=store_host)
-    with (
-        ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
-        ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files") as files,
+    health = BrokerHealth(clock)
+    async with (
+        serve_health(config.health.listen, health),
+        serve_metrics(config.metrics.listen) as metrics,
     ):
-        while True:
-            opened = await loop.run_in_executor(
-                files, open_replicated, config, store_config, disk, clock, chance
-            )
-            try:
-                broker = Broker(
-                    config,
-                    opened,
-                    disk,
-                    Threads(reads, files),
-                    clock,
-                    chance,
-                    store_host=store_host,
-                )
-                reopening = await broker.run(lifecycle, on_listening, on_opened)
-            finally:
-                await loop.run_in_executor(files, close_replicated, disk, opened)
-            if reopening is None:
-                break
-            await loop.run_in_executor(
-                files, change_log, disk, store_config, reopening.change, chance
-            )
-            # Clients and replicas know the port; whoever started this broker was told of it.
-            config, on_listening = replace(config, listen=broker.listens_on), None
+        metrics.show("health", partial(gather_health, config.cluster, "broker", health))
+        store_host = await _store_host(config, clock)
+        with (
+            ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
+            ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files") as files,
+        ):
+            run = _Run(disk, Threads(reads, files), clock, chance, health, metrics, store_host)
+            await _serve_again_and_again(config, run, lifecycle, on_listening, on_opened)
     log_event(log, "broker stopped", broker=config.broker_name)
 
 
-async def _store_host(config: BrokerConfig) -> HostAddress:
-    """The address stamped into records.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What all instances of one process share."""
+
+    disk: Disk
+    threads: Threads
+    clock: Clock
+    chance: random.Random
+    health: BrokerHealth
+    metrics: MetricsEndpoint
+    store_host: HostAddress
+
+
+async def _serve_again_and_again(
+    config: BrokerConfig,
+    run: _Run,
+    lifecycle: Lifecycle,
+    on_listening: Callable[[int], None] | None,
+    on_opened: Callable[[], None],
+) -> None:
+    """One instance after another over the same folder; the last one ends by a stop."""
+    loop = asyncio.get_running_loop()
+    disk, clock, chance, health = run.disk, run.clock, run.chance, run.health
+    files = run.threads.files
+    store_config = replace(config.store, store_host=run.store_host)
+    while True:
+        health.opens()
+        opened = await loop.run_in_executor(
+            files, open_replicated, config, store_config, disk, clock, chance, health.advanced
+        )
+        try:
+            broker = Broker(
+                config,
+                opened,
+                disk,
+                run.threads,
+                clock,
+                chance,
+                health,
+                run.metrics,
+                store_host=run.store_host,
+            )
+            reopening = await broker.run(lifecycle, on_listening, on_opened)
+        finally:
+            await loop.run_in_executor(files, close_replicated, disk, opened)
+        if reopening is None:
+            break
+        health.opens()
+        await loop.run_in_executor(
+            files, change_log, disk, store_config, reopening.change, chance, health.advanced
+        )
+        # Clients and replicas know the port; whoever started this broker was told of it.
+        config, on_listening = replace(config, listen=broker.listens_on), None
+
+
+async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:
+    """The address stamped into records; a name that has just been given may not be known yet.
 
     Raises:
         InvalidArgument: it is a name that cannot be resolved.
@@ -133,11 +178,17 @@ async def _store_host(config: BrokerConfig) -> HostAddress:
         return known
     host, _, port = (config.address or config.listen).rpartition(":")
     loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise InvalidArgument(
-            f"cannot resolve {host!r} of the broker's address: {error}; set store_host to an IP "
-            "address and port"
-        ) from error
+    deadline_s = clock.monotonic_s() + RESOLVE_TIMEOUT_S
+    while True:
+        try:
+            found = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+            break
+        except OSError as error:
+            if clock.monotonic_s() >= deadline_s:
+                raise InvalidArgument(
+                    f"cannot resolve {host!r} of the broker's address: {error}; set store_host to "
+                    "an IP address and port"
+                ) from error
+            log_event(log, "the broker's own name is not known yet", name=host, reason=error)
+        await asyncio.sleep(RESOLVE_PAUSE_S)
     return HostAddress(socket.inet_pton(found[0][0], str(found[0][4][0])), int(port))

@@ -14,7 +14,10 @@ from typing import Any
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.flush_thread import FlushThread
+from aerobee.broker.health import BrokerHealth
+from aerobee.broker.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.parts import Parts, assemble
+from aerobee.broker.readiness import readiness_of
 from aerobee.broker.registration import Registration, RegistrationConfig
 from aerobee.broker.replicated_folder import Opened
 from aerobee.broker.replication.role_manager import Reopening
@@ -29,6 +32,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotMaster, NotWritable, StoreFailed
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.record_layout import HostAddress
 
@@ -62,10 +66,14 @@ class Broker:
         threads: Threads,
         clock: Clock,
         chance: random.Random,
+        health: BrokerHealth,
+        metrics: MetricsEndpoint,
         *,
         store_host: HostAddress,
     ) -> None:
         self._config = config
+        self._health = health
+        self._metrics = metrics
         self._clock = clock
         self._chance = chance
         self._store_host = store_host
@@ -111,7 +119,9 @@ class Broker:
             async with asyncio.TaskGroup() as tasks:
                 port = await self._start(tasks)
                 self._register(tasks, port)
+                self._metrics.show(NODE_TYPE, self._figures(port).gather)
                 await self._server.set_serving(True)
+                self._health.serves(readiness_of(self.parts, self._registration))
                 on_opened()
                 if on_listening is not None:
                     on_listening(port)
@@ -134,6 +144,7 @@ class Broker:
             await self._give_up(group)
             raise
         finally:
+            self._metrics.hide(NODE_TYPE)
             await self._server.stop(0)
             await self._registry.close()
         return reopening
@@ -166,10 +177,11 @@ class Broker:
         config = self._config
         if not config.nameservers:
             return
-        host, _, listen_port = (config.address or config.listen).rpartition(":")
-        address = f"{host}:{port if listen_port == '0' else listen_port}"
         link = ClusterLink(
-            self.parts, self._identity, address, store_host_ipv6=self._store_host.is_ipv6
+            self.parts,
+            self._identity,
+            self._address(port),
+            store_host_ipv6=self._store_host.is_ipv6,
         )
         registration = Registration(
             RegistrationConfig(
@@ -186,6 +198,19 @@ class Broker:
         self._running.append(
             tasks.create_task(self._report_writable(registration), name="writable")
         )
+
+    def _figures(self, port: int) -> BrokerFigures:
+        return BrokerFigures(
+            self.parts,
+            address=self._address(port),
+            registration=self._registration,
+            sessions=self._server.pull_sessions,
+        )
+
+    def _address(self, port: int) -> str:
+        """Where clients reach this broker, which listens on `port`."""
+        host, _, listen_port = (self._config.address or self._config.listen).rpartition(":")
+        return f"{host}:{port if listen_port == '0' else listen_port}"
 
     def _send_soon(self) -> None:
         """A heartbeat now: the nameserver should know at once."""
@@ -241,8 +266,10 @@ class Broker:
     async def _stop(self) -> None:
         """A graceful stop: nothing that was accepted is left unanswered."""
         parts = self.parts
+        self._health.ends()
         parts.guard.begin_stopping()
         await self._server.set_serving(False)
+        await self._leave_as_slave()
         await self._end_following()
         try:
             async with asyncio.timeout(DRAIN_TIMEOUT_S):
@@ -261,6 +288,12 @@ class Broker:
         except NotWritable as error:
             # The next run then takes this one for crashed.
             log_event(log, "the stop is not noted", level=logging.WARNING, reason=error)
+
+    async def _leave_as_slave(self) -> None:
+        """Nobody elects it from here on; and its master, who hears of it from the nameserver, waits
+        for it no more as soon as the stream ends. A master leaves last."""
+        if self._registration is not None and self.parts.replication.roles.term is None:
+            await self._registration.leave(LEAVE_TIMEOUT_S)
 
     async def _end_following(self) -> None:
         """What a master goes on sending would never be on the disk as a whole, and come after the
@@ -285,6 +318,7 @@ class Broker:
 
     async def _retire(self) -> None:
         """End what clients have here; they come back in a moment, or go to the new master."""
+        self._health.closes()
         await self._server.set_serving(False)
         self._server.end_pulls()
         await self._server.end_memberships(0)
@@ -294,6 +328,7 @@ class Broker:
 
     async def _give_up(self, group: BaseExceptionGroup[StoreFailed]) -> None:
         error = first_leaf(group)
+        self._health.failed(str(error))
         self.parts.guard.begin_failing(str(error))
         self.parts.folder.store.fail(error)
         try:

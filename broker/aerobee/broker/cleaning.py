@@ -92,8 +92,6 @@ class Cleaning:
         """
         if not self._config.enabled:
             return
-        for moved in self._config.moved_percentages():
-            log_event(log, "a setting was out of range", level=logging.WARNING, setting=moved)
         await asyncio.sleep(self._config.first_clean_ms / 1_000)
         while True:
             try:

@@ -6,13 +6,18 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.broker.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
-from aerobee.runtime.config import require
+from aerobee.runtime.addresses import require_address, require_ports_of_their_own
+from aerobee.runtime.config import Change, require
+from aerobee.runtime.config_check import Risk
+from aerobee.runtime.health import HealthConfig
+from aerobee.runtime.log_config import LogConfig
+from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.store_format.record_layout import HostAddress
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):([0-9]{1,5})")
 _WILDCARDS = frozenset({"0.0.0.0", "[::]"})
 
 
@@ -26,11 +31,20 @@ class SessionConfig:
     """How long a consumer's membership, and with it its queue leases, outlive its heartbeats."""
 
     timeout_default_ms: int = 10_000
-    """For members that do not say."""
+    """For members that do not say.
+
+    Costs: longer: the queues of a member that died wait longer for another one.
+    """
     timeout_min_ms: int = 1_000
-    """Shorter wishes are raised to this."""
+    """Shorter wishes are raised to this.
+
+    Costs: shorter: a pause of the network costs members their queues.
+    """
     timeout_max_ms: int = 120_000
-    """Longer wishes are cut to this."""
+    """Longer wishes are cut to this.
+
+    Costs: as `timeout_default_ms`, for members that ask for it.
+    """
 
     def __post_init__(self) -> None:
         require(self.timeout_min_ms > 0, "sessions.timeout_min_ms must be > 0", self.timeout_min_ms)
@@ -50,39 +64,95 @@ class SessionConfig:
 class BrokerConfig:
     """One broker process over one folder."""
 
-    cluster: str = "aerobee"
-    """Names the cluster; the nameserver refuses a broker of another one."""
-    broker_name: str = "broker-a"
-    """Names the broker group; its replicas share it."""
+    cluster: str = field(default="aerobee", metadata={"change": Change.NEVER})
+    """Names the cluster; the nameserver refuses a broker of another one.
+
+    Unit: 1 to 64 letters, digits, `_`, `-`
+    Costs: nothing.
+    """
+    broker_name: str = field(default="broker-a", metadata={"change": Change.NEVER})
+    """Names the broker group; its replicas share it.
+
+    Unit: 1 to 64 letters, digits, `_`, `-`
+    Costs: nothing.
+    """
     broker_id: int = 0
-    """Which replica of the group this is; 0 is the first."""
+    """Which replica of the group this is; 0 is the first.
+
+    Unit: number, unique in its group
+    Costs: another number is another replica: the old one stays in the group's record until
+    `aerobee cluster remove-replica`.
+    """
     listen: str = "127.0.0.1:10911"
-    """host:port to serve on; port 0 lets the system choose."""
+    """host:port to serve on; port 0 lets the system choose.
+
+    Unit: host:port
+    Costs: there is no authentication yet: whoever reaches it may send and read.
+    """
     address: str = ""
-    """host:port where clients reach this broker, may be a DNS name; empty: as `listen`."""
+    """host:port where clients reach this broker, may be a DNS name; empty: as `listen`.
+
+    Unit: host:port
+    Costs: a name is looked up by each client that connects.
+    """
     store_host: str = ""
-    """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to."""
+    """ip:port stamped into every record; empty: `listen`, or else what `address` resolves to.
+
+    Unit: ip:port
+    Costs: nothing.
+    """
     nameservers: tuple[str, ...] = ("127.0.0.1:8081",)
-    """host:port of each nameserver; empty: serve alone, with the topics of the store."""
+    """host:port of each nameserver; empty: serve alone, with the topics of the store.
+
+    Unit: host:port
+    Costs: one stream, to one of them at a time.
+    """
     registration_lease_ms: int = 5_000
     """How long routes show this broker after its last heartbeat, and a group of several replicas is
     without a master when its master dies. Well below the sessions of consumers, so that their
-    queues outlive the change of master."""
+    queues outlive the change of master.
+
+    Costs: longer: so long, and up to 1.5 s more, nobody takes messages after a master's death;
+    shorter: a pause of a machine, the network or etcd of two thirds of it costs the master its
+    term. etcd itself needs about 2000.
+    """
     store_root: Path
-    """The folder that holds everything the broker stores."""
+    """The folder that holds everything the broker stores.
+
+    Costs: its disk sets the pace of everything.
+    """
     read_threads_max: int = 4
-    """Threads that read what is not in the page cache."""
+    """Threads that read what is not in the page cache.
+
+    Unit: threads
+    Costs: that many reads at once on the disk, beside its writes.
+    """
     catch_up_bytes_per_s: int = 32 * 1024 * 1024
     """How fast all readers that are far behind read together while many messages are being sent, if
-    each then reads faster than messages come in; 0: no limit. While few are sent, they may read
-    faster as long as the event loop is on time; without sends there is no limit."""
+    each then reads faster than messages come in; 0: no limit. Many are above 4 MiB or 2,000
+    messages a second. While fewer are sent, the pace doubles every tenth of a second that the event
+    loop is at most 5 ms late, halves when it is later, and stays between this and four times this;
+    without sends there is no limit.
+
+    Costs: higher: senders wait longer while old messages are read.
+    """
     snapshot_interval_ms: int = 5_000
-    """How often committed offsets and group settings are written to their files."""
+    """How often committed offsets and group settings are written to their files.
+
+    Costs: shorter: more small files written; longer: more of the offset journal to read after a
+    crash.
+    """
     stop_grace_ms: int = 1_000
-    """How long running calls may go on after a stop was asked for and all is flushed."""
+    """How long running calls may go on after a stop was asked for and all is flushed.
+
+    Costs: time of a stop.
+    """
     store: StoreConfig = field(default_factory=StoreConfig)
     sessions: SessionConfig = field(default_factory=SessionConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
     def __post_init__(self) -> None:
         for name in ("cluster", "broker_name"):
@@ -93,9 +163,16 @@ class BrokerConfig:
                 value,
             )
         require(self.broker_id >= 0, "broker_id must be >= 0", self.broker_id)
-        _require_address("listen", self.listen)
+        require_address("listen", self.listen)
+        require_ports_of_their_own(
+            {
+                "listen": self.listen,
+                "health.listen": self.health.listen,
+                "metrics.listen": self.metrics.listen,
+            }
+        )
         if self.address:
-            _require_address("address", self.address)
+            require_address("address", self.address)
         elif _host_of(self.listen) in _WILDCARDS and self.nameservers:
             require(
                 False,
@@ -108,7 +185,7 @@ class BrokerConfig:
             except ValueError as error:
                 require(False, f"store_host must be ip:port; {error}", self.store_host)
         for nameserver in self.nameservers:
-            _require_address("nameservers", nameserver)
+            require_address("nameservers", nameserver)
         for name in ("read_threads_max", "snapshot_interval_ms"):
             require(getattr(self, name) > 0, f"{name} must be > 0", getattr(self, name))
         for name in ("stop_grace_ms", "catch_up_bytes_per_s"):
@@ -118,6 +195,10 @@ class BrokerConfig:
             "registration_lease_ms must be >= 1000",
             self.registration_lease_ms,
         )
+
+    def risks(self) -> list[Risk]:
+        """Which of these settings are risky, alone or together."""
+        return broker_risks(self)
 
     @property
     def own_files(self) -> int:
@@ -137,7 +218,3 @@ class BrokerConfig:
 
 def _host_of(address: str) -> str:
     return address.rpartition(":")[0]
-
-
-def _require_address(name: str, address: str) -> None:
-    require(_ADDRESS.fullmatch(address) is not None, f"{name} must be host:port", address)

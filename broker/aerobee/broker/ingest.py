@@ -128,11 +128,12 @@ class Ingest:
         on_appended: Callable[[], None],
         on_store_failed: Callable[[StoreFailed], None],
         on_stored: Callable[[str, int, int, int], None] = lambda *_: None,
+        on_counted: Callable[[CheckedBatch, int], None] = lambda *_: None,
     ) -> None:
         """`on_appended` is called once per frame: it has new records dispatched, or flushed
         first. `on_store_failed` ends the broker. `waits`: receipts promise
         the disk or the replicas. `on_stored` is told of each append: topic, store time, the log's
-        end behind it, messages."""
+        end behind it, messages; `on_counted` the same: the batch, and the log's end."""
         self._guard = guard
         self._store = store
         self._counters = counters
@@ -143,6 +144,7 @@ class Ingest:
         self._on_appended = on_appended
         self._on_store_failed = on_store_failed
         self._on_stored = on_stored
+        self._on_counted = on_counted
 
     @property
     def limits(self) -> BatchLimits:
@@ -240,6 +242,7 @@ class Ingest:
             return
         self._count(len(run.batches), joined.count, run.size)
         self._on_stored(topic, appended.store_timestamp_ms, appended.end, joined.count)
+        self._on_counted(joined, appended.end)
         queue_offset = appended.base_queue_offset
         physical_offset = appended.base_physical_offset
         for index, batch in enumerate(run.batches):
@@ -283,6 +286,7 @@ class Ingest:
             return self._refusal(batch, error)
         self._count(1, checked.count, len(checked.buffer))
         self._on_stored(batch.topic, appended.store_timestamp_ms, appended.end, checked.count)
+        self._on_counted(checked, appended.end)
         return self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )

@@ -140,10 +140,11 @@ def _properties(message: OutgoingMessage) -> dict[str, str]:
     if message.tag:
         properties[PropertyName.TAGS] = message.tag
     if message.keys:
-        for key in message.keys:
+        for number, key in enumerate(message.keys, 1):
             if not key or KEY_SEPARATOR in key:
                 raise InvalidArgument(
-                    f"message key {key[:40]!r} must not be empty or contain spaces"
+                    f"key {number} of {len(message.keys)} of the message must not be empty or "
+                    "contain spaces"
                 )
         properties[PropertyName.KEYS] = KEY_SEPARATOR.join(message.keys)
     return properties

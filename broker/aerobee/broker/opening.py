@@ -7,6 +7,7 @@ served. What it returns belongs to the loop from then on.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aerobee.broker.groups.lease_journal import (
@@ -67,18 +68,26 @@ def open_folder(
     boot_id: str = "",
     *,
     session_timeout_max_ms: int = 120_000,
+    on_progress: Callable[[RecoveryProgress], None] = lambda _: None,
 ) -> OpenedFolder:
     """Lock and recover the folder, load its tables, begin the next run. Blocks.
 
     `boot_id` names the machine's start, so that a power failure can be told from a crash.
-    `session_timeout_max_ms` is the longest that a member's session may be.
+    `session_timeout_max_ms` is the longest that a member's session may be. `on_progress` is told on
+    this thread that it gets on.
 
     Raises:
         InvalidArgument: it cannot be used as it lies; the message says why and what to do.
     """
     began_s = clock.monotonic_s()
+    progress_log = _ProgressLog(clock)
+
+    def tell(progress: RecoveryProgress) -> None:
+        progress_log(progress)
+        on_progress(progress)
+
     try:
-        store = MessageStore.open(disk, clock, config, on_progress=_ProgressLog(clock))
+        store = MessageStore.open(disk, clock, config, on_progress=tell)
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     try:

@@ -27,6 +27,7 @@ from aerobee.broker.guard import Guard, Role
 from aerobee.broker.ingest import Ingest
 from aerobee.broker.message_encoder import MessageEncoder
 from aerobee.broker.message_lookup import MessageLookup
+from aerobee.broker.metrics.traffic import Traffic
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
@@ -59,6 +60,7 @@ from aerobee.broker.unread_readers import UnreadReaders
 from aerobee.broker.watermarks import EndWaiters
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
@@ -73,8 +75,11 @@ class Parts:
     folder: OpenedFolder
     guard: Guard
     counters: Counters
+    traffic: Traffic
+    latencies: RpcLatencies
     loop_delay: LoopDelay
     egress: Egress
+    reads: ReadPool
     durability: Durability
     replication: Replication
     ingest: Ingest
@@ -175,8 +180,9 @@ def assemble(
     egress = Egress(guard, store, counters, pool=reads, places=places)
     durability = Durability(store, egress, roles, config.store, _end_waiters(clock))
     minutes = _acknowledged_minutes(guard, durability, clock)
+    traffic = _traffic(config, durability)
     ingest = _ingest(
-        config, guard, store, counters, durability, minutes, store_host, on_store_failed
+        config, guard, store, counters, durability, minutes, traffic, store_host, on_store_failed
     )
     files = _table_files(folder, disk, clock, threads.files)
     shared = Shared(folder, guard, egress, durability, reads, files, disk, threads, clock, chance)
@@ -190,8 +196,11 @@ def assemble(
         folder=folder,
         guard=guard,
         counters=counters,
+        traffic=traffic,
+        latencies=RpcLatencies(),
         loop_delay=loop_delay,
         egress=egress,
+        reads=reads,
         durability=durability,
         replication=replication,
         ingest=ingest,
@@ -223,6 +232,15 @@ def _acknowledged_minutes(
     )
 
 
+def _traffic(config: BrokerConfig, durability: Durability) -> Traffic:
+    return Traffic(
+        waits=durability.waits,
+        acknowledged_end=lambda: durability.acknowledged.end,
+        topics_max=config.metrics.topics_max,
+        consumers_max=config.metrics.consumers_max,
+    )
+
+
 def _ingest(
     config: BrokerConfig,
     guard: Guard,
@@ -230,6 +248,7 @@ def _ingest(
     counters: Counters,
     durability: Durability,
     minutes: AcknowledgedMinutes,
+    traffic: Traffic,
     store_host: HostAddress,
     on_store_failed: Callable[[StoreFailed], None],
 ) -> Ingest:
@@ -244,6 +263,7 @@ def _ingest(
         on_appended=durability.on_appended,
         on_store_failed=on_store_failed,
         on_stored=minutes.stored,
+        on_counted=traffic.stored,
     )
 
 

@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from aerobee.broker.egress import ColdRead, Egress, Fetched, ReadCode, lease_expired
 from aerobee.broker.groups.queue_leases import QueueKey
@@ -41,6 +42,16 @@ class PullParameters:
     lease_key: QueueKey | None = None
     lease_epoch: int = 0
     reader: str = ""
+    group: str = ""
+    """Empty: a reader without one."""
+
+
+class PullPlace(NamedTuple):
+    """How far the records of a leased queue were sent, and where that began."""
+
+    key: QueueKey
+    start: int
+    position: int
 
 
 @dataclass(slots=True)
@@ -50,6 +61,8 @@ class PulledFrame:
     handle: int
     fetched: Fetched | None = None
     error: MqError | None = None
+    parameters: PullParameters | None = None
+    """Whose records these are."""
 
 
 @dataclass(slots=True, eq=False)
@@ -161,6 +174,14 @@ class PullSession:
         self._handles.clear()
         self._event.set()
 
+    def places(self) -> list[PullPlace]:
+        """Of the handles that hold a lease."""
+        return [
+            PullPlace(key, handle.parameters.offset, handle.position)
+            for handle in self._handles.values()
+            if (key := handle.parameters.lease_key) is not None
+        ]
+
     # ---------------------------------------------------------------------- frames
 
     def next_frame(self) -> PulledFrame | ColdPull | None:
@@ -253,7 +274,7 @@ class PullSession:
             return None
         self._behind.pop(handle, None)
         handle.told_place = fetched.suggested_broker_id
-        return PulledFrame(handle.number, fetched=fetched)
+        return PulledFrame(handle.number, fetched=fetched, parameters=handle.parameters)
 
     def _note_behind(self, handle: _Handle) -> None:
         self._behind[handle] = None

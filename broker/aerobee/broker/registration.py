@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from aerobee.runtime import errors
+from aerobee.runtime.call_context import RequestNames, current_ids, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
 from aerobee.runtime.exception_groups import first_leaf
@@ -98,6 +99,7 @@ class Registration:
         self._ended = asyncio.Event()
         self._leaving = False
         self._position = chance.randrange(len(config.nameservers))
+        self._names = RequestNames.of_chance(chance)
         self._registered = False
         self._registered_once = False
         self._stale = False
@@ -122,6 +124,20 @@ class Registration:
             self._nameserver, self._registered, self._stale, age_ms, self._failures
         )
 
+    def why_not_live(self) -> str:
+        """Why clients may not find this broker now; empty while its registration stands."""
+        if self._renewed_s is None:
+            asked = ", ".join(self._config.nameservers)
+            return f"not registered yet: no nameserver of {asked} has confirmed it"
+        age_s = self._clock.monotonic_s() - self._renewed_s
+        lease_s = 3 * self._heartbeat_interval_s
+        if age_s <= lease_s:
+            return ""
+        return (
+            f"the registration was not renewed for {age_s:.1f} s, its lease is {lease_s:.1f} s: "
+            "nameservers or etcd are away"
+        )
+
     def send_soon(self) -> None:
         """Do not wait for the next beat: something that routes show has changed."""
         self._wake.set()
@@ -134,7 +150,8 @@ class Registration:
         """
         try:
             while not self._leaving:
-                await self._attempt()
+                with request_scope(self._names.next()):
+                    await self._attempt()
         finally:
             self._registered = False
             self._ended.set()
@@ -208,7 +225,7 @@ class Registration:
         channel = build_channel(address)
         try:
             stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
-            call = stub.Register()
+            call = stub.Register(metadata=current_ids().metadata())
             async with asyncio.TaskGroup() as tasks:
                 sender = tasks.create_task(self._send(call), name="registration-heartbeats")
                 await self._receive(call, address)

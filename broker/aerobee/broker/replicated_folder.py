@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.replicas.closed_log import begin_log_at, cut_log
+from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.runtime.boot import boot_id
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, StoreFailed
@@ -46,8 +48,9 @@ def open_replicated(
     disk: Disk,
     clock: Clock,
     chance: random.Random,
+    on_progress: Callable[[RecoveryProgress], None] = lambda _: None,
 ) -> Opened:
-    """Lock, recover and load the folder, for a new instance.
+    """Lock, recover and load the folder, for a new instance; `on_progress` is told that it gets on.
 
     Raises:
         InvalidArgument: it cannot be used as it lies; the message says why and what to do.
@@ -59,6 +62,7 @@ def open_replicated(
         store_config,
         boot,
         session_timeout_max_ms=config.sessions.timeout_max_ms,
+        on_progress=on_progress,
     )
     try:
         identity = ReplicaIdentity(
@@ -103,9 +107,14 @@ def _boot_in_place(boot: str, store_root: Path) -> str:
 
 
 def change_log(
-    disk: Disk, config: StoreConfig, change: Cut | BeginAnew | None, chance: random.Random
+    disk: Disk,
+    config: StoreConfig,
+    change: Cut | BeginAnew | None,
+    chance: random.Random,
+    on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do to a closed folder's log what its slave must do before it can follow its master.
+    """Do to a closed folder's log what its slave must do before it can follow its master;
+    `on_step` is told that it gets on.
 
     Raises:
         InvalidArgument: the disk failed; the next start of the broker begins where this ended.
@@ -113,12 +122,12 @@ def change_log(
     try:
         match change:
             case Cut(end):
-                cut_log(disk, config, end)
+                cut_log(disk, config, end, on_step)
                 note_log_cut(disk, end)
             case BeginAnew(position):
                 # Whoever looks for this log from now on must not take the empty one for it.
                 note_log_emptied(disk, chance)
                 forget_offsets(disk, position)
-                begin_log_at(disk, config, position)
+                begin_log_at(disk, config, position, on_step)
     except (StoreUnusable, OSError) as error:
         raise InvalidArgument(f"the log could not be changed: {error}") from error

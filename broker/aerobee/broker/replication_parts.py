@@ -39,6 +39,7 @@ from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.table_files import TableFiles
 from aerobee.broker.threads import Threads
+from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import StoreFailed
 
@@ -149,7 +150,13 @@ def assemble_replication(
         on_role=on_role,
         on_store_failed=on_store_failed,
     )
-    proposer = InSyncProposer(roles, store, shared.clock, cluster.alter)
+    proposer = InSyncProposer(
+        roles,
+        store,
+        shared.clock,
+        cluster.alter,
+        RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync"),
+    )
     sender = _sender(config, roles, shared)
     follower = _follower(config, replica, roles, shared, cluster, manager.adopt_history)
     manager.attach(follower)

@@ -1,19 +1,17 @@
 """What the broker has done and how it feels: one frozen view for administration, tests and logs.
 
-Owns: the counters that the paths raise as they go, and the samples of the loop's delay.
+Owns: the counters that the paths raise as they go.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import resource
-from collections import deque
 from dataclasses import dataclass
 
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.store.statistics import StoreStatistics
-from aerobee.runtime.clock import Clock
+from aerobee.runtime.loop_delay import LoopDelay as LoopDelay
 
 PAGE_BYTES = resource.getpagesize()
 
@@ -36,34 +34,6 @@ class Counters:
     """Now, not since the start."""
     send_streams: int = 0
     pull_streams: int = 0
-
-
-class LoopDelay:
-    """How late the event loop runs its callbacks, sampled."""
-
-    __slots__ = ("_clock", "_interval_s", "_samples_ms", "last_ms")
-
-    def __init__(self, clock: Clock, *, interval_s: float = 0.1, samples_max: int = 600) -> None:
-        self._clock = clock
-        self._interval_s = interval_s
-        self._samples_ms: deque[float] = deque(maxlen=samples_max)
-        self.last_ms = 0.0
-
-    async def run(self) -> None:
-        """Sample until cancelled."""
-        while True:
-            before_s = self._clock.monotonic_s()
-            await asyncio.sleep(self._interval_s)
-            late_s = self._clock.monotonic_s() - before_s - self._interval_s
-            self.last_ms = max(0.0, late_s * 1_000)
-            self._samples_ms.append(self.last_ms)
-
-    def p99_ms(self) -> float:
-        """The delay that 99 of 100 samples of the last minute stay below."""
-        if not self._samples_ms:
-            return 0.0
-        ordered = sorted(self._samples_ms)
-        return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
 @dataclass(frozen=True, slots=True)

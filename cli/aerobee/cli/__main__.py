@@ -20,10 +20,12 @@ COMMANDS = (
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show consumer groups and their lag."),
     LazyCommand("offset", "aerobee.cli.commands.offset:offset", "Move a group's offsets."),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
+    LazyCommand("health", "aerobee.cli.commands.health:health", "Ask a process how it is."),
     LazyCommand("store", "aerobee.cli.commands.store:store", "Look into store folders, offline."),
     LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Prove offsets, stores, replicas."),
     LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
+    LazyCommand("config", "aerobee.cli.commands.config:config", "Check configuration files."),
     LazyCommand("bench", "aerobee.bench.command:bench", "Measure this machine."),
 )
 

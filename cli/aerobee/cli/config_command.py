@@ -6,13 +6,10 @@ anything written here; what the help says about it is the sentence below the fie
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
-import itertools
+import logging
 import os
-import textwrap
-import typing
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -20,11 +17,15 @@ from typing import Any, TypeVar
 
 import click
 
+from aerobee.cli.config_reload import Reload, ServiceConfig
+from aerobee.cli.field_texts import FieldText, field_texts
 from aerobee.runtime.config import Key, Loaded, keys_of, load_config
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.log import LogFormat, LogLevel, configure_logging
+from aerobee.runtime.log import configure_logging, log_event
 
-T = TypeVar("T")
+T = TypeVar("T", bound=ServiceConfig)
+
+log = logging.getLogger(__name__)
 
 
 class ConfigCommand(click.Command):
@@ -36,31 +37,43 @@ class ConfigCommand(click.Command):
         kind: type[T],
         *,
         environment_prefix: str,
-        run: Callable[[Loaded[T]], int],
+        run: Callable[[Loaded[T], Callable[[], None] | None], int],
         help: str,
         **attributes: Any,
     ) -> None:
-        """`run` takes the loaded configuration and gives the exit code; the rest is click's."""
+        """`run` takes the loaded configuration and what SIGHUP is to call, if anything; it gives
+        the exit code. The rest is click's."""
         keys = keys_of(kind)
         self._kind = kind
         self._key_by_parameter = {_parameter(key): key for key in keys}
 
-        def callback(config: Path | None, log_format: str, log_level: str, **flags: Any) -> None:
+        def callback(config: Path | None, **flags: Any) -> None:
             if click.get_current_context().invoked_subcommand is not None:
                 return
+            _fill_standard_files()
             overrides = {self._key_by_parameter[name].name: text for name, text in flags.items()}
-            try:
-                loaded = load_config(
+
+            def load() -> Loaded[T]:
+                return load_config(
                     kind,
                     environment_prefix=environment_prefix,
                     file=config,
                     environment=_without(os.environ, environment_prefix),
                     overrides=overrides,
                 )
+
+            try:
+                loaded = load()
             except InvalidArgument as error:
                 raise click.UsageError(str(error)) from error
-            configure_logging(log_format=LogFormat(log_format), level=LogLevel(log_level))
-            if code := run(loaded):
+            configure_logging(loaded.config.log)
+            for risk in loaded.config.risks():
+                log_event(log, "risky settings", level=logging.WARNING, why=risk.sentence)
+            # A terminal that is closed sends SIGHUP, too, and means that all shall end. There is no
+            # standard input for Python where it was closed at the start.
+            on_terminal = sys.stdin is not None and sys.stdin.isatty()
+            reload = Reload(loaded, load) if config and not on_terminal else None
+            if code := run(loaded, reload):
                 raise click.exceptions.Exit(code)
 
         super().__init__(
@@ -75,11 +88,11 @@ class ConfigCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Adds each field's own sentence, which is read from the source only for the help."""
-        sentences = field_sentences(self._kind)
+        texts = field_texts(self._kind)
         for parameter in self.params:
             key = self._key_by_parameter.get(parameter.name or "")
             if key is not None and isinstance(parameter, click.Option):
-                parameter.help = _help(sentences.get(key.name, ""), key)
+                parameter.help = _help(texts.get(key.name, FieldText()).sentence, key)
         super().format_options(ctx, formatter)
 
 
@@ -90,54 +103,13 @@ class ConfigGroup(ConfigCommand, click.Group):
         super().__init__(*args, invoke_without_command=True, **kwargs)
 
 
-def field_sentences(kind: type[Any], prefix: str = "") -> dict[str, str]:
-    """Dotted key -> what the source says of the field: the text below it, or its comment."""
-    try:
-        source = textwrap.dedent(inspect.getsource(kind))
-    except OSError:
-        return {}
-    (definition,) = ast.parse(source).body
-    assert isinstance(definition, ast.ClassDef)
-    lines = source.splitlines()
-    found: dict[str, str] = {}
-    for statement, below in itertools.pairwise([*definition.body, ast.Pass()]):
-        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
-            continue
-        text = below.value if isinstance(below, ast.Expr) else None
-        if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            found[prefix + statement.target.id] = " ".join(text.value.split())
-        else:
-            comment = lines[(statement.end_lineno or 1) - 1].partition("  # ")[2]
-            found[prefix + statement.target.id] = comment
-    annotations = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        if dataclasses.is_dataclass(annotations[field.name]):
-            section = typing.cast("type[Any]", annotations[field.name])
-            found.update(field_sentences(section, f"{prefix}{field.name}."))
-    return found
-
-
 def _common_options(environment_prefix: str) -> list[click.Parameter]:
     return [
         click.Option(
             ["--config"],
             type=click.Path(dir_okay=False, path_type=Path),
             envvar=f"{environment_prefix}_CONFIG",
-            help="TOML file with any of the keys below.",
-        ),
-        click.Option(
-            ["--log-format"],
-            type=click.Choice([member.value for member in LogFormat]),
-            default=LogFormat.TEXT.value,
-            envvar="AEROBEE_LOG_FORMAT",
-            show_default=True,
-        ),
-        click.Option(
-            ["--log-level"],
-            type=click.Choice([member.value for member in LogLevel]),
-            default=LogLevel.INFO.value,
-            envvar="AEROBEE_LOG_LEVEL",
-            show_default=True,
+            help="TOML file with any of the keys below; SIGHUP reads it again.",
         ),
     ]
 
@@ -169,6 +141,16 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "default: true" if value else "default: false"
     return "" if value is None else f"default: {value}"
+
+
+def _fill_standard_files() -> None:
+    """What was closed becomes the null device: else a socket gets its number, which whoever prints
+    would write to, and the event loop would refuse to close."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, this one
 
 
 def _without(environment: os._Environ[str], prefix: str) -> dict[str, str]:

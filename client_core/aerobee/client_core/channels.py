@@ -2,12 +2,18 @@
 
 Owns: the channels. The only file of the client packages that knows grpc: calls and streams leave
 it as typed values, failures as `aerobee.runtime.errors`. A channel reconnects by itself; a stream
-that broke stays broken and its owner opens another.
+that broke stays broken and its owner opens another. A channel without a connection is replaced when
+it is used again: a name that could not be resolved for a while would be asked for ever more seldom.
+What is still under way on it is finished: a server that stops answers the calls it has taken.
+
+Each call and each stream carries a request id, by which the logs of all services that it reached
+are joined: that of the request it is made for (`aerobee.runtime.call_context`), or one of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import grpc
@@ -15,10 +21,23 @@ from google.protobuf.message import Message
 
 from aerobee.client_core.methods import Method
 from aerobee.runtime import errors, rpc
+from aerobee.runtime.call_context import RequestNames, outgoing_ids
+from aerobee.runtime.clock import system_random
 
 Q = TypeVar("Q", bound=Message)
 R = TypeVar("R", bound=Message)
 
+RENEW_AFTER_S = 1.0
+"""So long a channel may try by itself."""
+RETIRED_GRACE_S = 60.0
+"""So long calls of a replaced channel may go on; longer than any server takes to stop."""
+
+_WITHOUT_CONNECTION = (
+    grpc.ChannelConnectivity.TRANSIENT_FAILURE,
+    # Its connection ended. It would begin with the address that the name had then, and if nobody
+    # has that any more, wait for an answer for as long as an attempt may take.
+    grpc.ChannelConnectivity.IDLE,
+)
 _FAILURES = (
     grpc.aio.AioRpcError,
     grpc.aio.UsageError,
@@ -30,10 +49,11 @@ _FAILURES = (
 class ServerStream(Generic[R]):
     """Answers of one call, read one by one."""
 
-    __slots__ = ("_call", "address")
+    __slots__ = ("_call", "address", "request_id")
 
-    def __init__(self, address: str, call: Any) -> None:
+    def __init__(self, address: str, call: Any, request_id: str) -> None:
         self.address = address
+        self.request_id = request_id
         self._call = call
 
     async def read(self) -> R | None:
@@ -46,7 +66,7 @@ class ServerStream(Generic[R]):
         try:
             answer = await self._call.read()
         except _FAILURES as error:
-            _raise_typed(error, self.address)
+            _raise_typed(error, self.address, self.request_id)
         return None if answer is grpc.aio.EOF else cast(R, answer)
 
     def cancel(self) -> None:
@@ -70,7 +90,7 @@ class Stream(ServerStream[R], Generic[Q, R]):
         try:
             await self._call.wait_for_connection()
         except _FAILURES as error:
-            _raise_typed(error, self.address)
+            _raise_typed(error, self.address, self.request_id)
 
     async def write(self, request: Q | bytes) -> None:
         """Hand one message to the transport; waits while the peer's window is full.
@@ -80,21 +100,25 @@ class Stream(ServerStream[R], Generic[Q, R]):
         try:
             await self._call.write(request)
         except _FAILURES as error:
-            _raise_typed(error, self.address)
+            _raise_typed(error, self.address, self.request_id)
 
     async def done_writing(self) -> None:
         """Tell the peer that nothing more will be written."""
         try:
             await self._call.done_writing()
         except _FAILURES as error:
-            _raise_typed(error, self.address)
+            _raise_typed(error, self.address, self.request_id)
 
 
 class Channels:
     """The channels of one client, made on first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, chance: random.Random | None = None) -> None:
+        self._names = RequestNames.of_chance(chance or system_random())
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._opened_s: dict[str, float] = {}
+        self._retired: set[grpc.aio.Channel] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._calls: dict[tuple[str, str], Any] = {}
         self._closed = False
 
@@ -107,18 +131,21 @@ class Channels:
             MqError: the server's typed error; DeadlineExceeded after `timeout_ms`; Unreachable
                 without a connection.
         """
+        channel = self._channel(address)
         callable_ = self._calls.get((address, method.path))
         if callable_ is None:
-            callable_ = self._channel(address).unary_unary(
+            callable_ = channel.unary_unary(
                 method.path,
                 request_serializer=_serialize,
                 response_deserializer=method.answer.FromString,
             )
             self._calls[address, method.path] = callable_
+        ids = outgoing_ids(self._names)
         try:
-            return cast(R, await callable_(request, timeout=timeout_ms / 1_000))
+            answer = await callable_(request, timeout=timeout_ms / 1_000, metadata=ids.metadata())
         except _FAILURES as error:
-            _raise_typed(error, address)
+            _raise_typed(error, address, ids.request_id)
+        return cast(R, answer)
 
     def open_stream(self, address: str, method: Method[Q, R]) -> Stream[Q, R]:
         """Start a bidirectional stream; a missing connection shows at the first write or read."""
@@ -127,7 +154,8 @@ class Channels:
             request_serializer=_serialize,
             response_deserializer=method.answer.FromString,
         )
-        return Stream(address, call())
+        ids = outgoing_ids(self._names)
+        return Stream(address, call(metadata=ids.metadata()), ids.request_id)
 
     def open_server_stream(self, address: str, method: Method[Q, R], request: Q) -> ServerStream[R]:
         """Send one request and read many answers."""
@@ -136,13 +164,19 @@ class Channels:
             request_serializer=_serialize,
             response_deserializer=method.answer.FromString,
         )
-        return ServerStream(address, call(request))
+        ids = outgoing_ids(self._names)
+        return ServerStream(address, call(request, metadata=ids.metadata()), ids.request_id)
 
     async def close(self) -> None:
         """End all calls and connections; later calls raise Unreachable."""
         self._closed = True
-        channels = list(self._channels.values())
+        for closing in self._closing:
+            closing.cancel()
+        if self._closing:
+            await asyncio.wait(self._closing)
+        channels = [*self._channels.values(), *self._retired]
         self._channels.clear()
+        self._retired.clear()
         self._calls.clear()
         for channel in channels:
             await channel.close()
@@ -151,23 +185,56 @@ class Channels:
         if self._closed:
             raise errors.Unreachable(f"cannot reach {address}: this client is closed")
         channel = self._channels.get(address)
+        if channel is not None and self._has_failed(address, channel):
+            self._drop(address, channel)
+            channel = None
         if channel is None:
             channel = self._channels[address] = rpc.build_channel(address)
+            self._opened_s[address] = asyncio.get_running_loop().time()
         return channel
+
+    def _has_failed(self, address: str, channel: grpc.aio.Channel) -> bool:
+        age_s = asyncio.get_running_loop().time() - self._opened_s[address]
+        if age_s < RENEW_AFTER_S:
+            return False
+        return channel.get_state() in _WITHOUT_CONNECTION
+
+    def _drop(self, address: str, channel: grpc.aio.Channel) -> None:
+        """It has no connection for new calls; those under way may end on the one it had."""
+        del self._channels[address]
+        self._retired.add(channel)
+        for key in [key for key in self._calls if key[0] == address]:
+            del self._calls[key]
+        closing = asyncio.get_running_loop().create_task(
+            self._close_retired(channel), name=f"close-channel:{address}"
+        )
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close_retired(self, channel: grpc.aio.Channel) -> None:
+        await channel.close(RETIRED_GRACE_S)
+        self._retired.discard(channel)
 
 
 def _serialize(request: Message | bytes) -> bytes:
     return request if isinstance(request, bytes) else request.SerializeToString()
 
 
-def _raise_typed(error: BaseException, address: str) -> NoReturn:
+def _raise_typed(error: BaseException, address: str, request_id: str) -> NoReturn:
     """As an MqError, or as the cancellation that it is if the task was cancelled."""
     if isinstance(error, grpc.aio.AioRpcError):
-        raise rpc.error_from_rpc(error, address) from error
+        raise _named(rpc.error_from_rpc(error, address), request_id) from error
     if isinstance(error, asyncio.CancelledError):
         # grpc.aio also raises this when the call, not the task, was cancelled.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise error
-        raise errors.Unreachable(f"the stream to {address} was cancelled") from error
-    raise errors.Unreachable(f"the connection to {address} has ended") from error
+        cancelled = errors.Unreachable(f"the stream to {address} was cancelled")
+        raise _named(cancelled, request_id) from error
+    ended = errors.Unreachable(f"the connection to {address} has ended")
+    raise _named(ended, request_id) from error
+
+
+def _named(error: errors.MqError, request_id: str) -> errors.MqError:
+    error.request_id = request_id
+    return error

@@ -50,7 +50,7 @@ class ClusterConnection:
         self.cluster = cluster
         self.clock: Clock = clock or SystemClock()
         self.random = chance or system_random()
-        self.channels = Channels()
+        self.channels = Channels(chance=self.random)
         self.nameservers = Nameservers(
             self.channels, addresses, clock=self.clock, chance=self.random
         )

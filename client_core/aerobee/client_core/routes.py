@@ -202,15 +202,18 @@ class Routes:
         return outcome
 
     async def _query(self, topic: str, create_missing: bool, timeout_ms: int) -> TopicRoute:
-        response = await self._nameservers.call(
-            QUERY_ROUTE,
-            nameserver_pb2.QueryRouteRequest(
-                cluster=self._cluster, topics=[topic], create_missing=create_missing
-            ),
-            timeout_ms=timeout_ms,
-        )
+        try:
+            response = await self._nameservers.call(
+                QUERY_ROUTE,
+                nameserver_pb2.QueryRouteRequest(
+                    cluster=self._cluster, topics=[topic], create_missing=create_missing
+                ),
+                timeout_ms=timeout_ms,
+            )
+        finally:
+            # Also if nobody answers: then the watch tells as soon as somebody does.
+            self._watch(topic)
         self._suspect.discard(topic)
-        self._watch(topic)
         answer = response.routes[0]
         self._learn(topic, answer, response, is_watch_start=False)
         known = self._known.get(topic)
@@ -297,7 +300,7 @@ class Routes:
                     "route watch ended",
                     level=logging.DEBUG,
                     nameserver=address,
-                    reason=str(error),
+                    reason=error,
                 )
             if self._watch_is_old:
                 continue

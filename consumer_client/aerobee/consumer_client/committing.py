@@ -204,7 +204,7 @@ class Committing:
             level=logging.DEBUG if isinstance(error, PASSING_ERRORS) else logging.WARNING,
             queue=commit.queue,
             offset=commit.offset,
-            reason=str(error),
+            reason=error,
         )
         if isinstance(error, LEASE_ERRORS) and commit.lease_epoch:
             holding.owned.assignment.trust.on_refused(commit.queue, commit.lease_epoch, str(error))

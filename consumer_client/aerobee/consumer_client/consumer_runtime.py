@@ -40,6 +40,15 @@ from aerobee.runtime.names import check_client_id, check_group_name, check_topic
 
 log = logging.getLogger(__name__)
 
+NOT_YET = (
+    errors.TopicNotFound,
+    errors.Unreachable,
+    errors.DeadlineExceeded,
+    errors.RegistryUnavailable,
+    errors.ShuttingDown,
+)
+"""Waiting can heal it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
@@ -126,7 +135,7 @@ class ConsumerRuntime:
 
         Raises:
             TopicNotFound: a subscribed topic does not exist (unless `await_topics`).
-            Unreachable, DeadlineExceeded: no nameserver answers.
+            Unreachable, DeadlineExceeded, RegistryUnavailable: no nameserver answers (likewise).
         """
         try:
             await self._stack.enter_async_context(self.connection)
@@ -164,7 +173,7 @@ class ConsumerRuntime:
         for topic in self.subscriptions:
             try:
                 await self.connection.routes.route(topic, timeout_ms=options.request_timeout_ms)
-            except errors.TopicNotFound:
+            except NOT_YET:
                 if not options.await_topics:
                     raise
 

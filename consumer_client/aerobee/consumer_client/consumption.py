@@ -197,7 +197,7 @@ class Consumption:
             "start offset unknown, trying again",
             level=logging.WARNING,
             queue=queue,
-            reason=str(error),
+            reason=error,
         )
 
     def _reads_of(self, queue: MessageQueue) -> GroupReads:

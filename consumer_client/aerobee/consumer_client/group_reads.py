@@ -295,7 +295,7 @@ class GroupReads:
             level=logging.DEBUG,
             queue=owned.assignment.queue,
             broker_id=fetcher.broker_id,
-            reason=str(error),
+            reason=error,
             retry_s=round(delay_s, 3),
         )
         self._wake.set()
@@ -320,6 +320,6 @@ class GroupReads:
             level=logging.DEBUG,
             broker=fetcher.broker_name,
             broker_id=fetcher.broker_id,
-            reason=str(error),
+            reason=error,
         )
         self._wake.set()

@@ -200,7 +200,7 @@ class GroupSession:
                 level=logging.WARNING if self._is_joined else logging.DEBUG,
                 group=self._identity.group,
                 broker=self.broker_name,
-                reason=str(error),
+                reason=error,
             )
 
     async def _pause(self, delay_s: float) -> None:

@@ -52,7 +52,8 @@ class ConsumerOptions:
     fetch_messages_max: int = 512
     """In one frame of a PushConsumer. Frames may overshoot the flow limits by one."""
     await_topics: bool = False
-    """True: subscribed topics may be created later; False: a missing one fails the start."""
+    """True: subscribed topics may be created later, and the cluster may be started later; False: a
+    missing topic, or that no nameserver answers, fails the start."""
     backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
     """Between tries to reach a broker."""
 

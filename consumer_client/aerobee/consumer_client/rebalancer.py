@@ -164,7 +164,7 @@ class Rebalancer:
         try:
             return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
         except errors.MqError as error:
-            log_event(log, "no route", level=logging.DEBUG, topic=topic, reason=str(error))
+            log_event(log, "no route", level=logging.DEBUG, topic=topic, reason=error)
             return self._routes.cached(topic)
 
     def _open_sessions(self, routes: Mapping[str, TopicRoute | None]) -> None:

@@ -10,12 +10,15 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
+from aerobee.nameserver.health import NameserverHealth
 from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
@@ -23,9 +26,13 @@ from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.endpoint import serve_metrics
+from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
+from aerobee.runtime.rpc_latency import LatencyInterceptor
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
 
@@ -34,13 +41,15 @@ log = logging.getLogger(__name__)
 SERVICE_NAME = nameserver_pb2.DESCRIPTOR.services_by_name["NameserverService"].full_name
 
 
-def run_nameserver(config: NameserverConfig) -> ExitCode:
-    """A whole nameserver process, until a signal ends it."""
+def run_nameserver(
+    config: NameserverConfig, *, on_hangup: Callable[[], None] | None = None
+) -> ExitCode:
+    """A whole nameserver process, until a signal ends it; SIGHUP calls `on_hangup`."""
 
     async def service(lifecycle: Lifecycle) -> None:
         await serve_nameserver(config, lifecycle, clock=SystemClock(), chance=system_random())
 
-    return run_service("nameserver", service)
+    return run_service("nameserver", service, on_hangup=on_hangup)
 
 
 async def serve_nameserver(
@@ -58,39 +67,52 @@ async def serve_nameserver(
     """
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
-    async with Etcd(config.etcd, chance=chance) as etcd:
+    health = NameserverHealth()
+    async with (
+        serve_health(config.health.listen, health),
+        serve_metrics(config.metrics.listen) as metrics,
+        Etcd(config.etcd, chance=chance, clock=clock) as etcd,
+    ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
         positions = LogPositions()
         groups = Groups(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, groups, config.broker_lease)
         elector = Elector(groups, cache, clock=clock)
+        sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
+        figures = NameserverFigures(config, cache, sessions, etcd.calls, clock)
         service = NameserverService(
             cluster=config.cluster,
             cache=cache,
             topics=Topics(etcd, keys, cache, config.topics),
-            sessions=BrokerSessions(
-                registry, cache, positions, cluster=config.cluster, clock=clock
-            ),
+            sessions=sessions,
             groups=groups,
             auto_create=config.topics.auto_create,
             spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
         )
-        server = RpcServer([SERVICE_NAME])
+        server = RpcServer(
+            [SERVICE_NAME], interceptors=[LatencyInterceptor(figures.latencies, clock)]
+        )
         add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
         add_service(service, server.server)  # type: ignore[no-untyped-call]
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
+        health.listens(cache.why_unknown)
+        figures.listens(port)
+        metrics.show(NODE_TYPE, figures.gather)
+        metrics.show("health", partial(gather_health, config.cluster, NODE_TYPE, health))
         try:
             async with asyncio.TaskGroup() as tasks:
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
                     tasks.create_task(elector.run(), name="elector"),
+                    tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                 ]
                 if on_listening is not None:
                     on_listening(port)
                 lifecycle.ready()
                 await lifecycle.stop.wait()
+                health.ends()
                 await server.set_serving(False)
                 service.stop_streams()
                 await server.stop(config.stop_grace_ms / 1_000)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from aerobee.nameserver.config_risks import nameserver_risks
+from aerobee.runtime.addresses import require_address, require_ports_of_their_own
 from aerobee.runtime.config import require
+from aerobee.runtime.config_check import Risk
+from aerobee.runtime.health import HealthConfig
+from aerobee.runtime.log_config import LogConfig
+from aerobee.runtime.metrics.config import MetricsConfig
 
 _CLUSTER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):[0-9]{1,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,20 +21,39 @@ class EtcdConfig:
     """How etcd is reached."""
 
     endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
-    """host:port of each member; one is used at a time, the next one when it fails."""
+    """host:port of each member; one is used at a time, the next one when it fails.
+
+    Unit: host:port
+    Costs: one connection, to one of them at a time.
+    """
     call_timeout_ms: int = 2_000
-    """Longest that one call may take."""
+    """Longest that one call may take.
+
+    Costs: longer: a member that hangs is left later, and registrations are renewed later;
+    shorter: a slow etcd counts as away.
+    """
     calls_in_flight_max: int = 8
-    """Calls at once, each on a thread of its own; more wait their turn."""
+    """Calls at once, each on a thread of its own; more wait their turn.
+
+    Unit: calls
+    Costs: a thread each, and load on etcd.
+    """
     read_attempts_max: int = 3
-    """Reads are tried so often before etcd counts as away; writes are never repeated blindly."""
+    """Reads are tried so often before etcd counts as away; writes are never repeated blindly.
+
+    Unit: attempts
+    Costs: time until a caller hears that etcd is away.
+    """
     reconnect_max_ms: int = 1_000
-    """Longest pause between attempts to reach an etcd that is away."""
+    """Longest pause between attempts to reach an etcd that is away.
+
+    Costs: shorter: more attempts; longer: routes follow etcd later once it is back.
+    """
 
     def __post_init__(self) -> None:
         require(len(self.endpoints) > 0, "etcd.endpoints must name at least one", self.endpoints)
         for endpoint in self.endpoints:
-            _require_address("etcd.endpoints", endpoint)
+            require_address("etcd.endpoints", endpoint)
         for name in (
             "call_timeout_ms",
             "calls_in_flight_max",
@@ -45,13 +69,27 @@ class TopicPolicy:
     """How topics come into being."""
 
     auto_create: bool = True
-    """Create a topic when a producer first asks for its route."""
+    """Create a topic when a producer first asks for its route.
+
+    Costs: a misspelt name becomes a topic: switch it off in production.
+    """
     default_queues_per_group: int = 4
-    """Queues on each broker group when nobody says how many."""
+    """Queues on each broker group when nobody says how many.
+
+    Unit: queues
+    Costs: files and memory on each broker; fewer than members of a group leaves some idle.
+    """
     queues_max: int = 4_096
-    """Largest number of queues of one topic, over all broker groups."""
+    """Largest number of queues of one topic, over all broker groups.
+
+    Unit: queues
+    Costs: larger routes for everybody who uses such a topic.
+    """
     spread_timeout_ms: int = 1_000
-    """Longest that an answer to a topic change waits for the brokers to have heard of it."""
+    """Longest that an answer to a topic change waits for the brokers to have heard of it.
+
+    Costs: time of a topic change while a broker is away.
+    """
 
     def __post_init__(self) -> None:
         require(
@@ -72,10 +110,20 @@ class BrokerLeaseConfig:
     """How long a broker's registration outlives its last heartbeat."""
 
     default_ms: int = 5_000
-    """For brokers that do not say."""
+    """For brokers that do not say.
+
+    Costs: longer: a broker that died stays in the routes for longer.
+    """
     min_ms: int = 1_000
-    """Shorter wishes are raised to this; etcd counts in seconds and has a minimum of its own."""
+    """Shorter wishes are raised to this; etcd counts in seconds and has a minimum of its own.
+
+    Costs: shorter: more writes to etcd, one per broker in each third of it.
+    """
     max_ms: int = 120_000
+    """Longer wishes are cut to this.
+
+    Costs: as `default_ms`, for brokers that ask for it.
+    """
 
     def __post_init__(self) -> None:
         require(self.min_ms >= 1_000, "broker_lease.min_ms must be >= 1000", self.min_ms)
@@ -91,16 +139,33 @@ class NameserverConfig:
     """One nameserver process. Several with the same cluster and etcd are interchangeable."""
 
     cluster: str = "aerobee"
-    """Names the cluster; a broker or client of another one is refused."""
+    """Names the cluster; a broker or client of another one is refused.
+
+    Unit: 1 to 64 letters, digits, `_`, `-`
+    Costs: nothing; its keys in etcd are below this name, so another name is another cluster.
+    """
     listen: str = "127.0.0.1:8081"
-    """host:port to serve on; port 0 lets the system choose."""
+    """host:port to serve on; port 0 lets the system choose.
+
+    Unit: host:port
+    Costs: there is no authentication yet: whoever reaches it may create and delete topics.
+    """
     stop_grace_ms: int = 2_000
-    """How long running calls may go on after a stop was asked for."""
+    """How long running calls may go on after a stop was asked for.
+
+    Costs: time of a stop.
+    """
     etcd: EtcdConfig = field(default_factory=EtcdConfig)
     topics: TopicPolicy = field(default_factory=TopicPolicy)
     broker_lease: BrokerLeaseConfig = field(default_factory=BrokerLeaseConfig)
+    log: LogConfig = field(default_factory=LogConfig)
+    health: HealthConfig = field(default_factory=HealthConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
     unclean_election: bool = False
-    """Let a replica that lacks acknowledged messages become master when nobody else is alive."""
+    """Let a replica that lacks acknowledged messages become master when nobody else is alive.
+
+    Costs: acknowledged messages; see [unclean election](failover.md#unclean-election).
+    """
 
     def __post_init__(self) -> None:
         require(
@@ -108,9 +173,16 @@ class NameserverConfig:
             "cluster must be 1 to 64 letters, digits, '_' and '-'",
             self.cluster,
         )
-        _require_address("listen", self.listen)
+        require_address("listen", self.listen)
+        require_ports_of_their_own(
+            {
+                "listen": self.listen,
+                "health.listen": self.health.listen,
+                "metrics.listen": self.metrics.listen,
+            }
+        )
         require(self.stop_grace_ms >= 0, "stop_grace_ms must be >= 0", self.stop_grace_ms)
 
-
-def _require_address(name: str, address: str) -> None:
-    require(_ADDRESS.fullmatch(address) is not None, f"{name} must be host:port", address)
+    def risks(self) -> list[Risk]:
+        """Which of these settings are risky, alone or together."""
+        return nameserver_risks(self)

@@ -1,7 +1,8 @@
 """etcd with an async face: reads, transactions, leases, watches.
 
 Owns: the package etcd3, which blocks and therefore lives here and on its own threads only, and the
-connection, which moves on to the next endpoint when one fails.
+connection, which moves on to the next endpoint when one fails, and away from one of another etcd
+cluster: as long as this object lives it takes answers of one cluster only.
 
 What always holds: every call is bounded in time; reads are retried, writes are not, because only
 the caller can tell whether a repeated write is harmless. An etcd that is away shows as
@@ -11,18 +12,26 @@ RegistryUnavailable and nothing else.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
 import tenacity
 
 from aerobee.nameserver.config import EtcdConfig
-from aerobee.nameserver.etcd3_loader import load_etcd3
+from aerobee.nameserver.etcd_calls import EtcdCalls
+from aerobee.nameserver.etcd_connection import (
+    Connection,
+    OtherCluster,
+    cluster_of,
+    error_of,
+    has_no_connection,
+    open_connection,
+)
 from aerobee.nameserver.etcd_watch import EtcdWatch, WatchEnded, prefix_end
 from aerobee.nameserver.key_values import (
     Delete,
@@ -34,35 +43,37 @@ from aerobee.nameserver.key_values import (
     TransactionResult,
     WatchBatch,
 )
+from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import RegistryUnavailable
+from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff, BackoffWait
 
+log = logging.getLogger(__name__)
+
 _SNAPSHOT_PAGE_KEYS = 1_000
-_ANSWER_BYTES_MAX = 64 * 1024 * 1024
 _READ_BACKOFF = Backoff(base_ms=50, max_ms=500)
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Connection:
-    """An etcd3 client and the endpoint it talks to."""
-
-    endpoint: str
-    etcdrpc: Any
-    client: Any
-
-
 class Etcd:
     """One connection to an etcd cluster; an async context manager."""
 
-    def __init__(self, config: EtcdConfig, *, chance: random.Random) -> None:
+    def __init__(
+        self, config: EtcdConfig, *, chance: random.Random, clock: Clock | None = None
+    ) -> None:
+        """`clock` times calls; the system's if there is none."""
+        self._clock = SystemClock() if clock is None else clock
+        self.calls = EtcdCalls()
         self._config = config
         self._chance = chance
         self._threads = ThreadPoolExecutor(config.calls_in_flight_max, "etcd-call")
         self._turns = asyncio.Semaphore(config.calls_in_flight_max)
         self._connecting = asyncio.Lock()
-        self._connection: _Connection | None = None
+        self._connection: Connection | None = None
+        self._checked: Connection | None = None
+        """The connection that is known to lead to the right cluster."""
+        self._cluster_id: int | None = None
         self._position = 0
 
     def __repr__(self) -> str:
@@ -85,7 +96,7 @@ class Etcd:
     async def get(self, key: str) -> KeyValue | None:
         """One key, as the quorum has it."""
 
-        def read(connection: _Connection) -> KeyValue | None:
+        def read(connection: Connection) -> KeyValue | None:
             request = connection.etcdrpc.RangeRequest(key=key.encode())
             found = connection.client.kvstub.Range(request, self._timeout_s).kvs
             return _key_value(found[0]) if found else None
@@ -97,7 +108,7 @@ class Etcd:
     ) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
         """One key, and the few that start with `prefix`, as of one revision."""
 
-        def read(connection: _Connection) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
+        def read(connection: Connection) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
             rpc, start = connection.etcdrpc, prefix.encode()
             ranges = (
                 rpc.RangeRequest(key=key.encode()),
@@ -113,7 +124,7 @@ class Etcd:
     async def snapshot(self, prefix: str) -> Snapshot:
         """All keys that start with `prefix`, as of one revision."""
 
-        def read(connection: _Connection) -> Snapshot:
+        def read(connection: Connection) -> Snapshot:
             start, end, revision = prefix.encode(), prefix_end(prefix.encode()), 0
             entries: list[KeyValue] = []
             while True:
@@ -132,7 +143,7 @@ class Etcd:
     async def revision(self) -> int:
         """The store's revision, as the quorum has it; asked once and cheap."""
 
-        def read(connection: _Connection) -> int:
+        def read(connection: Connection) -> int:
             request = connection.etcdrpc.RangeRequest(key=b"\0", count_only=True)
             answer = connection.client.kvstub.Range(request, self._timeout_s)
             return int(answer.header.revision)
@@ -143,7 +154,7 @@ class Etcd:
         """Whether `count` keys start with `prefix` and none of them was changed after `revision`;
         asked once. etcd looks at all of them for it."""
 
-        def read(connection: _Connection) -> bool:
+        def read(connection: Connection) -> bool:
             rpc, start = connection.etcdrpc, prefix.encode()
             end = prefix_end(start)
             ranges = (
@@ -173,7 +184,7 @@ class Etcd:
             RegistryUnavailable: also when it is unknown whether the changes were made.
         """
 
-        def write(connection: _Connection) -> TransactionResult:
+        def write(connection: Connection) -> TransactionResult:
             rpc = connection.etcdrpc
             request = rpc.TxnRequest(
                 compare=[_compare(rpc, key, revision) for key, revision in expected.items()],
@@ -187,7 +198,7 @@ class Etcd:
     async def grant_lease(self, duration_ms: int) -> Lease:
         """A new lease; etcd counts in whole seconds and may make it longer."""
 
-        def grant(connection: _Connection) -> Lease:
+        def grant(connection: Connection) -> Lease:
             request = connection.etcdrpc.LeaseGrantRequest(TTL=-(-duration_ms // 1_000))
             answer = connection.client.leasestub.LeaseGrant(request, self._timeout_s)
             return Lease(answer.ID, answer.TTL * 1_000)
@@ -201,7 +212,7 @@ class Etcd:
             LeaseNotFound: it has ended.
         """
 
-        def refresh(connection: _Connection) -> Lease:
+        def refresh(connection: Connection) -> Lease:
             request = connection.etcdrpc.LeaseKeepAliveRequest(ID=lease_id)
             answers = connection.client.leasestub.LeaseKeepAlive(iter([request]), self._timeout_s)
             for answer in answers:
@@ -215,7 +226,7 @@ class Etcd:
     async def revoke_lease(self, lease_id: int) -> None:
         """End the lease and all keys under it; fine if it has ended already."""
 
-        def revoke(connection: _Connection) -> None:
+        def revoke(connection: Connection) -> None:
             request = connection.etcdrpc.LeaseRevokeRequest(ID=lease_id)
             connection.client.leasestub.LeaseRevoke(request, self._timeout_s)
 
@@ -232,9 +243,9 @@ class Etcd:
 
         Raises (from the iterator):
             Compacted: etcd no longer has that revision.
-            RegistryUnavailable: the connection was lost.
+            RegistryUnavailable: the connection was lost; also at once, if there is none.
         """
-        connection = await self._connect()
+        connection = await self._connect_checked()
         watch = EtcdWatch(connection.etcdrpc, connection.client.channel, prefix, from_revision)
         watch.start()
         try:
@@ -242,21 +253,19 @@ class Etcd:
         finally:
             await self._in_thread(watch.close)
 
-    async def _batches(
-        self, watch: EtcdWatch, connection: _Connection
-    ) -> AsyncIterator[WatchBatch]:
+    async def _batches(self, watch: EtcdWatch, connection: Connection) -> AsyncIterator[WatchBatch]:
         try:
             async for batch in watch.batches():
                 yield batch
         except (grpc.RpcError, ValueError, WatchEnded) as error:
-            await self._give_up(connection)
-            raise _translate(error, connection.endpoint) from error
+            await self._give_up(connection, error)
+            raise error_of(error, connection.endpoint) from error
 
     @property
     def _timeout_s(self) -> float:
         return self._config.call_timeout_ms / 1_000
 
-    async def _read(self, call: Callable[[_Connection], T]) -> T:
+    async def _read(self, call: Callable[[Connection], T]) -> T:
         """A call that may be repeated."""
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type(RegistryUnavailable),
@@ -266,7 +275,7 @@ class Etcd:
         )
         return await retrying(self._once, call)
 
-    async def _once(self, call: Callable[[_Connection], T]) -> T:
+    async def _once(self, call: Callable[[Connection], T]) -> T:
         """Run `call` on a thread, in its turn, with its errors translated."""
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -277,26 +286,67 @@ class Etcd:
                 "for it already"
             ) from None
         try:
-            connection = await self._connect()
+            connection = await self._connect_checked()
+            began_s = self._clock.monotonic_s()
             try:
-                return await self._in_thread(call, connection)
+                answer = await self._in_thread(call, connection)
             except (grpc.RpcError, ValueError) as error:
-                failure = _translate(error, connection.endpoint)
+                failure = error_of(error, connection.endpoint)
                 if isinstance(failure, RegistryUnavailable):
-                    await self._give_up(connection)
+                    self.calls.failed()
+                    await self._give_up(connection, error)
                 raise failure from error
+            self.calls.answered(self._clock.monotonic_s() - began_s)
+            return answer
         finally:
             self._turns.release()
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> Connection:
         async with self._connecting:
             if self._connection is None:
-                self._connection = await self._in_thread(_open, self.endpoint, self._timeout_s)
+                self._connection = await self._in_thread(
+                    open_connection, self.endpoint, self._timeout_s
+                )
             return self._connection
 
-    async def _give_up(self, connection: _Connection) -> None:
-        """Use the next endpoint from now on. A single one reconnects by itself."""
-        if connection is self._connection and len(self._config.endpoints) > 1:
+    async def _connect_checked(self) -> Connection:
+        """A connection to the cluster that answered first.
+
+        Raises:
+            RegistryUnavailable: OtherCluster, or no answer.
+        """
+        connection = await self._connect()
+        if connection is self._checked:
+            return connection
+        try:
+            found = await self._in_thread(cluster_of, connection, self._timeout_s)
+        except (grpc.RpcError, ValueError) as error:
+            self.calls.failed()
+            await self._give_up(connection, error)
+            raise error_of(error, connection.endpoint) from error
+        if self._cluster_id is None:
+            self._cluster_id = found
+            log_event(log, "etcd answers", endpoint=connection.endpoint, cluster_id=f"{found:x}")
+        if found != self._cluster_id:
+            refused = OtherCluster(
+                f"etcd at {connection.endpoint} belongs to cluster {found:x}, this nameserver uses "
+                f"{self._cluster_id:x}: correct etcd.endpoints; if etcd was restored from a "
+                "backup, restart all nameservers"
+            )
+            log_event(log, "an etcd is refused", level=logging.ERROR, reason=refused)
+            self.calls.failed()
+            await self._give_up(connection, refused)
+            raise refused
+        self._checked = connection
+        return connection
+
+    async def _give_up(self, connection: Connection, error: Exception) -> None:
+        """Use the next endpoint from now on; the only one by another connection, if there is none
+        to it now: its name may stand for another address, and a name that could not be resolved for
+        a while would be asked for ever more seldom."""
+        if connection is self._connection and (
+            len(self._config.endpoints) > 1 or has_no_connection(error)
+        ):
             self._connection = None
             self._position = (self._position + 1) % len(self._config.endpoints)
             # Calls that are still under way on it fail at once and are translated like others.
@@ -304,34 +354,6 @@ class Etcd:
 
     async def _in_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
-
-
-def _open(endpoint: str, timeout_s: float) -> _Connection:
-    etcd3 = load_etcd3()
-    host, _, port = endpoint.rpartition(":")
-    options = (
-        ("grpc.max_receive_message_length", _ANSWER_BYTES_MAX),
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 3_000),
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 1_000),
-    )
-    client = etcd3.client(host=host, port=int(port), timeout=timeout_s, grpc_options=options)
-    return _Connection(endpoint, etcd3.etcdrpc, client)
-
-
-def _translate(error: Exception, endpoint: str) -> Exception:
-    """What an error of the call means for us."""
-    if not isinstance(error, grpc.Call):
-        return RegistryUnavailable(f"the connection to etcd at {endpoint} was lost: {error}")
-    status, details = error.code(), error.details() or ""
-    if status is grpc.StatusCode.NOT_FOUND and "lease" in details:
-        return LeaseNotFound(details)
-    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return RegistryUnavailable(f"etcd at {endpoint} did not answer in time")
-    if status is grpc.StatusCode.UNAVAILABLE:
-        return RegistryUnavailable(f"etcd at {endpoint} cannot be reached: {details}")
-    return RegistryUnavailable(f"etcd at {endpoint} refused with {status.name}: {details}")
 
 
 def _key_value(found: Any) -> KeyValue:

@@ -43,6 +43,11 @@ class Freshness:
         return self._proven_s + FRESH_FOR_S - self._clock.monotonic_s()
 
     @property
+    def age_s(self) -> float | None:
+        """Since the last proof; None before the first."""
+        return None if self._proven_s == NEVER_S else self._clock.monotonic_s() - self._proven_s
+
+    @property
     def is_proven(self) -> bool:
         return self.left_s > 0
 

@@ -205,7 +205,9 @@ def _check_claim(
     if current.instance == wished.instance:
         return
     name = _name(wished.key)
-    if current.address != wished.address:
+    # Who ended in the folder that this one has locked lives no more, wherever it was reached.
+    is_its_successor = wished.predecessor == current.instance
+    if current.address != wished.address and not is_its_successor:
         raise DuplicateBroker(
             f"broker {name} is already registered at {current.address} by another live process; "
             "stop that one, give this one another name or id, or wait until its lease ends"
@@ -220,7 +222,7 @@ def _check_claim(
         group is not None
         and election.is_master(group, current)
         and group.replicas != (wished.key.broker_id,)
-        and wished.predecessor != current.instance
+        and not is_its_successor
     ):
         raise DuplicateBroker(
             f"broker {name} at {wished.address} is registered as the master of its group by a "

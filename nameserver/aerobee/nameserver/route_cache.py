@@ -65,11 +65,17 @@ class RouteCache:
             RegistryUnavailable: etcd was not reached since the start.
         """
         if self._table is None:
-            raise RegistryUnavailable(
-                f"no routes are known yet: etcd at {self._etcd.endpoint} was not reached since "
-                "this nameserver started; start etcd or correct the endpoints"
-            )
+            raise RegistryUnavailable(self.why_unknown())
         return self._table
+
+    def why_unknown(self) -> str:
+        """Why no routes are known; empty once they are, for ever."""
+        if self._table is not None:
+            return ""
+        return (
+            f"no routes are known yet: etcd at {self._etcd.endpoint} was not reached since "
+            "this nameserver started; start etcd or correct the endpoints"
+        )
 
     @property
     def version(self) -> int:
@@ -80,6 +86,11 @@ class RouteCache:
     def stale(self) -> bool:
         """etcd is away, or did not say for too long that nothing is missing."""
         return not (self._is_following and self._freshness.is_proven)
+
+    @property
+    def confirmed_age_s(self) -> float | None:
+        """Since etcd last confirmed that nothing is missing; None before the first time."""
+        return self._freshness.age_s
 
     async def wait_version(self, version: int, timeout_s: float) -> bool:
         """Whether the table reached `version` in time."""

@@ -70,8 +70,14 @@ class BrokerSession:
             self._stale = False
         except (RegistryUnavailable, TimeoutError) as error:
             if not self._stale:
-                log_event(log, "registration not renewed", level=logging.WARNING,
-                          broker=self.key, reason=error)  # fmt: skip
+                log_event(
+                    log,
+                    "registration not renewed",
+                    level=logging.WARNING,
+                    broker=self.key.broker_name,
+                    broker_id=self.key.broker_id,
+                    reason=error,
+                )
             self._stale = True
         self._sessions.keep(self)
         self._sessions.heard.notify()
@@ -79,13 +85,25 @@ class BrokerSession:
 
     async def leave(self) -> None:
         """The broker stops: end its registration at once if etcd can be reached."""
-        log_event(log, "broker leaves", broker=self.key, instance=self.instance)
+        log_event(
+            log,
+            "broker leaves",
+            broker=self.key.broker_name,
+            broker_id=self.key.broker_id,
+            instance=self.instance,
+        )
         try:
             async with asyncio.timeout(ETCD_TIMEOUT_S):
                 await self._sessions.registry.leave(self.key, self.instance)
         except (RegistryUnavailable, TimeoutError) as error:
-            log_event(log, "registration left to its lease", level=logging.WARNING,
-                      broker=self.key, reason=error)  # fmt: skip
+            log_event(
+                log,
+                "registration left to its lease",
+                level=logging.WARNING,
+                broker=self.key.broker_name,
+                broker_id=self.key.broker_id,
+                reason=error,
+            )
 
     def news(self) -> nameserver_pb2.BrokerDirective | None:
         """A directive that cannot wait for the next heartbeat, if there is one."""
@@ -106,8 +124,14 @@ class BrokerSession:
         registry, before = self._sessions.registry, self._registered
         if before is None:
             registered = await registry.register(record, wished_lease_ms)
-            log_event(log, "broker registered", broker=self.key, address=record.address,
-                      lease_ms=registered.lease_duration_ms)  # fmt: skip
+            log_event(
+                log,
+                "broker registered",
+                broker=self.key.broker_name,
+                broker_id=self.key.broker_id,
+                address=record.address,
+                lease_ms=registered.lease_duration_ms,
+            )
         elif self._needs_claim(before, record):
             registered = await registry.register(record, wished_lease_ms, is_start=False)
         else:
@@ -202,6 +226,10 @@ class BrokerSessions:
         self.heard = Notifier()
         """Notified after every heartbeat."""
         self._open: dict[BrokerKey, BrokerSession] = {}
+
+    def __len__(self) -> int:
+        """Brokers that are connected here."""
+        return len(self._open)
 
     def open(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerSession:
         """The session of a stream's first heartbeat; replaces an earlier stream of the broker.

@@ -54,6 +54,9 @@ class ProducerConfig:
     batch whose outcome is unknown is then sent again to its own queue only."""
     create_missing_topics: bool = True
     """Ask the nameserver to create unknown topics, if its policy allows it."""
+    await_cluster: bool = True
+    """While no nameserver answers, or no broker is registered, ask again within the time of the
+    send; False: fail at once."""
 
     def __post_init__(self) -> None:
         for name, minimum in (

@@ -110,9 +110,7 @@ class Delivery:
         """A one-way message whose topic could not be found."""
         self.counts.messages_failed += 1
         self.budget.release(size)
-        log_event(
-            log, "one-way message lost", level=logging.WARNING, topic=topic, reason=str(error)
-        )
+        log_event(log, "one-way message lost", level=logging.WARNING, topic=topic, reason=error)
 
     def open(self, batch: Batch) -> None:
         """A new batch that more messages may join.
@@ -263,7 +261,7 @@ class Delivery:
         # Told once, not with every attempt to reach it again.
         was_fine = self._latency.is_available(broker_name, now_s)
         level = logging.INFO if was_fine else logging.DEBUG
-        log_event(log, "broker lost", level=level, broker=broker_name, reason=str(error))
+        log_event(log, "broker lost", level=level, broker=broker_name, reason=error)
         retry = retry_of(error)
         if retry is None or retry.avoids_broker:
             self._latency.failed(broker_name, now_s=now_s)
@@ -317,7 +315,7 @@ class Delivery:
                     level=logging.WARNING,
                     queue=str(batch.queue),
                     count=unheard,
-                    reason=str(error),
+                    reason=error,
                 )
         self._conclude(batch)
 

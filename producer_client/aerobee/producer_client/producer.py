@@ -89,6 +89,7 @@ class Producer:
             self._connection.routes,
             create_missing=self._config.create_missing_topics,
             on_route=self._on_route,
+            await_cluster=self._config.await_cluster,
         )
         self._tasks = asyncio.TaskGroup()
         self._delivery: Delivery | None = None

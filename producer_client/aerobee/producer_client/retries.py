@@ -141,9 +141,7 @@ class Retries:
             for batch in batches:
                 self._owner.end(batch, refused(batch, error))
         except errors.MqError as error:
-            log_event(
-                log, "route not refreshed", level=logging.DEBUG, topic=topic, reason=str(error)
-            )
+            log_event(log, "route not refreshed", level=logging.DEBUG, topic=topic, reason=error)
         else:
             self._owner.on_route(route)
 

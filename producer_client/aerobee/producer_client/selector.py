@@ -35,11 +35,14 @@ def by_sharding_key(queues: Sequence[MessageQueue], sharding_key: str) -> Messag
 
 
 class RoundRobin:
-    """Takes queues in turn; starts anywhere, so that many producers do not march in step."""
+    """Takes the queues of each topic in turn; starts anywhere, so that many producers do not march
+    in step. Topics have turns of their own: with one for all, two topics that are sent to
+    alternately would each meet every other queue only."""
 
     def __init__(self, latency: LatencyTable, *, start: int = 0) -> None:
         self._latency = latency
-        self._next = start
+        self._start = start
+        self._next: dict[str, int] = {}
 
     def choose(
         self, queues: Sequence[MessageQueue], *, now_s: float, avoid: str | None = None
@@ -49,13 +52,13 @@ class RoundRobin:
         If there is none: the next of another broker than `avoid`, else simply the next. `queues`
         is not empty.
         """
-        count = len(queues)
-        start = self._next
-        self._next = start + 1
+        count, topic = len(queues), queues[0].topic
+        start = self._next.get(topic, self._start)
+        self._next[topic] = start + 1
         for step in range(count):
             queue = queues[(start + step) % count]
             if queue.broker_name != avoid and self._latency.is_available(queue.broker_name, now_s):
-                self._next = start + step + 1
+                self._next[topic] = start + step + 1
                 return queue
         for step in range(count):
             queue = queues[(start + step) % count]

@@ -16,6 +16,15 @@ from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.selector import interleaved
 from aerobee.runtime import errors
 
+ASK_PAUSE_S = 0.2
+NOT_YET = (
+    errors.Unreachable,
+    errors.RegistryUnavailable,
+    errors.ShuttingDown,
+    errors.NoBrokerAvailable,
+)
+"""What a cluster says that is being started."""
+
 
 class Target:
     """One route's queues, and the batch that messages without a key fill now."""
@@ -47,8 +56,11 @@ class Targets:
         *,
         create_missing: bool,
         on_route: Callable[[TopicRoute], None],
+        await_cluster: bool = False,
     ) -> None:
-        """`on_route` is told of each new route before it is used."""
+        """`on_route` is told of each new route before it is used. With `await_cluster` nameservers
+        and brokers that are not there yet are asked again until the time is over."""
+        self._await_cluster = await_cluster
         self._routes = routes
         self._create_missing = create_missing
         self._on_route = on_route
@@ -86,9 +98,7 @@ class Targets:
         before = self._last_in_line.get(topic)
         mine = self._last_in_line[topic] = asyncio.Event()
         try:
-            route = await self._routes.route(
-                topic, create_missing=self._create_missing, timeout_ms=timeout_ms
-            )
+            route = await self._ask(topic, timeout_ms)
             if before is not None:
                 await before.wait()
             return self._cached(topic) or self._renew(route)
@@ -96,6 +106,21 @@ class Targets:
             mine.set()
             if self._last_in_line.get(topic) is mine:
                 del self._last_in_line[topic]
+
+    async def _ask(self, topic: str, timeout_ms: int) -> TopicRoute:
+        """Again and again while there is time: a cluster may be started after its producers."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + timeout_ms / 1_000
+        while True:
+            left_ms = max(1, int((end_s - loop.time()) * 1_000))
+            try:
+                return await self._routes.route(
+                    topic, create_missing=self._create_missing, timeout_ms=left_ms
+                )
+            except NOT_YET:
+                if not self._await_cluster or loop.time() + ASK_PAUSE_S >= end_s:
+                    raise
+                await asyncio.sleep(ASK_PAUSE_S)
 
     def _renew(self, route: TopicRoute) -> Target:
         if not route.perm & PERM_WRITE:

@@ -9,7 +9,10 @@ A key is a field's path joined by dots (`flush.mode`). In the file, sections are
 environment the key is upper case, joined by `_`, behind the service's prefix
 (`AEROBEE_BROKER_FLUSH_MODE`). Types: int, float, bool, str, StrEnum, Path, tuple[T, ...], T | None,
 and nested dataclasses. Environment and flag values are text; tuples are comma-separated there.
-A field with the metadata `{"key": False}` is for the program to fill and has no key.
+
+A field's metadata may say more of it: `{"key": False}`: it is for the program to fill and has no
+key; `{"change": Change.LIVE}`: when a changed value counts; `{"environment": "AEROBEE_X"}`: a
+variable that several services share, weaker than the service's own.
 """
 
 from __future__ import annotations
@@ -40,6 +43,14 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
 
+class Change(StrEnum):
+    """When a changed value of a key counts."""
+
+    LIVE = "live"  # SIGHUP: the file is read again
+    RESTART = "restart"  # the next start; what a key has that says nothing else
+    NEVER = "never"  # it must stay as it was when the data began
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """One settable value of a configuration class."""
@@ -50,6 +61,10 @@ class Key:
     """The field's type, resolved."""
     default: object
     """Its default, or dataclasses.MISSING when it must be given."""
+    change: Change = Change.RESTART
+    """When a changed value counts."""
+    shared_variable: str = ""
+    """An environment variable of several services that sets it, too."""
 
     def environment_name(self, prefix: str) -> str:
         return f"{prefix}_{self.name.replace('.', '_')}".upper()
@@ -68,10 +83,23 @@ class Loaded(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class Given:
+    """A value as a source has it."""
+
     value: object
     origin: str
     is_text: bool
+
+
+class RefusedConfig(InvalidArgument):
+    """Values that a configuration class does not accept."""
+
+    def __init__(self, sentence: str, keys: Sequence[str], given: Mapping[str, Given]) -> None:
+        """`keys`: those that were set and that the sentence is about."""
+        origins = ", ".join(f"{name} is set by {given[name].origin}" for name in keys)
+        super().__init__(f"{sentence}; {origins}" if origins else sentence)
+        self.sentence = sentence
+        self.keys = tuple(keys)
 
 
 def require(condition: bool, message: str, value: object) -> None:
@@ -106,17 +134,17 @@ def load_config(
             type, a missing value, or one that the dataclass refuses.
     """
     keys = {key.name: key for key in keys_of(kind)}
-    given: dict[str, _Given] = {}
+    given: dict[str, Given] = {}
     if file is not None:
         given.update(_from_file(keys, file))
     if environment is not None:
-        given.update(_from_environment(keys, environment_prefix, environment))
+        given.update(from_environment(keys, environment_prefix, environment))
     for name, value in (overrides or {}).items():
         if value is not None:
             key = _known(keys, name, "the command line")
-            given[name] = _Given(value, key.flag_name(), isinstance(value, str))
+            given[name] = Given(value, key.flag_name(), isinstance(value, str))
     _check_complete(keys, given, environment_prefix)
-    config = _build(kind, "", keys, given)
+    config = build(kind, "", keys, given)
     origins = {name: given[name].origin if name in given else DEFAULT_ORIGIN for name in keys}
     return Loaded(config, origins)
 
@@ -133,7 +161,9 @@ def _walk(kind: type[Any], prefix: str, base: object | None = None) -> Iterator[
             section_base = None if default is dataclasses.MISSING else default
             yield from _walk(section, name + ".", section_base)
         else:
-            yield Key(name, annotation, default)
+            more = field.metadata
+            change = more.get("change", Change.RESTART)
+            yield Key(name, annotation, default, change, more.get("environment", ""))
 
 
 def _settable_fields(kind: type[Any]) -> Iterator[dataclasses.Field[Any]]:
@@ -146,7 +176,7 @@ def _default_of(field: dataclasses.Field[Any]) -> object:
     return field.default
 
 
-def _from_file(keys: Mapping[str, Key], file: Path) -> Iterator[tuple[str, _Given]]:
+def _from_file(keys: Mapping[str, Key], file: Path) -> Iterator[tuple[str, Given]]:
     try:
         document = tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -155,12 +185,12 @@ def _from_file(keys: Mapping[str, Key], file: Path) -> Iterator[tuple[str, _Give
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file} is not valid TOML: {error}") from error
-    for name, value in _flatten(document, "", keys):
+    for name, value in flatten(document, "", keys):
         _known(keys, name, str(file))
-        yield name, _Given(value, str(file), is_text=False)
+        yield name, Given(value, str(file), is_text=False)
 
 
-def _flatten(
+def flatten(
     table: Mapping[str, Any], prefix: str, keys: Mapping[str, Key]
 ) -> Iterator[tuple[str, Any]]:
     for name, value in table.items():
@@ -168,36 +198,39 @@ def _flatten(
         if isinstance(value, dict) and path not in keys:
             if not any(known.startswith(path + ".") for known in keys):
                 yield path, value
-            yield from _flatten(value, path + ".", keys)
+            yield from flatten(value, path + ".", keys)
         else:
             yield path, value
 
 
-def _from_environment(
+def from_environment(
     keys: Mapping[str, Key], prefix: str, environment: Mapping[str, str]
-) -> Iterator[tuple[str, _Given]]:
+) -> Iterator[tuple[str, Given]]:
     by_variable = {key.environment_name(prefix): key for key in keys.values()}
     assert len(by_variable) == len(keys), "two keys share one environment variable"
+    for common in (key for key in keys.values() if key.shared_variable in environment):
+        text = environment[common.shared_variable]
+        yield common.name, Given(text, common.shared_variable, is_text=True)
     for variable, text in environment.items():
         if not variable.startswith(prefix.upper() + "_"):
             continue
         key = by_variable.get(variable)
         if key is not None:
-            yield key.name, _Given(text, variable, is_text=True)
+            yield key.name, Given(text, variable, is_text=True)
         elif _KUBERNETES_LINK.fullmatch(variable[len(prefix) + 1 :]) is None:
             raise InvalidArgument(
-                f"unknown environment variable {variable}{_nearest(variable, by_variable)}"
+                f"unknown environment variable {variable}{nearest(variable, by_variable)}"
             )
 
 
 def _known(keys: Mapping[str, Key], name: str, where: str) -> Key:
     key = keys.get(name)
     if key is None:
-        raise InvalidArgument(f"unknown key {name!r} in {where}{_nearest(name, keys)}")
+        raise InvalidArgument(f"unknown key {name!r} in {where}{nearest(name, keys)}")
     return key
 
 
-def _nearest(name: str, known: Mapping[str, object]) -> str:
+def nearest(name: str, known: Mapping[str, object]) -> str:
     matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     if not matches:
         # A right name in the wrong section is not close as a whole.
@@ -206,7 +239,7 @@ def _nearest(name: str, known: Mapping[str, object]) -> str:
     return f"; did you mean {matches[0]!r}?" if matches else f"; known are: {', '.join(known)}"
 
 
-def _check_complete(keys: Mapping[str, Key], given: Mapping[str, _Given], prefix: str) -> None:
+def _check_complete(keys: Mapping[str, Key], given: Mapping[str, Given], prefix: str) -> None:
     for key in keys.values():
         if key.default is dataclasses.MISSING and key.name not in given:
             raise InvalidArgument(
@@ -215,7 +248,7 @@ def _check_complete(keys: Mapping[str, Key], given: Mapping[str, _Given], prefix
             )
 
 
-def _build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[str, _Given]) -> T:
+def build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[str, Given]) -> T:
     """One dataclass from the keys' defaults and what is given; sections first."""
     annotations = typing.get_type_hints(kind)
     arguments: dict[str, object] = {}
@@ -224,27 +257,29 @@ def _build(kind: type[T], prefix: str, keys: Mapping[str, Key], given: Mapping[s
         annotation = annotations[field.name]
         if dataclasses.is_dataclass(annotation):
             section = typing.cast("type[Any]", annotation)
-            arguments[field.name] = _build(section, name + ".", keys, given)
+            arguments[field.name] = build(section, name + ".", keys, given)
         else:
             key = keys[name]
-            arguments[field.name] = _convert(key, given[name]) if name in given else key.default
+            arguments[field.name] = convert(key, given[name]) if name in given else key.default
     try:
         return kind(**arguments)
     except (ValueError, InvalidArgument) as error:
-        raise InvalidArgument(f"{error}{_blame(str(error), given)}") from error
+        raise RefusedConfig(str(error), _named(str(error), prefix, given), given) from error
 
 
-def _blame(message: str, given: Mapping[str, _Given]) -> str:
-    """Where the values that a refusal mentions were set."""
-    origins = [
-        f"{name} is set by {value.origin}"
-        for name, value in given.items()
-        if re.search(rf"\b{re.escape(name.rpartition('.')[2])}\b", message)
+def _named(message: str, prefix: str, given: Mapping[str, Given]) -> list[str]:
+    """The keys of a section that a refusal mentions; of those further down, and at the top, only
+    whole paths count: many sections have a `listen`."""
+    begin = r"\b" if prefix else r"(?<![\w.])"
+    return [
+        name
+        for name in given
+        if name.startswith(prefix)
+        and re.search(rf"{begin}{re.escape(name.removeprefix(prefix))}\b", message)
     ]
-    return f"; {', '.join(origins)}" if origins else ""
 
 
-def _convert(key: Key, given: _Given) -> object:
+def convert(key: Key, given: Given) -> object:
     try:
         return _convert_to(key.annotation, given.value, given.is_text)
     except ValueError as error:

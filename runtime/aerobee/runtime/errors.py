@@ -19,6 +19,8 @@ class MqError(Exception):
 
     code: ClassVar[int] = 399
     retryable: ClassVar[bool] = False
+    request_id: str = ""
+    """Of an error that a call brought: what the services' logs name the call; else empty."""
 
 
 class InvalidArgument(MqError):

@@ -1,38 +1,48 @@
 """Structured logging: one line per event, a name and fields, as text or as JSON.
 
-Owns: the two formatters and `configure_logging`, which only a composition root or the command line
-calls; importing this file changes nothing. Libraries keep the standard library's loggers:
+Owns: the two formatters, the handler, and `configure_logging`, which only a composition root or the
+command line calls; importing this file changes nothing. Libraries keep the standard library's
+loggers:
 
     log = logging.getLogger(__name__)
     log_event(log, "segment rolled", base=1073741824, bytes=1073741824)
 
-An event's name is a fixed phrase that can be searched for; what varies is a field.
+An event's name is a fixed phrase that can be searched for; what varies is a field. The ids of the
+call that is being served are fields of every line (see `call_context`). What a message holds is
+never a field; should bytes or a protobuf message become one, the line says how long they are.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, TextIO
 
-FIELDS_ATTRIBUTE = "event_fields"
-"""Where a LogRecord carries its fields."""
+from aerobee.runtime.call_context import current_fields
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.errors import MqError
+from aerobee.runtime.log_config import LogConfig, LogFormat, LogLevel
+from aerobee.runtime.log_limit import FIELDS_ATTRIBUTE, REPEATED_FIELD, Collapsed, RepeatLimit
 
+__all__ = [
+    "FIELDS_ATTRIBUTE",
+    "EventHandler",
+    "JsonFormatter",
+    "LogConfig",
+    "LogFormat",
+    "LogLevel",
+    "TextFormatter",
+    "configure_logging",
+    "log_event",
+]
 
-class LogFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-
-
-class LogLevel(StrEnum):
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
+FIELD_CHARACTERS_MAX = 4_096
+"""A longer text is cut: a line has a bound."""
 
 
 def log_event(
@@ -46,7 +56,20 @@ def log_event(
 ) -> None:
     """Log one event with its fields; `error` adds the exception and its traceback."""
     if logger.isEnabledFor(level):
-        logger.log(level, event, exc_info=error, extra={FIELDS_ATTRIBUTE: fields}, stacklevel=2)
+        for name, value in (*_ids_of_errors(fields, error), *current_fields().items()):
+            # What the line says of itself counts more than what is known of the call.
+            fields.setdefault(name, value)
+        extra = {FIELDS_ATTRIBUTE: fields}
+        logger.log(level, event, exc_info=error, extra=extra, stacklevel=2)
+
+
+def _ids_of_errors(
+    fields: Mapping[str, object], error: BaseException | None
+) -> Iterator[tuple[str, str]]:
+    """An error that a call brought names the call, which the other side's log does, too."""
+    for value in (error, *fields.values()):
+        if isinstance(value, MqError) and value.request_id:
+            yield "request_id", value.request_id
 
 
 class TextFormatter(logging.Formatter):
@@ -73,26 +96,85 @@ class JsonFormatter(logging.Formatter):
         }
         for name, value in _fields(record).items():
             # A field never hides what every line has.
-            document[f"field_{name}" if name in document else name] = value
+            document[f"field_{name}" if name in document else name] = _plain(value)
         if record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
         return json.dumps(document, ensure_ascii=False, default=str)
 
 
-def configure_logging(
-    *,
-    log_format: LogFormat = LogFormat.TEXT,
-    level: LogLevel = LogLevel.INFO,
-    stream: TextIO | None = None,
-) -> None:
-    """Send all logging of this process to `stream` (default: standard error). Replaces handlers."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else TextFormatter())
+class EventHandler(logging.StreamHandler[TextIO]):
+    """Writes lines to a stream, like events beyond a rate as one line with their count.
+
+    What was held back is written when its second is over: by the next line, whatever it is, or by
+    the thread of a timer, which runs only while something is held back.
+    """
+
+    def __init__(self, stream: TextIO, limit: RepeatLimit) -> None:
+        super().__init__(stream)
+        self._limit = limit
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(self._limit.take_due())
+        if self._limit.passes(record):
+            super().emit(record)
+        elif self._timer is None:
+            self._wait()
+
+    def close(self) -> None:
+        """Writes what was held back."""
+        with self._locked():
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._write(self._limit.take_all())
+        super().close()
+
+    def _locked(self) -> threading.RLock:
+        assert self.lock is not None, "a handler has a lock"
+        return self.lock
+
+    def _wait(self) -> None:
+        delay_s = self._limit.due_in_s()
+        if delay_s is None:
+            self._timer = None
+            return
+        self._timer = threading.Timer(delay_s, self._on_time)
+        self._timer.name = "log-repeats"
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _on_time(self) -> None:
+        with self._locked():
+            if self._timer is threading.current_thread():
+                self._write(self._limit.take_due())
+                self._wait()
+
+    def _write(self, collapsed: list[Collapsed]) -> None:
+        for each in collapsed:
+            line = copy.copy(each.record)
+            fields = {**_fields(line), REPEATED_FIELD: each.repeated}
+            setattr(line, FIELDS_ATTRIBUTE, fields)
+            super().emit(line)
+
+
+def configure_logging(config: LogConfig | None = None, *, stream: TextIO | None = None) -> None:
+    """Send all logging of this process to `stream` (default: standard error).
+
+    Takes the place of what was configured before, which then writes what it held back. No line that
+    another thread logs meanwhile is lost or written twice.
+    """
+    config = config or LogConfig()
+    limit = RepeatLimit(SystemClock(), config.repeats_per_s_max)
+    handler = EventHandler(sys.stderr if stream is None else stream, limit)
+    handler.setFormatter(JsonFormatter() if config.format is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
-    for previous in root.handlers[:]:
-        root.removeHandler(previous)
-    root.addHandler(handler)
-    root.setLevel(level.upper())
+    before = root.handlers[:]
+    root.handlers[:] = [handler]  # in one step: there is never none, and never two
+    root.setLevel(config.level.upper())
+    for previous in before:
+        if isinstance(previous, EventHandler):
+            previous.close()
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
@@ -109,9 +191,27 @@ def _short(name: str) -> str:
     return name.removeprefix("aerobee.")
 
 
+def _plain(value: object) -> object:
+    """As JSON has it: what is neither a number nor made of such is text, and has a bound."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"<{len(value)} bytes>"
+    if hasattr(value, "SerializeToString"):
+        return f"<{type(value).__name__}>"
+    text = str(value)
+    if len(text) > FIELD_CHARACTERS_MAX:
+        return f"{text[:FIELD_CHARACTERS_MAX]}... ({len(text)} characters)"
+    return text
+
+
 def _text(value: object) -> str:
     """Bare when it cannot be misread, else quoted as JSON, so that a line stays one line."""
-    text = str(value)
+    text = str(_plain(value))
     if text and text.isprintable() and not any(mark in text for mark in ' "='):
         return text
     return json.dumps(text, ensure_ascii=False)

@@ -3,7 +3,8 @@
 The border is the only place where domain errors become gRPC statuses. A servicer method wrapped in
 `unary` or `stream` raises MqError; the caller sees the status of the table below, the message, and
 the numeric aerobee.v1.Code in the trailing metadata `aerobee-code`. Anything else is a bug: it is
-logged with its traceback and answered as INTERNAL without details.
+logged with its traceback and answered as INTERNAL without details. Every line that is logged behind
+the border carries the call's ids, which are read from its metadata when the line is written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import grpc
@@ -19,6 +20,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from aerobee.runtime import errors
+from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
+from aerobee.runtime.log import log_event
 
 CODE_METADATA_KEY = "aerobee-code"
 FRAME_BYTES_MAX = 32 * 1024 * 1024
@@ -72,6 +75,11 @@ CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # So long one attempt to connect may take: an address that is gone may not answer at all.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+    # A process that comes back may have another address behind its name. By default a name is asked
+    # for once in 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
 )
 SERVER_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
@@ -96,13 +104,19 @@ def build_channel(address: str) -> grpc.aio.Channel:
 class RpcServer:
     """A grpc.aio server with health and reflection, listening on one address."""
 
-    def __init__(self, service_names: Sequence[str], *, connections_max: int | None = None) -> None:
+    def __init__(
+        self,
+        service_names: Sequence[str],
+        *,
+        connections_max: int | None = None,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
         """`service_names`: full protobuf names, listed by reflection and health. Connections
         beyond `connections_max` are closed at once."""
         options = list(SERVER_OPTIONS)
         if connections_max is not None:
             options.append(("grpc.max_allowed_incoming_connections", connections_max))
-        self.server = grpc.aio.server(options=options)
+        self.server = grpc.aio.server(options=options, interceptors=list(interceptors))
         self._health = health.aio.HealthServicer()
         self._service_names = tuple(service_names)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -155,6 +169,29 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: errors.MqErr
     )
 
 
+class _ServedCall:
+    """A call that a servicer works on; reads nothing of it before it is asked."""
+
+    __slots__ = ("_context", "_name")
+
+    def __init__(self, name: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        self._name = name
+        self._context = context
+
+    def ids(self) -> RequestIds:
+        return ids_from(self._context.invocation_metadata() or ())
+
+    def fields(self) -> Mapping[str, object]:
+        return {"call": self._name, "peer": self._context.peer(), **self.ids().fields()}
+
+
+def _begin(name: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    """gRPC serves each call in a context of its own, so there is nothing to take back."""
+    CURRENT_CALL.set(_ServedCall(name, context))
+    if log.isEnabledFor(logging.DEBUG):
+        log_event(log, "call", level=logging.DEBUG)
+
+
 def unary(
     method: Callable[P, Awaitable[R]],
 ) -> Callable[P, Awaitable[R]]:
@@ -162,6 +199,7 @@ def unary(
 
     @functools.wraps(method)
     async def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
+        _begin(method.__name__, _context_of(args))
         try:
             return await method(*args, **kwargs)
         except Exception as error:
@@ -177,6 +215,7 @@ def stream(
 
     @functools.wraps(method)
     async def bordered(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        _begin(method.__name__, _context_of(args))
         try:
             async for answer in method(*args, **kwargs):
                 yield answer
@@ -190,6 +229,7 @@ async def _end(context: grpc.aio.ServicerContext[Any, Any], error: Exception) ->
     """Answer a typed error, end quietly when the client is gone; anything else is a bug."""
     cause = _bare(error)
     if isinstance(cause, errors.MqError):
+        log_event(log, "call refused", level=logging.DEBUG, code=type(cause).__name__, reason=cause)
         await abort(context, cause)
     if isinstance(cause, grpc.aio.InternalError):
         # A write failed because nobody is there any more: what a cancelled call is, too. gRPC
@@ -197,7 +237,7 @@ async def _end(context: grpc.aio.ServicerContext[Any, Any], error: Exception) ->
         raise asyncio.CancelledError from None
     if isinstance(cause, grpc.aio.BaseError):
         raise cause  # gRPC's own, of a call that has ended already
-    log.error("a servicer failed by a bug", exc_info=cause)
+    log_event(log, "a servicer failed by a bug", level=logging.ERROR, error=cause)
     await context.abort(
         grpc.StatusCode.INTERNAL, "the server failed by a bug of its own; its log says where"
     )

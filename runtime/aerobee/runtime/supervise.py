@@ -4,8 +4,9 @@ Owns: the way from `main` to a service coroutine and back to an exit code. A ser
 that takes a Lifecycle, opens what it owns, calls `ready()`, waits for `stop`, closes, and returns.
 
 SIGTERM or SIGINT asks it to stop; a second one, or a stop that outlasts its deadline, ends the
-process at once. A failure that Aerobee reports on purpose (MqError) is one sentence on standard
-error; anything else is a bug and keeps its traceback.
+process at once. SIGHUP does what the caller says, on a thread, for that may read files. A failure
+that Aerobee reports on purpose (MqError) is one sentence on standard error; anything else is a bug
+and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import IntEnum
 
 import uvloop
@@ -57,21 +60,56 @@ class Lifecycle:
 Service = Callable[[Lifecycle], Awaitable[None]]
 
 
-def run_service(name: str, service: Service, *, stop_timeout_s: float = 60.0) -> ExitCode:
+def run_service(
+    name: str,
+    service: Service,
+    *,
+    stop_timeout_s: float = 60.0,
+    on_hangup: Callable[[], None] | None = None,
+) -> ExitCode:
     """Run `service` until it returns; the exit code says how it went.
 
     Takes over SIGTERM and SIGINT, so it is called once, from a process's main thread.
-    `stop_timeout_s` bounds the time from the first signal to the end.
+    `stop_timeout_s` bounds the time from the first signal to the end. With `on_hangup` SIGHUP is
+    taken over, too: it is called once for each signal, one call at a time.
     """
     lifecycle = Lifecycle()
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+            _hangups(runner.get_loop(), on_hangup),
+        ):
             runner.run(_run(name, service, lifecycle, stop_timeout_s))
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
         return report_failure(name, error, was_ready=lifecycle.is_ready)
     return ExitCode.OK
+
+
+@contextmanager
+def _hangups(
+    loop: asyncio.AbstractEventLoop, on_hangup: Callable[[], None] | None
+) -> Iterator[None]:
+    if on_hangup is None:
+        yield
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="hangup") as thread:
+
+        def call() -> None:
+            try:
+                on_hangup()
+            except Exception:
+                log.exception("what SIGHUP asks for failed by a bug")
+
+        def on_signal() -> None:
+            thread.submit(call)
+
+        loop.add_signal_handler(signal.SIGHUP, on_signal)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 def report_failure(name: str, error: BaseException, *, was_ready: bool = False) -> ExitCode:

@@ -8,6 +8,7 @@ Always: prepared and rollback records get queue offset 0, use up no offset and g
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
@@ -121,6 +122,29 @@ class CheckedBatch:
     def sizes(self) -> Int64Array:
         """Bytes of each record."""
         return np.asarray(self._sizes, np.int64)
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest record."""
+        sizes = self._sizes
+        return max(sizes) if isinstance(sizes, list) else int(sizes.max())
+
+    @property
+    def smallest(self) -> int:
+        """Bytes of the smallest record."""
+        sizes = self._sizes
+        return min(sizes) if isinstance(sizes, list) else int(sizes.min())
+
+    def size_counts(self, bounds: Sequence[int]) -> list[int]:
+        """How many records have at most so many bytes, and more than the bound before; the last
+        number is of those beyond all bounds, which rise."""
+        counts = [0] * (len(bounds) + 1)
+        largest = bisect_left(bounds, self.largest)
+        if bisect_left(bounds, self.smallest) == largest:
+            counts[largest] = self.count
+            return counts
+        buckets = np.searchsorted(bounds, self.sizes)
+        return [int(count) for count in np.bincount(buckets, minlength=len(counts))]
 
     @property
     def sys_flags(self) -> Int64Array:

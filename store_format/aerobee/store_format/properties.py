@@ -104,9 +104,15 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         parts.append(f"{name}\x01{value}\x02")
     text = "".join(parts)
     if text.count("\x01") != len(parts) or text.count("\x02") != len(parts):
+        # Errors are logged, so they say which property it is, and not what it holds.
+        number = next(
+            number
+            for number, pair in enumerate(properties.items(), 1)
+            if any(mark in text for text in pair for mark in "\x01\x02")
+        )
         raise PropertyIllegal(
-            "a property name or value contains the byte 0x01 or 0x02, which separate properties; "
-            f"remove it from {dict(properties)!r:.200}"
+            f"the name or value of property {number} of {len(properties)} contains the byte 0x01 "
+            "or 0x02, which separate properties; remove it"
         )
     return _utf_8(text)
 

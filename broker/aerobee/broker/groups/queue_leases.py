@@ -278,6 +278,10 @@ class QueueLeases:
             self._held[key] for key in sorted(self._held) if group is None or key.group == group
         ]
 
+    @property
+    def held_count(self) -> int:
+        return len(self._held)
+
     def all_held(self) -> list[Lease]:
         """All leases in no order: quick, however many they are."""
         return list(self._held.values())

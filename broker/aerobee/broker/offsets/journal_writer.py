@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -207,11 +208,13 @@ class OffsetJournalWriter:
         done.add_done_callback(_look_at)
         linger_s = LINGER_S if self._written_entries > 1 else LINGER_ALONE_S
         wait_s = self._written_s + linger_s - self._loop.time()
+        # Many calls share it: what it logs is of none of them.
         batch = Batch(done)
         if wait_s > 0:
-            self._loop.call_later(min(wait_s, LINGER_S), self._write_if_open, batch)
+            delay_s = min(wait_s, LINGER_S)
+            self._loop.call_later(delay_s, self._write_if_open, batch, context=Context())
         else:
-            self._loop.call_soon(self._write_if_open, batch)
+            self._loop.call_soon(self._write_if_open, batch, context=Context())
         return batch
 
     # ------------------------------------------------------------------------------ writing

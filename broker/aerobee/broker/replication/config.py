@@ -21,24 +21,62 @@ class ReplicationMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
-    """All replicas of a group should have the same, for each may become master. Raises
-    InvalidArgument for a value that cannot work."""
+    """What the group's replicas do for each other. All of a group should have the same, for each
+    may become master; see [replicas and fail-over](failover.md).
+
+    Raises InvalidArgument for a value that cannot work.
+    """
 
     mode: ReplicationMode = ReplicationMode.ASYNC
+    """What an acknowledgement promises beyond this machine: `sync_master`: every replica of the
+    in-sync set has the message, and none is lost with the master; `async_master`: the master has
+    it, and what it acknowledged last may be lost with it.
+
+    Costs: `sync_master`: the way to the slaves and back for each batch, and about half of the rate
+    on two cores ([measured](performance.md#replication)).
+    """
     min_insync_replicas: int = 1
-    """A master takes no messages while fewer replicas, itself included, are in sync."""
+    """With fewer in sync, the master included, messages are refused with NOT_ENOUGH_REPLICAS and
+    nothing is stored. 2 of 3: each message that `sync_master` acknowledges is on two machines.
+
+    Unit: replicas
+    Costs: as many as there are replicas: no messages while one of them is away.
+    """
     in_sync_lag_max_ms: int = 2_000
-    """A replica that has not had everything for so long leaves the in-sync set."""
+    """A replica that has not had everything for so long leaves the in-sync set.
+
+    Costs: so long a silent or slow slave holds up synchronous sends; shorter: a slave leaves at
+    each hiccup, and cannot be elected meanwhile.
+    """
     heartbeat_interval_ms: int = 500
-    """Between frames of a replication stream on which nothing else travels."""
+    """Between frames of a replication stream on which nothing else travels. Three of them without
+    a word, at least 1.5 s, end the stream.
+
+    Costs: a small frame to each slave; shorter finds a dead peer sooner, and takes a slow one for
+    dead sooner.
+    """
     window_bytes: int = 16 * MIB
-    """So much of the log is on its way to a replica that has not acknowledged it."""
+    """So much of the log is on its way to a replica that has not acknowledged it. Larger for fast
+    links with a long round trip.
+
+    Costs: so much memory for each replica.
+    """
     chunk_bytes: int = 512 * KIB
-    """Most bytes of the log in one frame."""
+    """Most bytes of the log in one frame.
+
+    Costs: memory for each replica; smaller means more frames.
+    """
     catch_up_bytes_per_s: int = 200 * MIB
-    """Bound for a replica that is not in sync, while messages come in; 0: none."""
+    """Bound for a replica that is not in sync, while messages come in, so that these do not wait;
+    0: none.
+
+    Costs: lower: the replica is longer without what it needs to be elected.
+    """
     slave_read_bytes: int = 0
-    """A reader further behind than this is sent to a slave; 0: 40 % of the machine's memory."""
+    """A reader further behind than this is sent to a slave; 0: 40 % of the machine's memory.
+
+    Costs: smaller: more reading on slaves; larger: more reading from the master's disk.
+    """
 
     def __post_init__(self) -> None:
         for name in (

@@ -39,6 +39,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import FrameStream, Wake, within
 from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     InvalidArgument,
@@ -86,10 +87,13 @@ class Follower:
         self._tables = tables
         self._limits = limits
         self._clock = clock
+        self._names = RequestNames(f"{broker_name}-{own.broker_id}-copy")
         self._copy: LogCopy | None = None
         self._flushed = Wake()
         self.trouble = ""
         """Why the master's log is not copied; empty while it is."""
+        self.joined_end: int | None = None
+        """Where the master's log ended when copying last began; None: it never has."""
 
     def __repr__(self) -> str:
         return f"Follower(connected={self.is_connected}, trouble={self.trouble!r})"
@@ -123,11 +127,13 @@ class Follower:
             StoreFailed: this broker's disk failed.
             MqError: the stream ended, or there is none now; it may be tried again.
         """
+        sender = Sender(self._cluster, self._broker_name, epoch)
+        request_id = self._names.next()
         try:
-            return await self._follow(
-                master_address, Sender(self._cluster, self._broker_name, epoch)
-            )
+            with request_scope(request_id):
+                return await self._follow(master_address, sender)
         except MqError as error:
+            error.request_id = request_id
             self.trouble = str(error)
             raise
         finally:
@@ -198,6 +204,7 @@ class Follower:
         self, stream: FrameStream, sender: Sender, peer: str, masters: LogState
     ) -> Never:
         self.trouble = ""
+        self.joined_end = masters.end
         self._copy = LogCopy(
             stream,
             sender,

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from aerobee.broker.replication.master_term import MasterTerm, Proposal
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch
 from aerobee.runtime.log import log_event
@@ -34,12 +35,19 @@ class InSyncProposer:
     """`run` it as a task; it sleeps while this replica does not lead others."""
 
     def __init__(
-        self, roles: Roles, store: ReplicatedLog, clock: Clock, alter: AlterInSyncSet
+        self,
+        roles: Roles,
+        store: ReplicatedLog,
+        clock: Clock,
+        alter: AlterInSyncSet,
+        names: RequestNames,
     ) -> None:
+        """`names`: what the changes are called in the logs of the nameservers that are asked."""
         self._roles = roles
         self._store = store
         self._clock = clock
         self._alter = alter
+        self._names = names
         self._news = asyncio.Event()
         self._looked_s = clock.monotonic_s()
 
@@ -61,7 +69,8 @@ class InSyncProposer:
                 await asyncio.sleep(LOOK_INTERVAL_S)
             proposal = self._due(term)
             if proposal is not None:
-                await self._ask(term, proposal)
+                with request_scope(self._names.next()):
+                    await self._ask(term, proposal)
             else:
                 await self._pause(LOOK_INTERVAL_S)
 

@@ -89,6 +89,8 @@ class MasterTerm:
         self._progress: dict[int, Progress] = {}
         self._heard_s: dict[ReplicaName, float] = dict.fromkeys(self._in_sync, now_s)
         self._next_proposal_s = now_s
+        self._absent: frozenset[int] = frozenset()
+        self._were_here: set[int] = set()
         assert own in self._in_sync, "a master is in sync with itself"
 
     def __repr__(self) -> str:
@@ -120,6 +122,7 @@ class MasterTerm:
     def joined(self, name: ReplicaName, end: int, log_end: int, now_s: float) -> None:
         """A replica's log is the beginning of ours, up to `end`."""
         assert name.broker_id != self.own.broker_id
+        self._were_here.add(name.broker_id)
         caught_up_s = now_s if end >= log_end else self._heard_s.get(name, float("-inf"))
         if self.has_lost(name, end):
             # It leaves the set at once, and returns when it has everything again.
@@ -150,6 +153,15 @@ class MasterTerm:
         if progress is not None and progress.name == name:
             self._heard_s[name] = progress.caught_up_s
             del self._progress[name.broker_id]
+
+    def departed(self, absent: Iterable[int], *, were_registered: Iterable[int] = ()) -> None:
+        """`absent` replicas are not registered at present. Those that have been here, by a stream
+        of this term or by a registration that was heard of, have left: they said that they stop, or
+        nobody has heard of them for a whole lease. Without a stream they leave the set at once:
+        nothing is to wait for a replica that was stopped on purpose. One that has not been here yet
+        may be starting, as all are after a power failure, and has the ordinary time."""
+        self._absent = frozenset(absent)
+        self._were_here.update(were_registered)
 
     # ------------------------------------------------------------------------------ confirmed
 
@@ -216,10 +228,15 @@ class MasterTerm:
             return progress.caught_up_s
         return self._heard_s.get(name, float("-inf"))
 
+    def _has_departed(self, broker_id: int) -> bool:
+        has_left = broker_id in self._absent and broker_id in self._were_here
+        return has_left and broker_id not in self._progress
+
     def _wanted(self, now_s: float) -> InSyncSet:
         wanted = {self.own}
         for name in self._in_sync:
-            if now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s:
+            is_recent = now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s
+            if is_recent and not self._has_departed(name.broker_id):
                 wanted.add(name)
         for progress in self._progress.values():
             has_confirmed = progress.acknowledged_end >= max(self.confirmed_end, self.start)

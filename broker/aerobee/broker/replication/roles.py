@@ -68,6 +68,8 @@ class Roles:
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()
         """The group's replicas as the folder has noted them durably."""
+        self._were_registered: set[int] = set()
+        """Heard of as registered at some time of this run."""
         self._store = store
         self._clock = clock
         self._segment_bytes = segment_bytes
@@ -261,7 +263,16 @@ class Roles:
     def hear_endpoints(self, endpoints: Iterable[nameserver_pb2.BrokerEndpoint]) -> None:
         """Where the group's live replicas are."""
         self.endpoints = {endpoint.identity.broker_id: endpoint for endpoint in endpoints}
+        self._were_registered.update(self.endpoints)
+        self._note_departed()
         self.on_changed()
+
+    def _note_departed(self) -> None:
+        # Who does not know of this replica knows nothing of the others.
+        if self.term is not None and self.own.broker_id in self.endpoints:
+            self.term.departed(
+                self.known_replicas - self.endpoints.keys(), were_registered=self._were_registered
+            )
 
     def note_confirmed(self, end: int) -> None:
         """The master says that everything below `end` is confirmed."""
@@ -276,6 +287,7 @@ class Roles:
         self.term_ended.set()
         self.term_ended = asyncio.Event()
         self.mastership.lead(term)
+        self._note_departed()
         self.on_advanced()
 
     def end_term(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import grpc
 
 from aerobee.broker.replication.master_term import Proposal
+from aerobee.runtime.call_context import current_ids
 from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch, Unreachable
 from aerobee.runtime.rpc import build_channel, error_from_rpc
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
@@ -71,7 +72,7 @@ class GroupRegistry:
         stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
         try:
             record: nameserver_pb2.GroupRecord = await stub.AlterInSyncSet(
-                request, timeout=ANSWER_TIMEOUT_S
+                request, timeout=ANSWER_TIMEOUT_S, metadata=current_ids().metadata()
             )
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error, address) from None

@@ -52,13 +52,20 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         clock: Clock,
         *,
         is_current: IsCurrent,
+        on_delivered: Callable[[str, str, int, int], None] = lambda *_: None,
     ) -> None:
+        """`on_delivered` is told what went out: group, topic, messages, bytes."""
         self._egress = egress
         self._guard = guard
         self._counters = counters
         self._clock = clock
         self._is_current = is_current
+        self._on_delivered = on_delivered
         self._sessions: dict[PullSession, None] = {}
+
+    def sessions(self) -> list[PullSession]:
+        """The streams that are open now."""
+        return list(self._sessions)
 
     def close_sessions(self) -> None:
         """End every stream: the broker is stopping."""
@@ -125,6 +132,14 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 tasks.create_task(self._load(session, frame), name="pull-cold")
             else:
                 await write(pull_frame_bytes(frame))
+                if frame.parameters is not None and frame.fetched is not None:
+                    self._delivered(frame.parameters, frame.fetched)
+
+    def _delivered(self, parameters: PullParameters, fetched: Fetched) -> None:
+        if fetched.count:
+            self._on_delivered(
+                parameters.group, parameters.topic, fetched.count, len(fetched.records)
+            )
 
     async def _load(self, session: PullSession, pull: ColdPull) -> None:
         try:
@@ -159,6 +174,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 found = await self._egress.load(found)
             is_empty = found.count == 0 and found.code is ReadCode.OK
             if found.code is not ReadCode.NO_NEW_MESSAGE and not is_empty:
+                self._delivered(parameters, found)
                 return _result(found)
             if is_empty:
                 # A whole scan without a match: go on behind it, others first.
@@ -215,6 +231,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             lease_key=key,
             lease_epoch=request.lease_epoch,
             reader=request.group or peer,
+            group=request.group,
         )
 
 

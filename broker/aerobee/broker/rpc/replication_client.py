@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from aerobee.broker.replication.stream_tasks import FrameStream
+from aerobee.runtime.call_context import current_ids
 from aerobee.runtime.errors import MqError, Unreachable
 from aerobee.runtime.rpc import build_channel, error_from_rpc
 
@@ -54,7 +55,7 @@ async def connect_to_master(address: str) -> AsyncIterator[FrameStream]:
     """A stream of its own connection; what goes wrong is raised by its `read` and `write`."""
     async with build_channel(address) as channel:
         replicate: Any = channel.stream_stream(METHOD)
-        call: Call = replicate()
+        call: Call = replicate(metadata=current_ids().metadata())
         try:
             yield _MasterFrames(call, address)
         finally:

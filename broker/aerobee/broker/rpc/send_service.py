@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -46,14 +46,17 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         clock: Clock,
         *,
         promise: broker_pb2.Durability,
+        on_acknowledged: Callable[[bool, float], None] = lambda *_: None,
     ) -> None:
-        """`promise` is what an acknowledgement without reservation means."""
+        """`promise` is what an acknowledgement without reservation means. `on_acknowledged` is told
+        of each frame, or part of one, of a stream: whether in time, and how long it took in s."""
         self._ingest = ingest
         self._encoder = encoder
         self._durability = durability
         self._counters = counters
         self._clock = clock
         self._promise = promise
+        self._on_acknowledged = on_acknowledged
 
     @rpc.unary
     async def SendStream(self, request_iterator: object, context: Context) -> None:
@@ -69,15 +72,17 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
     async def _stream_from_page_cache(self, context: Context) -> None:
         accept = self._ingest.accept
         while (frame := await context.read()) is not grpc.aio.EOF:
+            began_s = self._clock.monotonic_s()
             receipts = accept(frame.batches)
             # Its records are stored: the frame need not stay in memory while the answer leaves.
             del frame
             await context.write(ack_frame(receipts, self._promise))
+            self._on_acknowledged(True, self._clock.monotonic_s() - began_s)
             while self._durability.is_behind():
                 await self._durability.wait_progress()
 
     async def _stream_with_waits(self, context: Context) -> None:
-        pending = PendingReceipts(self._durability)
+        pending = PendingReceipts(self._durability, self._clock, self._on_acknowledged)
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
@@ -137,8 +142,15 @@ class PendingReceipts:
     Always holds: `take` gives each receipt once, and only when it is true, refused or expired.
     """
 
-    def __init__(self, durability: Durability) -> None:
+    def __init__(
+        self,
+        durability: Durability,
+        clock: Clock,
+        on_acknowledged: Callable[[bool, float], None],
+    ) -> None:
         self._durability = durability
+        self._clock = clock
+        self._on_acknowledged = on_acknowledged
         self._ready: deque[Receipt] = deque()
         self._waiting = 0
         self._bytes = 0
@@ -160,9 +172,9 @@ class PendingReceipts:
             by_timeout.setdefault(receipt.timeout_ms, []).append(receipt)
         share = size // len(by_timeout)
         for group in sorted(by_timeout.values(), key=_end_of):
-            self._wait(group, share, _deadline_s(group[0], now_s))
+            self._wait(group, share, now_s)
 
-    def _wait(self, receipts: list[Receipt], size: int, deadline_s: float) -> None:
+    def _wait(self, receipts: list[Receipt], size: int, now_s: float) -> None:
         self._waiting += 1
         self._bytes += size
 
@@ -170,6 +182,7 @@ class PendingReceipts:
             if not in_time:
                 for receipt in receipts:
                     _expire(receipt, self._durability.why_late(receipt.wait_end))
+            self._on_acknowledged(in_time, self._clock.monotonic_s() - now_s)
             self._ready.extend(receipts)
             self._waiting -= 1
             self._bytes -= size
@@ -177,6 +190,7 @@ class PendingReceipts:
             if self._bytes <= STREAM_BYTES_MAX:
                 self._room.set()
 
+        deadline_s = _deadline_s(receipts[0], now_s)
         self._durability.acknowledged.add(_end_of(receipts), deadline_s, told)
 
     async def wait_room(self) -> None:

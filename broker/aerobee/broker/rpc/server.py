@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.parts import Parts
+from aerobee.broker.pull_session import PullSession
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.rpc.admin_service import AdminService
 from aerobee.broker.rpc.audit_service import AuditService
@@ -18,8 +20,10 @@ from aerobee.broker.rpc.replication_service import (
 )
 from aerobee.broker.rpc.send_service import SendService
 from aerobee.broker.store.config import FlushMode
+from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.rpc import RpcServer
+from aerobee.runtime.rpc_latency import SUCCESS, LatencyInterceptor
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc, common_pb2
 
 SERVICE_NAMES = tuple(
@@ -34,7 +38,9 @@ class BrokerServer:
 
     def __init__(self, parts: Parts, identity: common_pb2.BrokerIdentity) -> None:
         self._rpc = RpcServer(
-            SERVICE_NAMES, connections_max=connections_max(parts.config.own_files)
+            SERVICE_NAMES,
+            connections_max=connections_max(parts.config.own_files),
+            interceptors=(LatencyInterceptor(parts.latencies, parts.clock),),
         )
         send = SendService(
             parts.ingest,
@@ -43,6 +49,7 @@ class BrokerServer:
             parts.counters,
             parts.clock,
             promise=_promise(parts.config),
+            on_acknowledged=partial(_acknowledged, parts.latencies),
         )
         self._pull = PullService(
             parts.egress,
@@ -50,6 +57,7 @@ class BrokerServer:
             parts.counters,
             parts.clock,
             is_current=parts.is_current,
+            on_delivered=parts.traffic.delivered,
         )
         self._groups = GroupService(
             parts.coordinator,
@@ -93,6 +101,10 @@ class BrokerServer:
     async def set_serving(self, serving: bool) -> None:
         await self._rpc.set_serving(serving)
 
+    def pull_sessions(self) -> list[PullSession]:
+        """The pull streams that are open now."""
+        return self._pull.sessions()
+
     def end_pulls(self) -> None:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
@@ -110,6 +122,11 @@ class BrokerServer:
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
         await self._rpc.stop(grace_s)
+
+
+def _acknowledged(latencies: RpcLatencies, in_time: bool, elapsed_s: float) -> None:
+    """Messages that came over a stream: the same request as a single one."""
+    latencies.observe(SEND_MESSAGE, SUCCESS if in_time else "acknowledge_timeout", elapsed_s)
 
 
 def _promise(config: BrokerConfig) -> broker_pb2.Durability:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.runtime.config import Change
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.record import HostAddress
 
@@ -14,6 +15,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 ENTRY_BYTES = 20
 RECORD_OVERHEAD_MAX = 64 * KIB
+FIXED = {"change": Change.NEVER}
 DEFAULT_STORE_HOST = HostAddress(bytes((127, 0, 0, 1)), 10911)
 
 
@@ -26,63 +28,181 @@ class FlushMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Sizes, limits and intervals of one store. Raises InvalidArgument for a value that cannot
-    work.
+    """Sizes, limits and intervals of one store.
+
+    Raises InvalidArgument for a value that cannot work.
     """
 
     # Geometry: must equal what the folder was written with.
-    segment_bytes: int = 1 * GIB
-    consume_queue_entries_per_file: int = 300_000
-    index_slots_max: int = 5_000_000  # Apache's maxHashSlotNum
-    index_entries_max: int = 20_000_000  # maxIndexNum
+    segment_bytes: int = field(default=1 * GIB, metadata=FIXED)
+    """Size of a log file, which is allocated ahead; alike on all replicas of a group.
 
-    index_enabled: bool = True  # without, messages are not found by key
+    Costs: up to two of them lie on the disk without messages; retention removes whole ones only.
+    """
+    consume_queue_entries_per_file: int = field(default=300_000, metadata=FIXED)
+    """Entries in one file of a queue, 20 bytes each.
+
+    Unit: entries
+    Costs: each queue that is used takes one file, not all of it filled.
+    """
+    index_slots_max: int = field(default=5_000_000, metadata=FIXED)
+    """Hash slots of an index file (Apache's maxHashSlotNum).
+
+    Unit: slots
+    Costs: 4 bytes of the file each; fewer make chains of keys longer and searches slower.
+    """
+    index_entries_max: int = field(default=20_000_000, metadata=FIXED)
+    """Keys in one index file (maxIndexNum).
+
+    Unit: keys
+    Costs: 20 bytes of the file each.
+    """
+
+    index_enabled: bool = True
+    """Whether messages can be found by their keys.
+
+    Costs: 20 bytes on the disk for each key, and the time of the thread that writes them.
+    """
 
     # Stamped into every record: this broker's address as clients reach it. The broker fills it in.
     store_host: HostAddress = field(default=DEFAULT_STORE_HOST, metadata={"key": False})
 
     # Flush.
     flush_mode: FlushMode = FlushMode.ASYNC
-    flush_interval_ms: int = 500  # ASYNC: the most that a power failure takes
-    flush_unflushed_bytes: int = 16 * MIB  # ASYNC: flush early when a burst brings this much
-    checkpoint_interval_ms: int = 5_000  # consume queues to their files, then the checkpoint
-    queue_tail_bytes_max: int = 8 * MIB  # the same, early, when entries in memory reach this
-    index_pending_bytes_max: int = 16 * MIB  # the same for keys of the key index
+    """What an acknowledgement promises: `sync`: the message is on this machine's disk; `async`: in
+    its page cache, which outlives the process and not the power.
 
-    # Ahead of the appends: pages of the log in memory before bytes are written to them. It takes
-    # that time from the loop and costs another core rather more of it.
+    Costs: `sync` waits for the disk, once for all that came meanwhile.
+    """
+    flush_interval_ms: int = 500
+    """Async: longest time between two flushes.
+
+    Costs: what a power failure takes; shorter means more flushes.
+    """
+    flush_unflushed_bytes: int = 16 * MIB
+    """Async: flush earlier when a burst brings this much.
+
+    Costs: smaller means more flushes.
+    """
+    checkpoint_interval_ms: int = 5_000
+    """How often consume queues and keys go to their files, and then the checkpoint.
+
+    Costs: longer means more memory, and more of the log to read after a crash.
+    """
+    queue_tail_bytes_max: int = 8 * MIB
+    """A checkpoint comes early when queue entries in memory reach this.
+
+    Costs: so much memory, four times as much while the disk cannot keep up; then senders are told
+    BUSY.
+    """
+    index_pending_bytes_max: int = 16 * MIB
+    """The same for keys of the key index.
+
+    Costs: as above.
+    """
+
+    # Ahead of the appends: pages of the log in memory before bytes are written to them.
     warm_up_segments: bool = False
-    warm_up_ahead_bytes: int = 64 * MIB  # no more memory than this waits for bytes to come
-    lock_segments_in_memory: bool = False  # mlock what was warmed up, until its segment is full
+    """Bring the pages of a new segment into memory before they are written (warmMapedFileEnable).
+
+    Costs: takes that time from the event loop and costs another core rather more of it.
+    """
+    warm_up_ahead_bytes: int = 64 * MIB
+    """How far ahead of the log's end pages are brought in.
+
+    Costs: so much memory that waits for bytes to come.
+    """
+    lock_segments_in_memory: bool = False
+    """Keep what was warmed up in memory by `mlock` until its segment is full; warms up by itself.
+
+    Costs: memory that nobody else gets, up to one segment; RLIMIT_MEMLOCK must allow it.
+    """
 
     # Back-pressure.
-    unflushed_bytes_max: int = 256 * MIB  # Busy beyond
-    disk_free_bytes_min: int = 256 * MIB  # NotWritable below; no new segment takes of it
-    open_files_max: int = 512  # handles for reading sealed segments and queue files
+    unflushed_bytes_max: int = 256 * MIB
+    """Senders are told BUSY when this much waits for the disk and the replicas.
+
+    Costs: dirty pages of the page cache, and the time of the flush that writes them.
+    """
+    disk_free_bytes_min: int = 256 * MIB
+    """Below it no messages are taken (NOT_WRITABLE), and no new segment takes of it.
+
+    Costs: so much of the disk is for tables, queues and people who put things in order.
+    """
+    open_files_max: int = 512
+    """Files kept open for reading: sealed segments, queue files, index files.
+
+    Unit: files
+    Costs: a file descriptor each; with fewer, files are opened more often.
+    """
 
     # What leaves the log again, and when the disk is too full for more.
     retention: RetentionConfig = field(default_factory=RetentionConfig)
 
     # Limits of one append; the codec checks bodies and properties.
     batch_bytes_max: int = 4 * MIB + RECORD_OVERHEAD_MAX
+    """Largest batch that is stored, and so the largest message.
+
+    Costs: memory for each sender; one batch is stored in one step of the event loop.
+    """
 
     # Reading.
-    hot_tail_bytes: int = 256 * MIB  # this much of the log's end is meant to stay in memory
-    evict_catch_up_reads: bool = True  # what a reader behind that brought in leaves memory again
-    filter_scan_entries_max: int = 8_000  # entries one `locate` looks at when it filters by tag
+    hot_tail_bytes: int = 256 * MIB
+    """This much of the log's end is meant to stay in the page cache: readers behind it do not push
+    it out.
+
+    Costs: page cache; what they read behind it is read from the disk again by the next one.
+    """
+    evict_catch_up_reads: bool = True
+    """What a reader far behind brought into the page cache leaves it again.
+
+    Costs: a second reader of the same old messages reads them from the disk again.
+    """
+    filter_scan_entries_max: int = 8_000
+    """Queue entries that one step of a pull looks at when it filters by tag.
+
+    Unit: entries
+    Costs: time of the event loop in one step; fewer means more steps for rare tags.
+    """
 
     # Recovery.
     check_crc_on_recovery: bool = True
+    """Whether recovery checks the body of every record that it reads.
+
+    Costs: time of a start after a crash; without, a torn body is found only by its reader.
+    """
     recovery_chunk_bytes: int = 2 * MIB
-    recovery_tail_bytes_max: int = 64 * MIB  # entries held while the log's end is not known yet
-    queue_checks_at_start_max: int = 1_000  # queues whose files a start looks at unasked
-    cut_damaged: bool = False  # repair: cut the log at the first damaged record, lose what follows
+    """How much of the log recovery reads at once.
+
+    Costs: memory while it runs.
+    """
+    recovery_tail_bytes_max: int = 64 * MIB
+    """Queue entries, and keys, that recovery holds while the log's end is not known yet.
+
+    Costs: memory while it runs; with less, part of the log is read twice.
+    """
+    queue_checks_at_start_max: int = 1_000
+    """Queues whose files a start looks at unasked; the others are looked at when first used.
+
+    Unit: queues
+    Costs: time of a start.
+    """
+    cut_damaged: bool = False
+    """Repair: cut the log at the first damaged record. For one start, as a flag.
+
+    Costs: every message behind the damage.
+    """
 
     # Deliver delay of each level of the schedule topic, level 1 first.
     delay_levels_ms: tuple[int, ...] = tuple(
         seconds * 1_000
         for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
     )
+    """Delay of each level of Apache's schedule topic, level 1 first (messageDelayLevel). Alike on
+    all replicas of a group.
+
+    Costs: nothing; a queue entry of that topic holds the time that was computed when it was stored.
+    """
 
     def __post_init__(self) -> None:
         _require(self.segment_bytes >= 1 * KIB, "segment_bytes must be at least 1024")

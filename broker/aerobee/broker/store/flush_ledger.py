@@ -19,6 +19,7 @@ from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.store.producers.windows_file import WindowsFile
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 from aerobee.store_format.checkpoint import Checkpoint
 
 BEHIND_FACTOR: Final = 4
@@ -55,6 +56,7 @@ class FlushLedger:
         self._checkpoint = checkpoint
         self.flushed_end = log.end
         self.flushes = 0
+        self.sync_latency = Histogram(LATENCY_S)
         self.checkpoints = 0
         self._flush_work: FlushWork | None = None
         self._checkpoint_work: CheckpointWork | None = None
@@ -71,7 +73,7 @@ class FlushLedger:
         if end == self.flushed_end and checkpoint is None:
             return None
         files, directories = self._log.take_unsynced() if end > self.flushed_end else ([], [])
-        self._flush_work = FlushWork(self._disk, directories, files, end, checkpoint)
+        self._flush_work = FlushWork(self._disk, directories, files, end, checkpoint, self._clock)
         return self._flush_work
 
     def finish_flush(self, work: FlushWork) -> None:
@@ -80,6 +82,7 @@ class FlushLedger:
         self._flush_work = None
         self.flushed_end = work.end
         self.flushes += 1
+        self.sync_latency.observe(work.sync_s)
 
     # ------------------------------------------------------------------------------ checkpoints
 

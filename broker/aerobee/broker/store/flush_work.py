@@ -14,6 +14,7 @@ from aerobee.broker.store.index.index_write import IndexWrite
 from aerobee.broker.store.log.preallocation import DISK_FULL
 from aerobee.broker.store.producers.windows_file import WindowsWrite
 from aerobee.broker.store.queues.queue_write_out import QueueWriteOut
+from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint
 
 CHECKPOINT_FILE = "checkpoint"
@@ -76,7 +77,7 @@ class CheckpointWork:
 class FlushWork:
     """Makes the log durable up to `end`. One at a time."""
 
-    __slots__ = ("_directories", "_disk", "_files", "checkpoint", "end")
+    __slots__ = ("_clock", "_directories", "_disk", "_files", "checkpoint", "end", "sync_s")
 
     def __init__(
         self,
@@ -85,8 +86,12 @@ class FlushWork:
         files: Sequence[DiskFile],
         end: int,
         checkpoint: CheckpointWork | None,
+        clock: Clock,
     ) -> None:
         self._disk = disk
+        self._clock = clock
+        self.sync_s = 0.0
+        """How long the disk took, once it has run."""
         self._directories = directories
         self._files = files
         self.end = end
@@ -95,7 +100,9 @@ class FlushWork:
 
     def run(self) -> None:
         """[any thread] Raises OSError; then nothing is known of the log's durability any more."""
+        began_s = self._clock.monotonic_s()
         for file in self._files:
             file.datasync()
         for directory in self._directories:
             self._disk.fsync_directory(directory)
+        self.sync_s = self._clock.monotonic_s() - began_s

@@ -135,7 +135,7 @@ class MessageStore:
         clock: Clock,
         config: StoreConfig,
         *,
-        on_progress: Callable[[RecoveryProgress], None] | None = None,
+        on_progress: Callable[[RecoveryProgress], None] = lambda _: None,
         read_only: bool = False,
     ) -> Self:
         """Lock the folder, recover it, and make it ready for appends. Blocks.
@@ -152,7 +152,7 @@ class MessageStore:
         try:
             if lock is not None:
                 remove_strays(disk)
-                complete_begin(disk, config)
+                complete_begin(disk, config, lambda: on_progress(RecoveryProgress(0, 0)))
             recovered = recover(disk, clock, config, on_progress=on_progress, read_only=read_only)
             store = cls(disk, clock, config, recovered, lock)
             if lock is not None:
@@ -390,6 +390,7 @@ class MessageStore:
             refused_batches=self._appends.counters.refused_batches,
             flushes=self._ledger.flushes,
             checkpoints=self._ledger.checkpoints,
+            sync_latency=self._ledger.sync_latency.copy(),
             retention=self.retention.statistics(),
             last_store_timestamp_ms=self._log.store_timestamp_ms,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aerobee.broker.store.retention.retention_statistics import RetentionStatistics
+from aerobee.runtime.metrics.histogram import HistogramCounts
 
 
 class StoreState(StrEnum):
@@ -20,7 +21,8 @@ class StoreState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryProgress:
-    """How far recovery has walked through the log."""
+    """How far recovery has walked through the log; told again and again, also with equal numbers:
+    then it gets on with something that is not counted."""
 
     bytes_done: int
     bytes_total: int
@@ -62,5 +64,7 @@ class StoreStatistics:
     refused_batches: int
     flushes: int
     checkpoints: int
+    sync_latency: HistogramCounts
+    """Of the flushes of the log, in seconds."""
     last_store_timestamp_ms: int
     retention: RetentionStatistics

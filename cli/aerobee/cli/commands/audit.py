@@ -107,9 +107,10 @@ def _audit(values: dict[str, Any]) -> int:
 def _once(request: AuditRequest) -> int:
     from aerobee.offset_audit.outputs.console import printed
     from aerobee.offset_audit.run.pipeline import run_audit
-    from aerobee.offset_audit.run.session import audit_session, task_counts
+    from aerobee.offset_audit.run.session import audit_session, keep_classes, task_counts
 
     clock, chance = SystemClock(), system_random()
+    is_brief = not (request.is_deep and request.stores)
     with contextlib.ExitStack() as stack:
         progress, ask = stack.enter_context(_progress())
         with progress.stage("start Spark"):
@@ -117,12 +118,16 @@ def _once(request: AuditRequest) -> int:
                 audit_session(
                     request.master,
                     settings=dict(request.spark_settings),
-                    is_brief=not (request.is_deep and request.stores),
+                    is_brief=is_brief,
+                    knows_sources=bool(request.stores),
                 )
             )
         ask(lambda: task_counts(session))
         summary = run_audit(session, request, clock=clock, chance=chance, progress=progress)
-    click.echo(printed(summary, request.format), nl=False)
+        click.echo(printed(summary, request.format), nl=False)
+        if is_brief:
+            with contextlib.suppress(KeyboardInterrupt):
+                keep_classes(session)
     return summary.exit_code
 
 

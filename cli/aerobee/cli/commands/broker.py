@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 
 from aerobee.broker.config import BrokerConfig
@@ -12,10 +14,10 @@ from aerobee.cli.target import Target, target_options
 from aerobee.runtime.config import Loaded
 
 
-def _run(loaded: Loaded[BrokerConfig]) -> int:
+def _run(loaded: Loaded[BrokerConfig], on_hangup: Callable[[], None] | None) -> int:
     from aerobee.broker.app import run_broker
 
-    return run_broker(loaded.config)
+    return run_broker(loaded.config, on_hangup=on_hangup)
 
 
 broker = ConfigGroup(
@@ -26,6 +28,42 @@ broker = ConfigGroup(
     help="Run one broker until SIGTERM or Ctrl-C. It serves from its own store while the "
     "nameserver or etcd are away.",
 )
+
+
+@broker.command()
+@click.option(
+    "--broker",
+    "address",
+    metavar="HOST:PORT",
+    default="127.0.0.1:10911",
+    show_default=True,
+    help="The broker that is to be stopped; it is asked itself, not a nameserver.",
+)
+@click.option(
+    "--timeout-ms",
+    type=click.IntRange(min=1),
+    default=15_000,
+    show_default=True,
+    help="For all of it, also for a replica that is about to be in sync.",
+)
+@json_option
+def drain(address: str, timeout_ms: int, as_json: bool) -> None:
+    """Make a broker one that can be stopped without a pause: hand its group over.
+
+    A master of a group of several replicas hands over to one that is in sync, and this returns when
+    that one acts and the former master follows it. Where there is nothing to hand over, it returns
+    at once. What follows is SIGTERM.
+
+    Exit code 4: nobody could take over in time. The broker can be stopped all the same and nothing
+    is lost, but its group takes no messages until a replica in sync is back.
+    """
+    from aerobee.cli.drain import drain_broker
+
+    outcome = run(lambda: drain_broker(address, timeout_ms=timeout_ms))
+    if as_json:
+        print_json(outcome.document())
+    else:
+        click.echo(f"{address}: {outcome}")
 
 
 @broker.command()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aerobee.cli.config_command import ConfigCommand
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.runtime.config import Loaded
 
 
-def _run(loaded: Loaded[NameserverConfig]) -> int:
+def _run(loaded: Loaded[NameserverConfig], on_hangup: Callable[[], None] | None) -> int:
     from aerobee.nameserver.app import run_nameserver
 
-    return run_nameserver(loaded.config)
+    return run_nameserver(loaded.config, on_hangup=on_hangup)
 
 
 nameserver = ConfigCommand(

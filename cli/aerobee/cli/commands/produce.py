@@ -112,7 +112,10 @@ async def _produce(job: _Job) -> None:
     descriptor = _open(job.file)
     size = os.fstat(descriptor).st_size if _is_file(descriptor) else None
     config = ProducerConfig(
-        send_timeout_ms=job.timeout_ms, create_missing_topics=job.create_missing
+        send_timeout_ms=job.timeout_ms,
+        create_missing_topics=job.create_missing,
+        # A person wants to know at once.
+        await_cluster=False,
     )
     async with Producer(job.target.nameserver, job.target.cluster, config=config) as producer:
         with opened_meter(f"to {job.topic}", SystemClock(), total=size) as meter:

@@ -17,7 +17,7 @@ from aerobee.cli.demo.flights import parse_flight
 from aerobee.cli.demo.sightings import Position, Sighting, SightingsWriter, checksum
 from aerobee.client_core import ReceivedMessage
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
-from aerobee.runtime.log import LogLevel, configure_logging
+from aerobee.runtime.log import configure_logging
 from aerobee.runtime.supervise import Lifecycle, run_service
 
 BATCH_MESSAGES_MAX = 100
@@ -78,7 +78,7 @@ def reader(
             lifecycle.ready()
             await lifecycle.stop.wait()
 
-    configure_logging(level=LogLevel.INFO)
+    configure_logging()
     raise click.exceptions.Exit(run_service(name, service))
 
 

@@ -19,7 +19,7 @@ from aerobee.offset_audit.run.errors import NotReady
 JAVA_MAJOR = 17
 """The oldest Java that Spark 4 runs on."""
 
-NEEDED_PACKAGES = ("pyspark", "pyarrow")
+NEEDED_PACKAGES = ("pyspark", "pyarrow", "pandas")
 VERSION_TIMEOUT_S = 30.0
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
@@ -27,7 +27,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 def require_packages() -> None:
     """Raises:
-    NotReady: pyspark or pyarrow is not installed; the sentence says how to get them.
+    NotReady: one of NEEDED_PACKAGES is not installed; the sentence says how to get them.
     """
     missing = [name for name in NEEDED_PACKAGES if find_spec(name) is None]
     if missing:

@@ -7,7 +7,7 @@ record says itself where in the log it lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,10 +47,11 @@ class LogWalk:
         start: int | None = None,
         end: int | None = None,
         torn_from: int | None = None,
+        on_read: Callable[[], None] = lambda: None,
     ) -> None:
         """Begins with the segment of index `start_index`, at its first record or at the one that
         begins at the log offset `start`; `end` stops the walk at that log offset. From `torn_from`
-        on records may have lost sectors in a power failure."""
+        on records may have lost sectors in a power failure. `on_read` is told of each chunk."""
         self._disk = disk
         self._segments = segments
         self._start_index = start_index
@@ -59,6 +60,7 @@ class LogWalk:
         self._chunk_bytes = chunk_bytes
         self._stop_at = end
         self._torn_from = torn_from
+        self._on_read = on_read
         self.end = segments[start_index].base if start is None else start
         self.stopped_by = ScanEnd.BUFFER_END
 
@@ -87,6 +89,7 @@ class LogWalk:
         chunk_bytes = self._chunk_bytes
         while at < limit:
             data = file.read_at(at, min(chunk_bytes, limit - at))
+            self._on_read()
             has_rest = at + len(data) < limit
             result = scan_records(data, check_crc=self._check_crc, tags=self._tags)
             result = _before_misplaced(result, segment.base + at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aerobee.broker.store.config import StoreConfig
@@ -22,6 +23,8 @@ class RecoveryContext:
     read_only: bool
     segments: list[Segment]
     checkpoint: Checkpoint
+    on_read: Callable[[], None] = lambda: None
+    """Told of every chunk of the log that is read, whatever for: recovery gets on."""
     warnings: list[str] = field(default_factory=list)
     batch_topics: BatchTopics = field(init=False)
 
@@ -62,4 +65,5 @@ class RecoveryContext:
             start=start if is_record_start else None,
             end=end,
             torn_from=torn_from,
+            on_read=self.on_read,
         )

@@ -104,6 +104,7 @@ class _Recovery:
         read_only: bool,
     ) -> None:
         self._on_progress = on_progress
+        self._progress = RecoveryProgress(0, 0)
         self._clean = not was_left_running(disk)
         self._context = RecoveryContext(
             disk,
@@ -111,6 +112,7 @@ class _Recovery:
             read_only,
             load_segments(disk, config.segment_bytes, read_only=read_only),
             load_checkpoint(disk),
+            on_read=self._got_on,
         )
         self._files = FileCache(disk, config.open_files_max)
         self._queues = QueueRecovery(self._context, self._files)
@@ -212,8 +214,13 @@ class _Recovery:
         return walk.end, walk.stopped_by
 
     def _tell(self, done: int, total: int) -> None:
+        self._progress = RecoveryProgress(done, total)
+        self._got_on()
+
+    def _got_on(self) -> None:
+        """Also while other parts of the log are read again than those that are counted."""
         if self._on_progress is not None:
-            self._on_progress(RecoveryProgress(done, total))
+            self._on_progress(self._progress)
 
     def _judge(self, end: int, stopped_by: ScanEnd) -> None:
         """Raises StoreDamaged if what lies at `end` was once safely on disk."""

@@ -11,7 +11,7 @@ carries it out to the end, as often as it takes. So the folder is as it was or e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
@@ -36,6 +36,9 @@ from aerobee.store_format.checkpoint import Checkpoint
 
 BEGIN_FILE: Final = "commitlog.begin"
 _NEW_BEGIN_FILE: Final = "commitlog.begin.tmp"
+
+OnStep = Callable[[], None]
+"""Told of each file that is gone: a large log takes its time."""
 
 _DERIVED_FILES: Final = (
     CHECKPOINT_FILE,
@@ -69,7 +72,7 @@ def _locked(disk: Disk, action: str) -> Iterator[None]:
 # ---------------------------------------------------------------------------------- cutting
 
 
-def cut_log(disk: Disk, config: StoreConfig, end: int) -> None:
+def cut_log(disk: Disk, config: StoreConfig, end: int, on_step: OnStep = lambda: None) -> None:
     """Let the log of a closed folder end at `end`, where a record ends. Durable on return. Nothing
     happens if the log does not reach so far. Blocks.
 
@@ -99,6 +102,7 @@ def cut_log(disk: Disk, config: StoreConfig, end: int) -> None:
         while segments[-1].base > end:
             disk.remove(segments.pop().path)
             disk.fsync_directory(COMMIT_LOG_DIRECTORY)
+            on_step()
         active = segments[-1]
         active.wrote = end - active.base
         clear_behind(disk, active, read_only=False)
@@ -123,7 +127,9 @@ def _checkpoint_of_cut(disk: Disk, segments: Sequence[Segment], end: int) -> Che
 # ---------------------------------------------------------------------------------- emptying
 
 
-def begin_log_at(disk: Disk, config: StoreConfig, position: int) -> None:
+def begin_log_at(
+    disk: Disk, config: StoreConfig, position: int, on_step: OnStep = lambda: None
+) -> None:
     """Empty the log of a closed folder and everything derived from it; an empty log that begins at
     `position`, a segment's beginning, takes its place. The epochs go with it; tables stay.
 
@@ -145,10 +151,10 @@ def begin_log_at(disk: Disk, config: StoreConfig, position: int) -> None:
         file.close()
         disk.rename(_NEW_BEGIN_FILE, BEGIN_FILE)
         disk.fsync_directory("")
-        complete_begin(disk, config)
+        complete_begin(disk, config, on_step)
 
 
-def complete_begin(disk: Disk, config: StoreConfig) -> None:
+def complete_begin(disk: Disk, config: StoreConfig, on_step: OnStep = lambda: None) -> None:
     """Carry out what a `begin_log_at` left undone; nothing happens without one. For a locked
     folder. Raises StoreUnusable, OSError."""
     if not disk.exists(BEGIN_FILE):
@@ -158,10 +164,11 @@ def complete_begin(disk: Disk, config: StoreConfig) -> None:
         if disk.exists(name):
             disk.remove(name)
     for name in _DERIVED_DIRECTORIES:
-        _remove_tree(disk, name)
+        _remove_tree(disk, name, on_step)
     for entry in disk.list(COMMIT_LOG_DIRECTORY):
         if not entry.is_directory:
             disk.remove(f"{COMMIT_LOG_DIRECTORY}/{entry.name}")
+            on_step()
     remove_strays(disk)
     remove_epochs(disk)
     if disk.exists("config"):
@@ -199,14 +206,15 @@ def _create_first_segment(disk: Disk, config: StoreConfig, position: int) -> Non
     disk.rename(spare.path, segment_path(position))
 
 
-def _remove_tree(disk: Disk, path: str) -> None:
+def _remove_tree(disk: Disk, path: str, on_step: OnStep) -> None:
     """With everything in it. A directory that lies on a file system of its own stays, empty."""
     for entry in disk.list(path):
         child = f"{path}/{entry.name}"
         if entry.is_directory:
-            _remove_tree(disk, child)
+            _remove_tree(disk, child, on_step)
         else:
             disk.remove(child)
+            on_step()
     if not disk.exists(path):
         return
     if disk.is_apart(path):

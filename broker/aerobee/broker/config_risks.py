@@ -1,0 +1,131 @@
+"""Settings of a broker that are allowed, and together do what their reader may not expect.
+
+Pure: looks at a configuration, not at the machine. A broker starts with all of these; `aerobee
+config check` and the first lines of the broker's log name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from aerobee.broker.replication.config import ReplicationMode
+from aerobee.broker.store.config import FlushMode
+from aerobee.runtime.addresses import is_loopback
+from aerobee.runtime.config_check import Risk
+from aerobee.runtime.config_risks import common_risks
+
+if TYPE_CHECKING:
+    from aerobee.broker.config import BrokerConfig
+
+ETCD_LEASE_MS_MIN = 2_000
+"""What etcd itself makes of shorter leases, about."""
+ACKNOWLEDGE_TIMEOUT_MS = 5_000
+"""How long a sender waits for replicas that does not say."""
+
+
+def broker_risks(config: BrokerConfig) -> list[Risk]:
+    """What to say of a broker's settings."""
+    return [
+        *common_risks(config),
+        *_place(config),
+        *_lease(config),
+        *_replication(config),
+        *_flush(config),
+        *_retention(config),
+    ]
+
+
+def _place(config: BrokerConfig) -> Iterator[Risk]:
+    if config.address and is_loopback(config.address) and not is_loopback(config.listen):
+        yield Risk(
+            ("address", "listen"),
+            f"the broker listens on {config.listen} and tells clients to come to {config.address}: "
+            "on other machines they will find themselves there",
+        )
+
+
+def _lease(config: BrokerConfig) -> Iterator[Risk]:
+    if not config.nameservers:
+        return
+    lease_ms = config.registration_lease_ms
+    if lease_ms < ETCD_LEASE_MS_MIN:
+        yield Risk(
+            ("registration_lease_ms",),
+            f"registration_lease_ms is {lease_ms}: etcd's own leases last about "
+            f"{ETCD_LEASE_MS_MIN} ms at least, so a short pause costs a master its term and nobody "
+            "can be elected sooner for it",
+        )
+    if lease_ms >= config.sessions.timeout_default_ms:
+        yield Risk(
+            ("registration_lease_ms", "sessions.timeout_default_ms"),
+            f"registration_lease_ms ({lease_ms}) is not below sessions.timeout_default_ms "
+            f"({config.sessions.timeout_default_ms}): when a master dies, members lose their "
+            "queues before there is another master",
+        )
+
+
+def _replication(config: BrokerConfig) -> Iterator[Risk]:
+    replication = config.replication
+    if replication.mode is ReplicationMode.ASYNC:
+        if replication.min_insync_replicas > 1:
+            yield Risk(
+                ("replication.mode", "replication.min_insync_replicas"),
+                f"replication.min_insync_replicas is {replication.min_insync_replicas} and "
+                "replication.mode is async_master: messages are refused while replicas are away, "
+                "and those that are acknowledged may still be lost with the master; sync_master "
+                "waits for the replicas",
+            )
+    elif replication.in_sync_lag_max_ms >= ACKNOWLEDGE_TIMEOUT_MS:
+        yield Risk(
+            ("replication.in_sync_lag_max_ms",),
+            f"replication.in_sync_lag_max_ms is {replication.in_sync_lag_max_ms}: a slave that "
+            f"dies holds up sends until they time out, after {ACKNOWLEDGE_TIMEOUT_MS} ms unless "
+            "the sender says otherwise",
+        )
+
+
+def _flush(config: BrokerConfig) -> Iterator[Risk]:
+    store = config.store
+    if store.cut_damaged:
+        yield Risk(
+            ("store.cut_damaged",),
+            "store.cut_damaged cuts the log at the first damaged record of every start: give it as "
+            "a flag, for one start",
+        )
+    if store.batch_bytes_max > store.unflushed_bytes_max:
+        yield Risk(
+            ("store.batch_bytes_max", "store.unflushed_bytes_max"),
+            f"a batch of store.batch_bytes_max ({store.batch_bytes_max}) is more than may wait for "
+            f"the disk, store.unflushed_bytes_max ({store.unflushed_bytes_max}): it is told BUSY "
+            "for ever",
+        )
+    if (
+        store.flush_mode is FlushMode.ASYNC
+        and store.unflushed_bytes_max <= store.flush_unflushed_bytes
+    ):
+        yield Risk(
+            ("store.unflushed_bytes_max", "store.flush_unflushed_bytes"),
+            f"store.unflushed_bytes_max ({store.unflushed_bytes_max}) is reached before "
+            f"store.flush_unflushed_bytes ({store.flush_unflushed_bytes}): senders are told BUSY "
+            "instead of an early flush",
+        )
+
+
+def _retention(config: BrokerConfig) -> Iterator[Risk]:
+    retention = config.store.retention
+    if not retention.enabled:
+        yield Risk(
+            ("store.retention.enabled",),
+            "store.retention.enabled is false: nothing is ever removed, so the disk fills and "
+            "messages are refused below store.disk_free_bytes_min",
+        )
+        return
+    for sentence in retention.moved_percentages():
+        yield Risk((sentence.partition(" ")[0],), sentence)
+    if retention.force_enabled and retention.refuse_above_percent <= retention.force_above_percent:
+        yield Risk(
+            ("store.retention.disk_refuse_percent", "store.retention.disk_force_percent"),
+            f"messages are refused above {retention.refuse_above_percent} % of the disk, before "
+            f"unexpired segments make room above {retention.force_above_percent} %",
+        )

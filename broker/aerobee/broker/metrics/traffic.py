@@ -1,0 +1,178 @@
+"""Messages in and out, by topic: counted once for each batch, where it is acknowledged or sent.
+
+Owns: the counts since the folder was opened. A message counts as in once it is as safe as its
+acknowledgement promises: at once with the page cache, else when disk or replicas have it; one whose
+outcome was left open counts if and when that comes true. It counts as out when the frame with it
+was given to the network.
+
+Always holds: as many topics, and pairs of group and topic, as the bounds say have counts of their
+own; what the others do is in `OTHER`'s. Topics that are gone, and groups without members that have
+read nothing for long, give their places to others. On the loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container
+from typing import NamedTuple
+
+from aerobee.runtime.metrics.families import OTHER
+from aerobee.store_format.checked_batch import CheckedBatch
+
+KIB = 1024
+MESSAGE_SIZES = (KIB, 4 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB, 4096 * KIB)
+"""RocketMQ's buckets, in bytes of the stored record."""
+SETTLE_PENDING = 1_024
+GROUP_IDLE_S = 600.0
+"""A group without members that reads nothing for so long loses its places."""
+
+
+class Incoming:
+    """One topic's."""
+
+    __slots__ = ("bytes", "messages", "sizes")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.sizes = [0] * (len(MESSAGE_SIZES) + 1)
+
+
+class Outgoing:
+    """One group's of one topic; of readers without a group, the group is empty."""
+
+    __slots__ = ("bytes", "messages", "quiet_messages", "quiet_since_s")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.bytes = 0
+        self.quiet_messages = 0
+        """`messages` when it was last seen to grow, and when that was; for `Traffic.forget`."""
+        self.quiet_since_s = 0.0
+
+
+class Reader(NamedTuple):
+    group: str
+    topic: str
+
+
+class _Pending(NamedTuple):
+    """Stored, not acknowledged yet: where it ends in the log, and what it will count."""
+
+    end: int
+    counts: Incoming
+    messages: int
+    size: int
+    sizes: list[int] | None
+
+
+class Traffic:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        waits: bool,
+        acknowledged_end: Callable[[], int],
+        topics_max: int,
+        consumers_max: int,
+    ) -> None:
+        """`waits`: acknowledgements wait until `acknowledged_end` of the log has come."""
+        self._waits = waits
+        self._acknowledged_end = acknowledged_end
+        self._topics_max = topics_max
+        self._consumers_max = consumers_max
+        self._incoming: dict[str, Incoming] = {}
+        self._other_incoming = Incoming()
+        self._outgoing: dict[tuple[str, str], Outgoing] = {}
+        self._other_outgoing = Outgoing()
+        self._pending: deque[_Pending] = deque()
+
+    def stored(self, batch: CheckedBatch, end: int) -> None:
+        """A batch was stored, up to `end` of the log."""
+        counts = self._incoming.get(batch.topic)
+        if counts is None:
+            counts = self._new_incoming(batch.topic)
+        messages, size = batch.count, len(batch.buffer)
+        # Most batches are of small messages, and to see that is cheap.
+        sizes = None if size <= KIB or batch.largest <= KIB else batch.size_counts(MESSAGE_SIZES)
+        if self._waits:
+            self._pending.append(_Pending(end, counts, messages, size, sizes))
+            if len(self._pending) > SETTLE_PENDING:
+                self._settle()
+        else:
+            _add(counts, messages, size, sizes)
+
+    def delivered(self, group: str, topic: str, messages: int, size: int) -> None:
+        """A frame of records is on its way to a reader; without a group its group is empty."""
+        counts = self._outgoing.get((group, topic))
+        if counts is None:
+            counts = self._new_outgoing(group, topic)
+        counts.messages += messages
+        counts.bytes += size
+
+    def incoming(self) -> list[tuple[str, Incoming]]:
+        """By topic, at this moment; the rest as OTHER's, if there is any."""
+        self._settle()
+        rows = list(self._incoming.items())
+        if self._other_incoming.messages:
+            rows.append((OTHER, self._other_incoming))
+        return rows
+
+    def outgoing(self) -> list[tuple[Reader, Outgoing]]:
+        """The same by group and topic."""
+        rows = [(Reader(*names), counts) for names, counts in self._outgoing.items()]
+        if self._other_outgoing.messages:
+            rows.append((Reader(OTHER, OTHER), self._other_outgoing))
+        return rows
+
+    def forget(
+        self, is_known: Callable[[str], bool], groups_with_members: Container[str], now_s: float
+    ) -> None:
+        """Give the places of topics that are gone, and of groups that are idle, to others."""
+        for topic in [topic for topic in self._incoming if not is_known(topic)]:
+            del self._incoming[topic]
+        gone = []
+        for names, counts in self._outgoing.items():
+            group, topic = names
+            if counts.messages != counts.quiet_messages or group in groups_with_members:
+                counts.quiet_messages, counts.quiet_since_s = counts.messages, now_s
+            if not is_known(topic) or now_s - counts.quiet_since_s >= GROUP_IDLE_S:
+                gone.append(names)
+        for names in gone:
+            del self._outgoing[names]
+
+    # ------------------------------------------------------------------------------ inside
+
+    def _new_incoming(self, topic: str) -> Incoming:
+        if len(self._incoming) >= self._topics_max:
+            return self._other_incoming
+        counts = self._incoming[topic] = Incoming()
+        return counts
+
+    def _new_outgoing(self, group: str, topic: str) -> Outgoing:
+        if len(self._outgoing) >= self._consumers_max:
+            return self._other_outgoing
+        counts = self._outgoing[group, topic] = Outgoing()
+        return counts
+
+    def _settle(self) -> None:
+        """Count what has been acknowledged since."""
+        pending = self._pending
+        if not pending:
+            return
+        end = self._acknowledged_end()
+        while pending and pending[0].end <= end:
+            _, counts, messages, size, sizes = pending.popleft()
+            _add(counts, messages, size, sizes)
+
+
+def _add(counts: Incoming, messages: int, size: int, sizes: list[int] | None) -> None:
+    """`sizes`: how many messages each bucket gets; None: all are in the first one."""
+    counts.messages += messages
+    counts.bytes += size
+    if sizes is None:
+        counts.sizes[0] += messages
+        return
+    for bucket, count in enumerate(sizes):
+        counts.sizes[bucket] += count

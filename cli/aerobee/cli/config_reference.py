@@ -1,0 +1,117 @@
+"""docs/configuration.md: every key of every service, made from the configuration classes.
+
+Owns: the layout. All that is said of a key stands beside its field, so the page cannot know more
+or less than the services; a test says when it must be made anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aerobee.cli.field_texts import FieldText, field_texts, unit_of
+from aerobee.cli.service_kinds import ServiceKind
+from aerobee.runtime.config import Change, Key, keys_of
+
+REGENERATE = "aerobee config reference > docs/configuration.md"
+
+_HEAD = f"""\
+# Configuration
+
+Every setting of the services. This page is made from their source by `{REGENERATE}`; change the
+text beside the field, not here. Settings of clients are in [producing.md](producing.md#settings)
+and [consuming.md](consuming.md#settings), those of `aerobee audit` in [audit.md](audit.md).
+
+A key is given in a TOML file (`--config FILE`), where its sections are tables, as an environment
+variable, or as a flag. Flags win over the environment, the environment over the file, the file over
+the defaults. A key that does not exist is an error that names the nearest one.
+
+| | nameserver | broker |
+|---|---|---|
+| `log.level` as a flag | `--log-level` | `--log-level` |
+| in the environment | `AEROBEE_NAMESERVER_LOG_LEVEL` | `AEROBEE_BROKER_LOG_LEVEL` |
+| the file itself | `AEROBEE_NAMESERVER_CONFIG` | `AEROBEE_BROKER_CONFIG` |
+
+Lists are written with commas in flags and variables, as arrays in the file.
+
+**Changes** says when a changed value counts: `live`: SIGHUP makes the process read its file again
+([logs](logs.md#changing-the-level-while-a-service-runs)); `restart`: at the next start; `never`: it
+must stay what it was when the store folder was begun.
+
+Check a file before a service meets it. Everything that is wrong is said at once, each with its
+line, and so are settings that are risky together:
+
+```console
+$ printf 'cluster = "aerobee"\\nlog.level = "warning"\\n' > nameserver.toml
+$ aerobee config check nameserver.toml --service nameserver
+nameserver.toml: the nameserver takes it (2 keys)
+```
+
+`--set KEY=VALUE` stands for what the service gets as a flag; its environment variables count, too,
+so in a pod the check sees what the service sees. The exit code is 0 if the service would take the
+file, 1 if not; with `--strict` warnings count as errors.
+"""
+
+_TABLE = (
+    "| key | default | unit | changes | what it is | what it costs |\n|---|---|---|---|---|---|\n"
+)
+
+
+def render_reference(services: Sequence[ServiceKind]) -> str:
+    """The whole page."""
+    return _HEAD + "".join(_service(service) for service in services)
+
+
+def _service(service: ServiceKind) -> str:
+    texts = field_texts(service.config)
+    parts = [f"\n## {service.name.capitalize()}\n"]
+    for section, kind, keys in _sections(service.config):
+        if section:
+            parts.append(f"\n### {service.name.capitalize()}: `{section}`\n")
+        parts.append(f"\n{_about(kind)}\n\n{_TABLE}")
+        parts += [_row(key, texts.get(key.name, FieldText())) for key in keys]
+    return "".join(parts)
+
+
+def _sections(kind: type[Any], prefix: str = "") -> Iterator[tuple[str, type[Any], list[Key]]]:
+    """Each section with its own keys, in the order of the fields; sections inside come after."""
+    own = [key for key in keys_of(kind) if "." not in key.name]
+    named = [dataclasses.replace(key, name=prefix + key.name) for key in own]
+    yield prefix.removesuffix("."), kind, named
+    annotations = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(annotations[field.name]) and field.metadata.get("key", True):
+            section = typing.cast("type[Any]", annotations[field.name])
+            yield from _sections(section, f"{prefix}{field.name}.")
+
+
+def _about(kind: type[Any]) -> str:
+    """The first paragraph of a class's docstring."""
+    return " ".join((kind.__doc__ or "").split("\n\n")[0].split())
+
+
+def _row(key: Key, text: FieldText) -> str:
+    cells = (
+        f"`{key.name}`",
+        _default(key.default),
+        unit_of(key, text),
+        key.change.value if key.change is not Change.LIVE else "**live**",
+        text.sentence,
+        text.costs,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _default(value: object) -> str:
+    """A default as a file would have it; of the machine's address nothing."""
+    if value is dataclasses.MISSING:
+        return "required"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ", ".join(_default(item) for item in value)
+    if value is None or value == "":
+        return ""
+    return f"`{value}`" if isinstance(value, str) else str(value)

@@ -1,0 +1,156 @@
+"""What a nameserver tells Prometheus: its routes, how it stands with etcd, the groups' masters.
+
+Values only, copied on the loop in one step: there are as many rows as broker groups. Every
+nameserver tells of all groups, so add nothing up over them.
+"""
+
+from __future__ import annotations
+
+import socket
+
+from aerobee.nameserver.config import NameserverConfig
+from aerobee.nameserver.election import has_master
+from aerobee.nameserver.etcd_calls import EtcdCalls
+from aerobee.nameserver.route_cache import RouteCache
+from aerobee.nameserver.route_table import RouteTable
+from aerobee.nameserver.sessions import BrokerSessions
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.loop_delay import LoopDelay
+from aerobee.runtime.metrics.exposition import Gathered
+from aerobee.runtime.metrics.families import (
+    OTHER,
+    AnyFamily,
+    Family,
+    HistogramFamily,
+    counter,
+    gauge,
+    one_gauge,
+)
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+
+NODE_TYPE = "nameserver"
+WILDCARDS = frozenset({"0.0.0.0", "[::]"})
+GROUPS_MAX = 1_000
+"""Broker groups with series of their own."""
+
+
+class NameserverFigures:
+    """See the module; on the loop."""
+
+    def __init__(
+        self,
+        config: NameserverConfig,
+        cache: RouteCache,
+        sessions: BrokerSessions,
+        calls: EtcdCalls,
+        clock: Clock,
+    ) -> None:
+        self.latencies = RpcLatencies()
+        self.loop_delay = LoopDelay(clock)
+        self._cluster = config.cluster
+        host = config.listen.rpartition(":")[0]
+        # A wildcard is the same everywhere; a host's name, which is a pod's, is not.
+        self._host = socket.gethostname() if host in WILDCARDS else host
+        self._port = 0
+        self._cache = cache
+        self._sessions = sessions
+        self._calls = calls
+
+    def listens(self, port: int) -> None:
+        """It is reached there."""
+        self._port = port
+
+    async def gather(self) -> Gathered:
+        """Everything that is known now."""
+        cache = self._cache
+        delay = HistogramFamily(
+            "aerobee_event_loop_delay_seconds",
+            "How late the event loop ran what was due, sampled ten times a second.",
+        )
+        delay.add(self.loop_delay.histogram.copy())
+        families: list[AnyFamily] = [
+            one_gauge(
+                "aerobee_nameserver_connected_brokers",
+                "Brokers whose heartbeats come here.",
+                len(self._sessions),
+            ),
+            one_gauge(
+                "aerobee_nameserver_routes_stale",
+                "1 while etcd does not confirm that the routes are all there is.",
+                cache.stale,
+            ),
+            *self._etcd_families(),
+            self.latencies.family(),
+            delay,
+        ]
+        if cache.version > 0:
+            families += _table_families(cache.table)
+        labels = {
+            "cluster": self._cluster,
+            "node_type": NODE_TYPE,
+            "node_id": f"{self._host}:{self._port}",
+        }
+        return Gathered(labels, families)
+
+    def _etcd_families(self) -> list[AnyFamily]:
+        calls = self._calls
+        latency = HistogramFamily("aerobee_etcd_call_seconds", "How long calls to etcd took.")
+        latency.add(calls.latency.copy())
+        failures = counter("aerobee_etcd_call_failures_total", "Calls that etcd did not answer.")
+        failures.add(calls.failures)
+        return [
+            one_gauge(
+                "aerobee_etcd_reachable",
+                "1 if etcd answered the last call; absent before the first.",
+                calls.is_reachable,
+            ),
+            one_gauge(
+                "aerobee_etcd_confirmed_age_seconds",
+                "Since etcd last confirmed that the routes are all there is.",
+                self._cache.confirmed_age_s,
+            ),
+            latency,
+            failures,
+        ]
+
+
+def _table_families(table: RouteTable) -> list[AnyFamily]:
+    epoch = gauge("aerobee_group_epoch", "The epoch of a broker group's master.", "broker_group")
+    has_live_master = gauge(
+        "aerobee_group_has_master", "1 while the group has a live master.", "broker_group"
+    )
+    replicas = gauge(
+        "aerobee_group_replicas",
+        "Replicas of the group, by what they are.",
+        "broker_group",
+        "state",
+    )
+    live_by_group = table.live_by_group()
+    for name in sorted(table.groups)[:GROUPS_MAX]:
+        group, live = table.groups[name], live_by_group.get(name, {})
+        epoch.add(group.epoch, name)
+        has_live_master.add(has_master(group, live), name)
+        replicas.add(len(group.replicas), name, "known")
+        replicas.add(len(live), name, "live")
+        replicas.add(len(group.in_sync), name, "in_sync")
+    _add_rest(table, has_live_master)
+    return [
+        one_gauge("aerobee_nameserver_routes_revision", "Of etcd, as shown.", table.version),
+        one_gauge("aerobee_nameserver_live_brokers", "Registered in etcd.", len(table.brokers)),
+        one_gauge("aerobee_nameserver_unreadable_keys", "Of etcd; taken for missing.",
+                  len(table.unreadable)),
+        one_gauge("rocketmq_topic_number", "Topics of the cluster.", len(table.topics)),
+        epoch,
+        has_live_master,
+        replicas,
+    ]  # fmt: skip
+
+
+def _add_rest(table: RouteTable, has_live_master: Family) -> None:
+    """Beyond the bound: whether all of them have a master."""
+    rest = sorted(table.groups)[GROUPS_MAX:]
+    if rest:
+        has_all = all(
+            has_master(table.groups[name], table.replicas_of(table.groups[name])) for name in rest
+        )
+        has_live_master.add(has_all, OTHER)

@@ -1,0 +1,197 @@
+"""Whether a service would take a configuration: everything that is wrong with it, at once.
+
+Owns: the search for all faults. `load_config` stops at the first one, as a service that starts
+must; here a value that is refused is noted, set back to its default, and the rest is looked at.
+Each fault knows the keys that it is about, and so the lines of the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from aerobee.runtime.config import (
+    Given,
+    Key,
+    RefusedConfig,
+    build,
+    convert,
+    flatten,
+    from_environment,
+    keys_of,
+    nearest,
+)
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.toml_lines import lines_of
+
+T = TypeVar("T")
+
+# What a required key is taken for when only a flag will give it; its value matters to no rule.
+_STAND_INS: dict[Any, object] = {Path: Path(), str: "unset", int: 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Settings that are allowed and may surprise, for what they do together."""
+
+    keys: tuple[str, ...]
+    sentence: str
+    """What may happen, and what to do about it."""
+
+
+@runtime_checkable
+class HasRisks(Protocol):
+    """A configuration that knows which of its settings are risky, alone or together."""
+
+    def risks(self) -> list[Risk]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to say about a file."""
+
+    keys: tuple[str, ...]
+    sentence: str
+    line: int
+    """Where in the file, counted from 1; 0: nowhere, it is something else that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked(Generic[T]):
+    """What is to be said of a configuration."""
+
+    errors: tuple[Finding, ...]
+    """Why a service would not start; in the order of their lines."""
+    warnings: tuple[Finding, ...]
+    """What it would start with, and what should be looked at."""
+    keys: tuple[str, ...]
+    """The keys that the file sets."""
+
+
+def check_config(
+    kind: type[T],
+    text: str,
+    *,
+    environment_prefix: str,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+) -> Checked[T]:
+    """Look at the text of a file as a service of `kind` would, with its environment and flags.
+
+    Raises:
+        InvalidArgument: the text is not TOML.
+    """
+    return _Check(kind, text, environment_prefix).run(environment or {}, overrides or {})
+
+
+def unknown_keys(kind: type[Any], text: str) -> int:
+    """How many keys of the text are none of `kind`'s; for guessing whose file it is.
+
+    Raises:
+        InvalidArgument: the text is not TOML.
+    """
+    keys = {key.name: key for key in keys_of(kind)}
+    return sum(name not in keys for name, _ in flatten(_parse(text), "", keys))
+
+
+class _Check(Generic[T]):
+    def __init__(self, kind: type[T], text: str, environment_prefix: str) -> None:
+        self._kind = kind
+        self._document = _parse(text)
+        self._lines = lines_of(text)
+        self._prefix = environment_prefix
+        self._keys = {key.name: key for key in keys_of(kind)}
+        self._given: dict[str, Given] = {}
+        self._errors: list[Finding] = []
+        self._warnings: list[Finding] = []
+
+    def run(self, environment: Mapping[str, str], overrides: Mapping[str, str]) -> Checked[T]:
+        self._given.update(self._from_file())
+        in_file = tuple(self._given)
+        try:
+            self._given.update(from_environment(self._keys, self._prefix, environment))
+        except InvalidArgument as error:
+            self._error((), str(error))
+        for name, value in overrides.items():
+            if name in self._keys:
+                self._given[name] = Given(value, "--set", is_text=True)
+            else:
+                self._error((), f"unknown key {name!r} of --set{nearest(name, self._keys)}")
+        self._convert_all()
+        self._stand_in()
+        config = self._build()
+        if isinstance(config, HasRisks):
+            for risk in config.risks():
+                self._warnings.append(self._finding(risk.keys, risk.sentence))
+        return Checked(_sorted(self._errors), _sorted(self._warnings), in_file)
+
+    def _from_file(self) -> Iterator[tuple[str, Given]]:
+        for name, value in flatten(self._document, "", self._keys):
+            if name in self._keys:
+                yield name, Given(value, "the file", is_text=False)
+            else:
+                self._error((name,), f"unknown key {name!r}{nearest(name, self._keys)}")
+
+    def _convert_all(self) -> None:
+        for name, given in list(self._given.items()):
+            try:
+                convert(self._keys[name], given)
+            except InvalidArgument as error:
+                del self._given[name]
+                self._error((name,), str(error))
+
+    def _stand_in(self) -> None:
+        for key in self._missing():
+            self._warnings.append(
+                Finding(
+                    (key.name,),
+                    f"{key.name} is not set here: it must come as {key.flag_name()} or as "
+                    f"{key.environment_name(self._prefix)}",
+                    0,
+                )
+            )
+            self._given[key.name] = Given(_STAND_INS[key.annotation], "default", is_text=False)
+
+    def _missing(self) -> list[Key]:
+        return [
+            key
+            for key in self._keys.values()
+            if key.default is dataclasses.MISSING and key.name not in self._given
+        ]
+
+    def _build(self) -> T | None:
+        """The configuration, as good as it gets; each round notes one refusal."""
+        while True:
+            try:
+                return build(self._kind, "", self._keys, self._given)
+            except RefusedConfig as error:
+                in_file = all(name in self._lines for name in error.keys)
+                self._error(error.keys, error.sentence if in_file else str(error))
+                if not error.keys:
+                    return None  # what to set back cannot be told
+                for name in error.keys:
+                    del self._given[name]
+                if self._missing():
+                    return None
+
+    def _error(self, keys: tuple[str, ...], sentence: str) -> None:
+        self._errors.append(self._finding(keys, sentence))
+
+    def _finding(self, keys: tuple[str, ...], sentence: str) -> Finding:
+        lines = [self._lines[name] for name in keys if name in self._lines]
+        return Finding(keys, sentence, max(lines, default=0))
+
+
+def _sorted(findings: list[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(findings, key=lambda finding: finding.line))
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidArgument(f"this is not valid TOML: {error}") from error

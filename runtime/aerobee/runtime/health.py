@@ -1,0 +1,55 @@
+"""What a process can be asked about itself, and where: the values of the health port.
+
+Three questions, each a service name of gRPC health; no name is `readiness`.
+
+    startup    has it begun its work, so that `liveness` can judge it from now on?
+    liveness   is it worth keeping, or would a restart help?
+    readiness  can clients use it, and could another one of its kind be stopped now?
+
+An answer is a reason why not; empty means SERVING. Who answers looks at what is at that moment, so
+nothing here has to be told of changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from aerobee.runtime.addresses import require_address
+
+REASON_METADATA_KEY = "aerobee-reason-bin"
+"""Trailing metadata of an answer that is not SERVING: why, as UTF-8."""
+
+
+class Question(StrEnum):
+    """Service names of the health port."""
+
+    STARTUP = "startup"
+    LIVENESS = "liveness"
+    READINESS = "readiness"
+
+
+class Health(Protocol):
+    """Who knows how a process is."""
+
+    def why_not(self, question: Question) -> str:
+        """Why the answer is no, in one sentence; empty if it is yes. Never waits."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthConfig:
+    """Where a process tells how it is, from its first moment to its last."""
+
+    listen: str = ""
+    """host:port of gRPC health with the services startup, liveness and readiness; empty: none, only
+    the health of the main port, which is there while clients are served.
+
+    Unit: host:port
+    Costs: a listening port.
+    """
+
+    def __post_init__(self) -> None:
+        if self.listen:
+            require_address("health.listen", self.listen)

@@ -1,0 +1,139 @@
+"""The health port: gRPC health on an address of its own, as long as the process lives.
+
+Owns: the server. It runs on the event loop that it tells of: a loop that hangs does not answer,
+and whoever asks takes that for a no. Every answer is made when it is asked for; a change of it is
+logged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.health import REASON_METADATA_KEY, Health, Question
+from aerobee.runtime.log import log_event
+from aerobee.runtime.rpc import SERVER_OPTIONS
+
+log = logging.getLogger(__name__)
+
+WATCH_INTERVAL_S = 0.25
+CONNECTIONS_MAX = 512
+"""Probes come one at a time; nobody is to take the process's files through this port."""
+IDLE_S = 3.0
+"""A connection without a call, or one that has not even become HTTP/2, is closed after it: those of
+nobody must not keep probes out. A probe opens a new one each time."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class HealthService:
+    """The servicer of grpc.health.v1.Health, over a `Health`."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._told: dict[Question, bool] = {}
+
+    async def Check(
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> health_pb2.HealthCheckResponse:
+        question = _question(request.service)
+        if question is None:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"no service {request.service!r}; there are {', '.join(Question)}",
+            )
+        reason = self._why_not(question)
+        if reason:
+            context.set_trailing_metadata(((REASON_METADATA_KEY, reason.encode()),))
+        return health_pb2.HealthCheckResponse(status=_status(reason))
+
+    async def List(
+        self, request: health_pb2.HealthListRequest, context: Context
+    ) -> health_pb2.HealthListResponse:
+        answers = {question.value: _status(self._why_not(question)) for question in Question}
+        return health_pb2.HealthListResponse(
+            statuses={
+                name: health_pb2.HealthCheckResponse(status=status)
+                for name, status in answers.items()
+            }
+        )
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: Context
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        question = _question(request.service)
+        if question is None:
+            unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+            yield health_pb2.HealthCheckResponse(status=unknown)
+            return
+        told = None
+        while True:
+            status = _status(self._why_not(question))
+            if status != told:
+                told = status
+                yield health_pb2.HealthCheckResponse(status=status)
+            await asyncio.sleep(WATCH_INTERVAL_S)
+
+    def _why_not(self, question: Question) -> str:
+        reason = self._health.why_not(question)
+        is_serving = not reason
+        if self._told.get(question) is not is_serving:
+            self._told[question] = is_serving
+            log_event(log, "health", question=question, serving=is_serving, reason=reason)
+        return reason
+
+
+@asynccontextmanager
+async def serve_health(
+    listen: str, health: Health, *, idle_s: float = IDLE_S
+) -> AsyncIterator[int]:
+    """Answer on `listen` within the block; gives the port. Without an address nothing is served.
+
+    Connections that make no call are closed after `idle_s`.
+
+    Raises:
+        InvalidArgument: the address is in use or not of this machine.
+    """
+    if not listen:
+        yield 0
+        return
+    options = [
+        *SERVER_OPTIONS,
+        ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
+        ("grpc.max_connection_idle_ms", int(idle_s * 1000)),
+        ("grpc.server_handshake_timeout_ms", int(idle_s * 1000)),
+    ]
+    server = grpc.aio.server(options=options)
+    health_pb2_grpc.add_HealthServicer_to_server(HealthService(health), server)
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"cannot tell of health on {listen}: the port is in use or the address is not of this "
+            "machine; stop the other process or choose another port for health.listen"
+        ) from error
+    await server.start()
+    log_event(log, "health is told", address=listen, port=port)
+    try:
+        yield port
+    finally:
+        await server.stop(0)
+
+
+def _question(service: str) -> Question | None:
+    try:
+        return Question(service or Question.READINESS)
+    except ValueError:
+        return None
+
+
+def _status(reason: str) -> health_pb2.HealthCheckResponse.ServingStatus:
+    answer = health_pb2.HealthCheckResponse
+    return answer.NOT_SERVING if reason else answer.SERVING

@@ -1,0 +1,58 @@
+"""What an operator can set about a service's log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from aerobee.runtime.config import Change, require
+
+
+class LogFormat(StrEnum):
+    """How a line is written."""
+
+    TEXT = "text"  # for people
+    JSON = "json"  # one object a line, for what collects logs
+
+
+class LogLevel(StrEnum):
+    """The least important lines that are written."""
+
+    DEBUG = "debug"  # each call, too
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """One process's log, which goes to standard error."""
+
+    format: LogFormat = field(
+        default=LogFormat.TEXT,
+        metadata={"change": Change.LIVE, "environment": "AEROBEE_LOG_FORMAT"},
+    )
+    """How a line is written.
+
+    Costs: a JSON line is about twice as long.
+    """
+    level: LogLevel = field(
+        default=LogLevel.INFO,
+        metadata={"change": Change.LIVE, "environment": "AEROBEE_LOG_LEVEL"},
+    )
+    """The least important lines that are written.
+
+    Costs: `debug` writes a line for each call; `warning` leaves out who became master and when.
+    """
+    repeats_per_s_max: int = field(default=20, metadata={"change": Change.LIVE})
+    """So many lines of one event in a second are written as they are; those beyond become one line
+    with their count, `repeated`. 0: no limit.
+
+    Unit: lines per second
+    Costs: smaller hides the fields of more lines; without a limit, a fault that repeats fills the
+    disk that the log is kept on.
+    """
+
+    def __post_init__(self) -> None:
+        rate = self.repeats_per_s_max
+        require(rate >= 0, "log.repeats_per_s_max must be >= 0", rate)

@@ -1,0 +1,113 @@
+"""An event that repeats must not fill the disk: at most so many lines of it a second.
+
+Owns: the counts. An event is a logger, a level, a text, and what it is about: one broker group's
+trouble does not hide another's. Its first lines of a second pass as they are; those beyond are held
+back, and when the second is over one line stands for all of them: the last one, with the field
+`repeated`, how many it stands for. So nothing is lost uncounted: lines without `repeated` stand for
+one event. Errors always pass: somebody must look at each.
+
+Pure: whoever owns it says when to write what is due (see `EventHandler`).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from aerobee.runtime.clock import Clock
+
+FIELDS_ATTRIBUTE = "event_fields"
+"""Where a LogRecord carries its fields."""
+REPEATED_FIELD = "repeated"
+OBJECT_FIELDS = ("group", "topic", "broker", "broker_id", "replica")
+"""Fields that say what an event is about."""
+WINDOW_S = 1.0
+EVENTS_MAX = 1_024
+"""Events of a second that are told apart; the texts of events are fixed, so there are about as many
+as places in the code that log, times what they are about. Those beyond share a count."""
+
+_Event = tuple[str, int, str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class _Window:
+    begin_s: float
+    lines: int = 0
+    held_back: int = 0
+    last: logging.LogRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed:
+    """The last of several like events, and how many it stands for."""
+
+    record: logging.LogRecord
+    repeated: int
+
+
+class RepeatLimit:
+    """Counts lines by event and second. Not thread-safe: its owner has a lock."""
+
+    def __init__(self, clock: Clock, per_second_max: int) -> None:
+        """`per_second_max`: lines of one event in a second; 0: no limit."""
+        self._clock = clock
+        self._per_second_max = per_second_max
+        self._windows: dict[_Event, _Window] = {}
+        self._holding: dict[_Event, _Window] = {}
+
+    def passes(self, record: logging.LogRecord) -> bool:
+        """Whether the line is to be written now; if not, it is counted. Take what is due first."""
+        if self._per_second_max == 0 or record.levelno >= logging.ERROR:
+            return True
+        now_s = self._clock.monotonic_s()
+        event = self._event_of(record, now_s)
+        window = self._windows.get(event)
+        if window is None or now_s - window.begin_s >= WINDOW_S:
+            window = self._windows[event] = _Window(now_s)
+        if window.lines < self._per_second_max:
+            window.lines += 1
+            return True
+        window.held_back += 1
+        window.last = record
+        self._holding[event] = window
+        return False
+
+    def take_due(self) -> list[Collapsed]:
+        """What was held back in seconds that are over."""
+        if not self._holding:
+            return []
+        now_s = self._clock.monotonic_s()
+        return self._take(
+            [event for event, window in self._holding.items() if now_s - window.begin_s >= WINDOW_S]
+        )
+
+    def take_all(self) -> list[Collapsed]:
+        """All that was held back; for the end."""
+        return self._take(list(self._holding))
+
+    def due_in_s(self) -> float | None:
+        """Until `take_due` has something; None: nothing is held back."""
+        if not self._holding:
+            return None
+        first_s = min(window.begin_s for window in self._holding.values())
+        return max(0.0, first_s + WINDOW_S - self._clock.monotonic_s())
+
+    def _take(self, events: list[_Event]) -> list[Collapsed]:
+        taken = []
+        for event in events:
+            window = self._holding.pop(event)
+            assert window.last is not None, "what holds back has held back something"
+            taken.append(Collapsed(window.last, window.held_back))
+            window.held_back, window.last = 0, None
+        return taken
+
+    def _event_of(self, record: logging.LogRecord, now_s: float) -> _Event:
+        fields = getattr(record, FIELDS_ATTRIBUTE, {})
+        about = tuple(str(fields.get(name, "")) for name in OBJECT_FIELDS)
+        event = (record.name, record.levelno, str(record.msg), about)
+        if event in self._windows or len(self._windows) < EVENTS_MAX:
+            return event
+        for old, window in list(self._windows.items()):
+            if now_s - window.begin_s >= WINDOW_S and old not in self._holding:
+                del self._windows[old]
+        return event if len(self._windows) < EVENTS_MAX else ("", record.levelno, "", ())

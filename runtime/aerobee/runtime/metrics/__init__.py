@@ -1,0 +1,1 @@
+"""Figures of a running service, for Prometheus."""

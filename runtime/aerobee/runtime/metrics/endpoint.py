@@ -1,0 +1,252 @@
+"""HTTP GET /metrics, from the process's first moment to its last.
+
+    HTTP thread -> hands `gather` over to the loop -> waits -> writes the text -> answers
+
+Owns: the listening socket, its threads, and which sources there are at present. Requests are
+answered one after the other, so that two scrapers cost the loop no more than one at a time.
+
+What always holds: an HTTP thread touches no state of the loop; what it shows was copied there, by
+`_on_loop`, the one call that crosses over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import io
+import logging
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import AF_INET, AF_INET6, socket
+from typing import Any
+
+from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.exposition import Gathered, encode
+
+log = logging.getLogger(__name__)
+
+PATH = "/metrics"
+GATHER_TIMEOUT_S = 8.0
+"""Below Prometheus' usual ten seconds, so that it hears why."""
+CONNECTION_TIMEOUT_S = 5.0
+"""How long a client may take to ask, in all, and then to read the answer."""
+CONNECTIONS_MAX = 8
+
+Source = Callable[[], Awaitable[Gathered]]
+
+
+class MetricsEndpoint:
+    """See the module. All methods are for the loop."""
+
+    def __init__(
+        self,
+        *,
+        gather_timeout_s: float = GATHER_TIMEOUT_S,
+        connection_timeout_s: float = CONNECTION_TIMEOUT_S,
+    ) -> None:
+        self.connection_timeout_s = connection_timeout_s
+        self._gather_timeout_s = gather_timeout_s
+        self._sources: dict[str, Source] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+        self._turn = threading.Lock()
+
+    def show(self, name: str, source: Source) -> None:
+        """From now on `source` is awaited on the loop at each scrape; it takes the place of another
+        one of that name."""
+        self._sources[name] = source
+
+    def hide(self, name: str) -> None:
+        """The source of that name is asked no more; nothing happens if there is none."""
+        self._sources.pop(name, None)
+
+    def start(self, listen: str) -> str:
+        """Answer from now on; returns host:port.
+
+        Raises:
+            InvalidArgument: the address is in use or not of this machine.
+        """
+        host, _, port = listen.rpartition(":")
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._server = _Server(host.strip("[]"), int(port), self)
+        except OSError as error:
+            raise InvalidArgument(
+                f"cannot listen on {listen} for metrics: {error.strerror or error}; stop the other "
+                "process or choose another metrics.listen"
+            ) from error
+        self._thread = threading.Thread(
+            target=self._server.serve_forever,
+            kwargs={"poll_interval": 0.1},
+            name="metrics",
+            daemon=True,
+        )
+        self._thread.start()
+        address = f"{host}:{self._server.server_address[1]}"
+        log_event(log, "metrics are served", address=address, path=PATH)
+        return address
+
+    async def stop(self) -> None:
+        """Close the port; requests under way are left to their end."""
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.get_running_loop().run_in_executor(None, server.shutdown)
+            server.server_close()
+
+    async def _gather(self) -> list[Gathered]:
+        return [await source() for source in list(self._sources.values())]
+
+    # ------------------------------------------------------------------------------ HTTP thread
+
+    def _on_loop(self) -> list[Gathered]:
+        """[HTTP thread] Have everything copied on the loop, and wait for it.
+
+        Raises:
+            TimeoutError: the loop is too busy, or ends.
+        """
+        loop = self._loop
+        if loop is None or not loop.is_running():
+            raise TimeoutError("the service is stopping")
+        gathering = self._gather()
+        try:
+            copied = asyncio.run_coroutine_threadsafe(gathering, loop)
+        except RuntimeError as error:  # closed since
+            gathering.close()
+            raise TimeoutError("the service is stopping") from error
+        try:
+            return copied.result(self._gather_timeout_s)
+        except concurrent.futures.CancelledError as error:
+            raise TimeoutError("the service is stopping") from error
+        except TimeoutError as error:
+            copied.cancel()
+            raise TimeoutError(
+                f"the event loop did not answer within {self._gather_timeout_s:g} s"
+            ) from error
+
+    def answer(self, accept: str) -> tuple[bytes, str]:
+        """[HTTP thread] The whole text and its content type. Raises TimeoutError."""
+        if not self._turn.acquire(timeout=self._gather_timeout_s):
+            raise TimeoutError("another scrape is under way")
+        try:
+            return encode(self._on_loop(), accept)
+        finally:
+            self._turn.release()
+
+
+@asynccontextmanager
+async def serve_metrics(listen: str) -> AsyncIterator[MetricsEndpoint]:
+    """Answer on `listen` within the block. Without an address nothing is served.
+
+    Raises:
+        InvalidArgument: the address is in use or not of this machine.
+    """
+    endpoint = MetricsEndpoint()
+    if listen:
+        endpoint.start(listen)
+    try:
+        yield endpoint
+    finally:
+        await endpoint.stop()
+
+
+class _Server(ThreadingHTTPServer):
+    """At most CONNECTIONS_MAX clients at a time; more are turned away."""
+
+    daemon_threads = True
+    allow_reuse_port = False  # two processes must not share one by accident
+    # A client that is slow to leave must not keep the process.
+    block_on_close = False
+
+    def __init__(self, host: str, port: int, endpoint: MetricsEndpoint) -> None:
+        self.address_family = AF_INET6 if ":" in host else AF_INET
+        self.endpoint = endpoint
+        self._places = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # The base class asks the resolver for this machine's name, which may take long.
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(
+        self, request: socket | tuple[bytes, socket], client_address: Any
+    ) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
+
+    def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        """A client that went away or took too long; nothing of ours."""
+
+
+class _Request(io.RawIOBase):
+    """What a client sends until a deadline, however slowly it drips: a timeout of the socket alone
+    would begin anew with each byte."""
+
+    def __init__(self, connection: socket, timeout_s: float, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._deadline_s = clock.monotonic_s() + timeout_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._deadline_s - self._clock.monotonic_s()
+        if left_s <= 0:
+            raise TimeoutError("the client took too long to ask")
+        self._connection.settimeout(left_s)
+        return self._connection.recv_into(buffer)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version = "aerobee"
+    sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        assert isinstance(self.server, _Server)
+        self._timeout_s = self.server.endpoint.connection_timeout_s
+        self.rfile = io.BufferedReader(_Request(self.connection, self._timeout_s, SystemClock()))
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != PATH:
+            self._send(HTTPStatus.NOT_FOUND, f"only {PATH} is here\n".encode())
+            return
+        assert isinstance(self.server, _Server)
+        try:
+            body, content_type = self.server.endpoint.answer(self.headers.get("Accept", ""))
+        except TimeoutError as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
+            return
+        except Exception as bug:
+            log_event(log, "metrics failed by a bug", level=logging.ERROR, error=bug)
+            self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; the log says why\n")
+            return
+        self._send(HTTPStatus.OK, body, content_type)
+
+    def _send(
+        self, status: HTTPStatus, body: bytes, content_type: str = "text/plain; charset=utf-8"
+    ) -> None:
+        self.connection.settimeout(self._timeout_s)  # for all that is sent
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """A scrape every few seconds is no event."""

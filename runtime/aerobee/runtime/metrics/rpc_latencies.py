@@ -1,0 +1,62 @@
+"""How long calls took, by what was asked and how it went; in RocketMQ's words where it has some.
+
+Owns: one histogram for each pair that occurred: methods are those that are served, outcomes those
+of `aerobee.runtime.errors`, so there are not many.
+"""
+
+from __future__ import annotations
+
+from aerobee.runtime.metrics.families import HistogramFamily
+from aerobee.runtime.metrics.histogram import Histogram
+
+BOUNDS_MS = (1, 3, 5, 10, 100, 1_000, 3_000)
+"""RocketMQ's."""
+SEND_MESSAGE = "send_message"
+
+_REQUEST_CODES = {
+    "Send": SEND_MESSAGE,
+    "Pull": "pull_message",
+    "CommitOffsets": "update_consumer_offset",
+    "QueryOffsets": "query_consumer_offset",
+    "QueryBounds": "get_max_offset",
+    "SearchByTimestamp": "search_offset_by_timestamp",
+    "ResetOffsets": "invoke_broker_to_reset_offset",
+    "GetStats": "get_broker_runtime_info",
+    "GetMessage": "view_message_by_id",
+    "QueryMessages": "query_message",
+    "QueryRoute": "get_routeinfo_by_topic",
+    "DescribeCluster": "get_broker_cluster_info",
+    "ListTopics": "get_all_topic_list_from_nameserver",
+}
+
+
+class RpcLatencies:
+    """See the module; on the loop."""
+
+    def __init__(self) -> None:
+        self._histograms: dict[tuple[str, str], Histogram] = {}
+
+    def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
+        """A call of a method was answered."""
+        self.observe(_REQUEST_CODES.get(method) or _snake_case(method), outcome, elapsed_s)
+
+    def observe(self, request_code: str, outcome: str, elapsed_s: float) -> None:
+        name = request_code, outcome
+        histogram = self._histograms.get(name)
+        if histogram is None:
+            histogram = self._histograms[name] = Histogram(BOUNDS_MS)
+        histogram.observe(elapsed_s * 1_000)
+
+    def family(self) -> HistogramFamily:
+        family = HistogramFamily(
+            "rocketmq_rpc_latency",
+            "How long requests took until they were answered, in milliseconds.",
+            ("protocol_type", "request_code", "response_code"),
+        )
+        for (request_code, outcome), histogram in self._histograms.items():
+            family.add(histogram.copy(), "grpc", request_code, outcome)
+        return family
+
+
+def _snake_case(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)[1:]

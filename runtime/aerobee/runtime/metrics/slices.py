@@ -1,0 +1,35 @@
+"""Long readings on the loop, a little at a time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aerobee.runtime.clock import Clock
+
+STEP_S = 0.002
+
+
+class Slices:
+    """Lets the loop run whenever the present step has taken long enough."""
+
+    __slots__ = ("_began_s", "_clock", "_step_s", "longest_s")
+
+    def __init__(self, clock: Clock, *, step_s: float = STEP_S) -> None:
+        self._clock = clock
+        self._step_s = step_s
+        self._began_s = clock.monotonic_s()
+        self.longest_s = 0.0
+        """The longest step so far, as far as steps end with `breathe`."""
+
+    async def breathe(self) -> None:
+        """Between any two things that belong together no `breathe` may stand: what was read before
+        it may have changed behind it."""
+        taken_s = self._clock.monotonic_s() - self._began_s
+        if taken_s >= self._step_s:
+            self.longest_s = max(self.longest_s, taken_s)
+            await asyncio.sleep(0)
+            self._began_s = self._clock.monotonic_s()
+
+    def begin(self) -> None:
+        """Something else was waited for: a new step begins."""
+        self._began_s = self._clock.monotonic_s()

@@ -1,0 +1,64 @@
+"""What a nameserver tells while etcd is away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from aerobee.nameserver.app import serve_nameserver
+from aerobee.nameserver.config import EtcdConfig, NameserverConfig
+from aerobee.nameserver.etcd import Etcd
+from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.errors import RegistryUnavailable
+from aerobee.runtime.metrics.config import MetricsConfig
+from aerobee.runtime.supervise import Lifecycle
+from tests.support.scrapes import Scrape, free_port
+
+
+async def test_a_nameserver_without_etcd_says_so_and_tells_nothing_of_routes() -> None:
+    metrics = f"127.0.0.1:{free_port()}"
+    config = NameserverConfig(
+        listen="127.0.0.1:0",
+        stop_grace_ms=0,
+        etcd=EtcdConfig(endpoints=(f"127.0.0.1:{free_port()}",), call_timeout_ms=200),
+        metrics=MetricsConfig(listen=metrics),
+    )
+    lifecycle = Lifecycle()
+    listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = serve_nameserver(
+            config,
+            lifecycle,
+            clock=SystemClock(),
+            chance=system_random(),
+            on_listening=listening.set_result,
+        )
+        tasks.create_task(serving)
+        port = await listening
+        found = await asyncio.to_thread(Scrape.of, metrics)
+        while found.get("aerobee_etcd_reachable") is None:
+            await asyncio.sleep(0.05)
+            found = await asyncio.to_thread(Scrape.of, metrics)
+        lifecycle.stop.set()
+    assert found.get("aerobee_etcd_reachable", node_id=f"127.0.0.1:{port}") == 0
+    assert (found.get("aerobee_etcd_call_failures_total") or 0) > 0
+    assert found.get("aerobee_nameserver_routes_stale") == 1
+    assert found.get("aerobee_health", question="readiness") == 0
+    assert found.get("aerobee_health", question="liveness") == 1
+    for name in ("rocketmq_topic_number", "aerobee_etcd_confirmed_age_seconds",
+                 "aerobee_group_has_master", "aerobee_nameserver_live_brokers"):  # fmt: skip
+        assert not found.rows(name), name
+
+
+async def test_calls_that_etcd_does_not_answer_are_failures() -> None:
+    config = EtcdConfig(
+        endpoints=(f"127.0.0.1:{free_port()}",), call_timeout_ms=200, read_attempts_max=1
+    )
+    async with Etcd(config, chance=random.Random(1)) as etcd:
+        assert etcd.calls.is_reachable is None
+        with pytest.raises(RegistryUnavailable):
+            await etcd.get("key")
+        assert etcd.calls.is_reachable is False
+        assert etcd.calls.failures == 1

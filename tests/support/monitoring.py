@@ -1,0 +1,59 @@
+"""What the monitoring files ask Prometheus for, and what the documentation says there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "deploy" / "monitoring"
+ALERTS = FOLDER / "alerts.yaml"
+DASHBOARD = FOLDER / "dashboard.json"
+PAGE = ROOT / "docs" / "metrics.md"
+
+_NAME = re.compile(r"\b(?:aerobee|rocketmq|process)_[a-z0-9_]+")
+_ROW = re.compile(r"^\| `([a-z0-9_]+)` \|", re.MULTILINE)
+_SERIES_OF_HISTOGRAMS = ("_bucket", "_count", "_sum")
+
+
+def alert_expressions() -> list[str]:
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    return [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def dashboard_expressions() -> list[str]:
+    """With the dashboard's variables filled in."""
+    document = json.loads(DASHBOARD.read_text())
+    found = [target["expr"] for panel in document["panels"] for target in panel.get("targets", ())]
+    return [_filled(expression) for expression in found]
+
+
+def variable_queries() -> list[str]:
+    variables: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    return [one["query"]["query"] for one in variables if one["type"] == "query"]
+
+
+def _filled(expression: str) -> str:
+    return re.sub(
+        r"\$(cluster|node|topic|group)", "x", expression.replace("$__rate_interval", "5m")
+    )
+
+
+def names_in(expressions: Sequence[str]) -> set[str]:
+    """Metrics by the names that a scrape's families have."""
+    return {family_of(name) for text in expressions for name in _NAME.findall(text)}
+
+
+def family_of(name: str) -> str:
+    for ending in _SERIES_OF_HISTOGRAMS:
+        name = name.removesuffix(ending)
+    return name
+
+
+def documented_names() -> set[str]:
+    return set(_ROW.findall(PAGE.read_text()))

@@ -1,0 +1,81 @@
+"""What log lines may hold: fixed phrases and fields, never what a message or a credential holds."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Words of names that hold what users send, or what lets somebody in.
+PRIVATE = frozenset(
+    {
+        "authorization",
+        "bodies",
+        "body",
+        "buffer",
+        "credential",
+        "credentials",
+        "data",
+        "frame",
+        "passphrase",
+        "password",
+        "payload",
+        "properties",
+        "secret",
+        "token",
+    }
+)
+LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+
+
+def calls() -> Iterator[tuple[str, ast.Call]]:
+    """(place, call) of all that logs."""
+    for path in sorted(ROOT.glob("*/aerobee/**/*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _is_logging(node.func):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node
+
+
+def _is_logging(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "log_event"
+    return (
+        isinstance(function, ast.Attribute)
+        and function.attr in LEVELS
+        and isinstance(function.value, ast.Name)
+        and function.value.id in {"log", "logger"}
+    )
+
+
+CALLS = [(place, call) for place, call in calls() if "runtime/log.py" not in place]
+
+
+def test_the_search_finds_what_logs() -> None:
+    assert len(CALLS) > 90
+
+
+@pytest.mark.parametrize(("place", "call"), CALLS, ids=[place for place, _ in CALLS])
+def test_no_field_holds_what_users_send(place: str, call: ast.Call) -> None:
+    names = [keyword.arg for keyword in call.keywords]
+    assert None not in names, f"{place}: fields are written out, so that they can be judged"
+    for part in (*call.args[1:], *(keyword.value for keyword in call.keywords)):
+        for node in ast.walk(part):
+            if isinstance(node, ast.Name):
+                names.append(node.id)
+            elif isinstance(node, ast.Attribute):
+                names.append(node.attr)
+    private = {name for name in names if name and PRIVATE & set(name.lower().split("_"))}
+    assert not private, f"{place} logs {private}"
+
+
+@pytest.mark.parametrize(("place", "call"), CALLS, ids=[place for place, _ in CALLS])
+def test_an_event_is_a_fixed_phrase(place: str, call: ast.Call) -> None:
+    """What varies is a field, so that an event can be searched for and counted."""
+    event = call.args[1] if isinstance(call.func, ast.Name) else call.args[0]
+    for node in ast.walk(event):
+        assert not isinstance(node, ast.JoinedStr | ast.BinOp), f"{place}: {ast.unparse(event)}"
