@@ -137,6 +137,9 @@ async def _stored_sizes(address: str, topic: str) -> list[int]:
 async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched) -> None:
     nameserver = watched.cluster.nameserver
     await eventually(watched.find_master, "a master")
+    async with ClusterConnection(nameserver) as connection:
+        for topic in TOPICS:
+            await Topics(connection).create(topic, queues=4)
     sent: Counter[str] = Counter()
     handled: Counter[str] = Counter()
 
@@ -158,6 +161,11 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
             for topic in TOPICS:
                 consumer.subscribe(topic)
             await consumer.start()
+        # Else queues change hands while messages come, and what was in a cache is sent again.
+        await eventually(
+            lambda: all(len(one.statistics().queues) == 4 for one in consumers),
+            "each member has its share",
+        )
         sending = asyncio.gather(
             *(_send(one, topic, 1_500, sent) for one in (first, second) for topic in TOPICS)
         )
