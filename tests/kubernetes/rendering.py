@@ -6,7 +6,6 @@ python -m tests.kubernetes.rendering     build kustomize with Go, where there is
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from tests.kubernetes.manifests import Manifests
+from tests.support.cache_folder import cache_folder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANIFESTS = ROOT / "deploy" / "k8s"
@@ -34,14 +34,6 @@ MISSING = (
 
 class CannotRender(Exception):
     """There is neither kubectl nor kustomize; says what to install."""
-
-
-def cache_folder() -> Path:
-    """Where what takes minutes to build is kept. Tests have a HOME of their own; this is the
-    user's."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    return (Path(given) if given else home / ".cache") / "aerobee"
 
 
 def renderer() -> list[str]:

@@ -7,12 +7,13 @@ run. The folder names the version, so that a newer one is built beside an older 
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.cache_folder import cache_folder
 
 VERSION = "1.36.3"
 MODULE = Path(__file__).resolve().parent.parent / "control_plane"
@@ -36,13 +37,6 @@ class Programs:
     @property
     def scheduler(self) -> Path:
         return self.folder / NAMES[2]
-
-
-def cache_folder() -> Path:
-    """Where caches of this user lie, whatever HOME a test run has set."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    return (Path(given) if given else home / ".cache") / "aerobee"
 
 
 def programs_folder() -> Path:
