@@ -184,30 +184,32 @@ def heat_row(group: str, topic: str, chance: random.Random) -> HeatRow:
     return HeatRow(group, topic, count, tuple(cells))
 
 
+def group_row(group: str, runs: int, chance: random.Random) -> GroupRow:
+    """With an unread count for each run; of some it is not known."""
+    topics, lag, state, members = GROUPS[group]
+    queues = sum(QUEUES[topic] for topic in topics)
+    walk = 0.3
+    points = []
+    for run in range(runs, -1, -1):
+        walk = min(max(walk + chance.uniform(-0.1, 0.11), 0), 1.2)
+        at_ms = NOW_MS - run * 5 * MINUTE_MS
+        known = lag is not None and not (group == "search-index" and run in range(20, 26))
+        unread = int((lag or 0) * queues * walk) if known else None
+        points.append(LagPoint(at_ms, unread, unread * 9 if unread is not None else None))
+    return GroupRow(
+        group,
+        members,
+        len(topics),
+        progress(queues, lag, state),
+        tuple(points),
+        tuple(pair(group, topic) for topic in topics),
+    )
+
+
 def sample(runs: int = 40) -> ReportData:
     """Always the same."""
     chance = random.Random(6)
-    groups = []
-    for group, (topics, lag, state, members) in GROUPS.items():
-        queues = sum(QUEUES[topic] for topic in topics)
-        walk = 0.3
-        points = []
-        for run in range(runs, -1, -1):
-            walk = min(max(walk + chance.uniform(-0.1, 0.11), 0), 1.2)
-            at_ms = NOW_MS - run * 5 * MINUTE_MS
-            known = lag is not None and not (group == "search-index" and run in range(20, 26))
-            unread = int((lag or 0) * queues * walk) if known else None
-            points.append(LagPoint(at_ms, unread, unread * 9 if unread is not None else None))
-        groups.append(
-            GroupRow(
-                group,
-                members,
-                len(topics),
-                progress(queues, lag, state),
-                tuple(points),
-                tuple(pair(group, topic) for topic in topics),
-            )
-        )
+    groups = tuple(group_row(group, runs, chance) for group in GROUPS)
     by_topic = {
         topic: [group for group, (topics, *_) in GROUPS.items() if topic in topics]
         for topic in QUEUES
@@ -249,7 +251,7 @@ def sample(runs: int = 40) -> ReportData:
         counts=tuple(CheckCount(one.check, one.severity, 1) for one in FINDINGS),
         findings=FINDINGS,
         brokers=tuple(broker(name, number) for name in "cab" for number in (1, 0)),
-        groups=tuple(groups),
+        groups=groups,
         topics=tuple(
             TopicRow(
                 topic,

@@ -8,7 +8,8 @@ from typing import Any
 
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.folders import find_stores
-from aerobee.offset_audit.sources.store.kinds import KINDS, Wanted
+from aerobee.offset_audit.sources.store.kind import Wanted
+from aerobee.offset_audit.sources.store.kinds import KINDS
 from aerobee.offset_audit.sources.store.options import StoreOptions
 
 Row = dict[str, Any]

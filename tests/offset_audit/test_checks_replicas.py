@@ -191,7 +191,8 @@ def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSessi
     )
 
 
-def test_routes_contradict_brokers(spark: SparkSession) -> None:
+def rows_of_contradictions() -> TableRows:
+    """Groups whose brokers and registry say different things, each named by what that is."""
     rows = TableRows()
 
     def registered(name: str, **values: Any) -> None:
@@ -245,7 +246,11 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
     rows.add("registry_topics", broker_name="topics-not-read", topic="t")
     rows.add("registry_topics", broker_name="nobody", topic="t", write_queue_count=4)
     rows.add("registry_topics", broker_name="nobody", topic="u", write_queue_count=4)
-    findings = found(spark, "ROUTE", rows)
+    return rows
+
+
+def test_routes_contradict_brokers(spark: SparkSession) -> None:
+    findings = found(spark, "ROUTE", rows_of_contradictions())
     severities = {place[0]: one["severity"] for place, one in findings.items()}
     assert severities == {
         "two": "CRITICAL",

@@ -1,17 +1,12 @@
-"""What a kind of rows is to the source: columns, a plan, and batches. Without Spark.
-
-Each kind says which conditions its reader takes over wholly; Spark checks all others itself.
-"""
+"""All kinds of rows of `aerobee.store`, by name; those that are reductions: ranges_kinds.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from aerobee.offset_audit.sources.store import entry_rows, record_rows
 from aerobee.offset_audit.sources.store.columns import Columns
-from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.config_rows import (
     CONFIG_COLUMNS,
     ConfigReading,
@@ -19,6 +14,7 @@ from aerobee.offset_audit.sources.store.config_rows import (
 )
 from aerobee.offset_audit.sources.store.entry_rows import ENTRIES, EntryReading, entry_batches
 from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.kind import Kind, Wanted
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.plan import (
     LogPiece,
@@ -35,35 +31,6 @@ from aerobee.offset_audit.sources.store.ranges_rows import of_columns
 from aerobee.offset_audit.sources.store.record_columns import BODY, BODY_SOUND, RECORDS
 from aerobee.offset_audit.sources.store.record_rows import RecordReading, record_batches
 from aerobee.runtime.clock import Clock, SystemClock
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is wanted of a kind."""
-
-    options: StoreOptions
-    columns: Columns
-    conditions: Conditions
-
-
-class Kind(Protocol):
-    """One kind of rows."""
-
-    @property
-    def condition_columns(self) -> frozenset[str]:
-        """Of which the reader takes over conditions."""
-
-    def columns(self, options: StoreOptions) -> Columns:
-        """All columns there are."""
-
-    def default_columns(self, options: StoreOptions) -> Columns:
-        """Those that a user gets who asked for none."""
-
-    def plan(self, stores: Sequence[StoreFolder], wanted: Wanted) -> list[Partition]:
-        """What executors read; runs on the driver."""
-
-    def batches(self, partition: Partition, wanted: Wanted) -> Iterator[Any]:
-        """pyarrow.RecordBatches of `wanted.columns`; runs on executors."""
 
 
 class RecordKind:

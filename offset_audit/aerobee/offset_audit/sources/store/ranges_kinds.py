@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aerobee.offset_audit.sources.store.columns import Columns
 from aerobee.offset_audit.sources.store.folders import StoreFolder
+from aerobee.offset_audit.sources.store.kind import Kind, Wanted
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.plan import (
     IndexPiece,
@@ -49,9 +50,6 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     RecordBatch,
     of_columns,
 )
-
-if TYPE_CHECKING:
-    from aerobee.offset_audit.sources.store.kinds import Kind, Wanted
 
 _OF_LOG: Final = frozenset({LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES})
 _OF_INDEX: Final = frozenset({INDEX_RANGES, FAULTS})
