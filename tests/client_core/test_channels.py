@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aerobee.client_core import ClusterConnection, channels
+from aerobee.client_core.channels import Stream
 from aerobee.client_core.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
 from aerobee.runtime import errors, rpc
 from aerobee.v1 import broker_pb2, nameserver_pb2, nameserver_pb2_grpc
+from tests.support.silent_peer import silent_peer
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster import FakeNameserver
@@ -52,6 +55,45 @@ async def test_a_stream_that_is_cancelled_wakes_its_reader_with_an_error(
     stream.cancel()
     with pytest.raises(errors.Unreachable):
         await reader
+
+
+Send = Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame]
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [Send.wait_connected, lambda stream: stream.write(broker_pb2.SendFrame())],
+    ids=["connection", "write"],
+)
+@pytest.mark.parametrize("end", ["cancel", "close"])
+async def test_a_stream_that_ends_before_it_has_a_connection_wakes_who_waits_for_one(
+    wait: Callable[[Send], Coroutine[Any, Any, None]], end: str
+) -> None:
+    calls = channels.Channels()
+    async with silent_peer() as address:
+        stream = calls.open_stream(address, SEND_STREAM)
+        waiter = asyncio.ensure_future(wait(stream))
+        await asyncio.sleep(0.05)
+        assert not waiter.done()
+        if end == "cancel":
+            stream.cancel()
+        else:
+            await calls.close()
+        async with asyncio.timeout(5):
+            with pytest.raises(errors.Unreachable):
+                await waiter
+        await calls.close()
+
+
+async def test_who_is_cancelled_while_a_stream_connects_is_cancelled() -> None:
+    calls = channels.Channels()
+    async with silent_peer() as address:
+        waiter = asyncio.ensure_future(calls.open_stream(address, SEND_STREAM).wait_connected())
+        await asyncio.sleep(0.05)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        await calls.close()
 
 
 async def test_a_cancelled_reader_is_cancelled(

@@ -80,23 +80,41 @@ class Stream(ServerStream[R], Generic[Q, R]):
     A cancelled `write` or `read` ends the whole stream: what was in flight has an unknown outcome.
     """
 
-    __slots__ = ()
+    __slots__ = ("_is_connected",)
+
+    def __init__(self, address: str, call: Any, request_id: str) -> None:
+        super().__init__(address, call, request_id)
+        self._is_connected = False
 
     async def wait_connected(self) -> None:
-        """Until the call is under way; raises Unreachable if there is no connection to be had.
+        """Until the call is under way; raises Unreachable if there is no connection to be had, or
+        `cancel` was called.
 
         What was not written before this failed cannot have reached the peer.
         """
+        connecting = asyncio.get_running_loop().create_task(
+            self._call.wait_for_connection(), name=f"connect:{self.address}"
+        )
+
+        def on_done(call: Any) -> None:
+            # A call that is cancelled before it has a connection never says that it has none.
+            if call.cancelled():
+                connecting.cancel()
+
+        self._call.add_done_callback(on_done)
         try:
-            await self._call.wait_for_connection()
+            await connecting
         except _FAILURES as error:
             _raise_typed(error, self.address, self.request_id)
+        self._is_connected = True
 
     async def write(self, request: Q | bytes) -> None:
         """Hand one message to the transport; waits while the peer's window is full.
 
         Bytes are taken as an already serialised Q.
         """
+        if not self._is_connected:
+            await self.wait_connected()
         try:
             await self._call.write(request)
         except _FAILURES as error:

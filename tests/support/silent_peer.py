@@ -1,0 +1,26 @@
+"""A server that takes connections and says nothing, as one that hangs while it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def silent_peer() -> AsyncIterator[str]:
+    """Its host:port. No gRPC call to it gets as far as being under way."""
+    over = asyncio.Event()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        over.set()
+        server.close()
+        await server.wait_closed()
