@@ -117,6 +117,7 @@ class OffsetJournal:
         self._writer: OffsetJournalWriter | None = None
         self._epoch: int | None = None
         self._ended_epoch = -1
+        self._run_number_begun = -1
         self._saved_offset = state.next_offset
         self._is_ready = False
         self._follower = OffsetJournalFollower(state, journal_log)
@@ -325,8 +326,10 @@ class OffsetJournal:
             run.boot_id,
             epoch=epoch,
             broker_id=run.broker_id,
-            run_number_min=run.run_number_min,
+            # A run that ended before its record was written has left no trace but here.
+            run_number_min=max(run.run_number_min, self._run_number_begun + 1),
         )
+        self._run_number_begun = this_run.run_number
         self._group_state.begin(
             previous,
             this_run,

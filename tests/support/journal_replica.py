@@ -1,0 +1,126 @@
+"""One replica's offset journal over a log and a table of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.runtime.clock import ManualClock
+from tests.support.journal_log import MemoryLog
+
+KEY = QueueKey("g", "t", 0)
+KEYS = [QueueKey(group, "t", queue_id) for group in ("g", "h") for queue_id in range(3)]
+NEVER = 1 << 60
+
+
+@dataclass
+class Role:
+    master_epoch: int | None = None
+    unclean: set[int] = field(default_factory=set)
+
+    def is_unclean(self, epoch: int) -> bool:
+        return epoch in self.unclean
+
+
+class Replica:
+    """One replica's journal over its own log and table."""
+
+    def __init__(
+        self,
+        log: MemoryLog,
+        table: ConsumerOffsetTable | None = None,
+        *,
+        broker_id: int = 0,
+        boot_id: str = "boot",
+        previous: LeaseRecord = FIRST_RECORD,
+        image_interval_bytes: int = NEVER,
+    ) -> None:
+        self.log = log
+        self.table = ConsumerOffsetTable() if table is None else table
+        self.state = OffsetJournalState(self.table, journal_end=log.records_end)
+        self.role = Role()
+        self.saved: list[LeaseRecord] = []
+        self.resets: list[QueueKey] = []
+        self.groups = GroupState(self._save)
+        self.journal = OffsetJournal(
+            self.state,
+            log,
+            self.groups,
+            ManualClock(),
+            roles=self.role,
+            run=RunIdentity(boot_id, broker_id, previous, run_number_min=1),
+            image_interval_bytes=image_interval_bytes,
+            on_reset=self.resets.append,
+            on_term=lambda: None,
+        )
+        self.groups.attach(self.journal.write_lease)
+
+    async def _save(self, record: LeaseRecord) -> None:
+        self.saved.append(record)
+
+    def commit(
+        self, offset: int, lease_epoch: int = 0, key: QueueKey = KEY
+    ) -> asyncio.Future[None]:
+        change = Change(ChangeKind.COMMIT, offset, lease_epoch)
+        return self.journal.writer().change(key, change, "c")
+
+    def reset(self, offset: int, granted: int = 0, key: QueueKey = KEY) -> asyncio.Future[None]:
+        return self.journal.writer().change(key, Change(ChangeKind.RESET, offset, granted))
+
+    def offset(self, key: QueueKey = KEY) -> int | None:
+        return self.table.query(*key)
+
+    def standings(self) -> dict[QueueKey, Standing | None]:
+        return {key: self.state.standing(key) for key in KEYS}
+
+    async def lead(self, epoch: int) -> None:
+        self.role.master_epoch = epoch
+        await self.journal.begin_term(epoch)
+
+    async def until(self, happened: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not happened():
+                await asyncio.sleep(0.001)
+
+
+@asynccontextmanager
+async def running(*replicas: Replica) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(replica.journal.run()) for replica in replicas]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def stored(table: ConsumerOffsetTable) -> ConsumerOffsetTable:
+    """The table as its file brings it back."""
+    return ConsumerOffsetTable.load(table.snapshot_bytes(1))
+
+
+async def nothing() -> None:
+    return None
+
+
+def cut_below(log: MemoryLog, records: int) -> MemoryLog:
+    """A new replica's copy of a log that begins later."""
+    copy = log.copy()
+    copy.remove_below(records)
+    return copy
+
+
+def join(replica: Replica, client_id: str) -> None:
+    replica.groups.groups.join(
+        Member("g", client_id, "1", (Subscription("t"),), False, 8.0, 1_000.0)
+    )
