@@ -45,6 +45,10 @@ class Broadcasting:
         self._sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
         self._changed = asyncio.Event()
 
+    def obstacles(self) -> list[str]:
+        """What keeps this member from brokers; see Sessions."""
+        return self._sessions.obstacles()
+
     async def run(self) -> None:
         """Take queues as routes show them; endless.
 

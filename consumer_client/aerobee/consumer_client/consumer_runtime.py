@@ -168,6 +168,17 @@ class ConsumerRuntime:
                 raise reasons[0] from None
             raise
 
+    def obstacles(self) -> list[str]:
+        """What keeps messages away now, in sentences."""
+        routes = self.connection.routes
+        missing = [
+            f"nobody knows of a topic {topic!r}"
+            for topic in sorted(self.subscriptions)
+            if routes.cached(topic) is None
+        ]
+        group = self.rebalancer or self._broadcasting
+        return missing + ([] if group is None else group.obstacles())
+
     async def _check_topics(self) -> None:
         options = self.settings.options
         for topic in self.subscriptions:

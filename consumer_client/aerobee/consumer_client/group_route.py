@@ -16,13 +16,14 @@ from aerobee.runtime import errors
 class GroupRoute:
     """See the module."""
 
-    __slots__ = ("_routes", "_topic", "_was_used", "broker_name")
+    __slots__ = ("_failure", "_routes", "_topic", "_was_used", "broker_name")
 
     def __init__(self, routes: Routes, topic: str, broker_name: str) -> None:
         self.broker_name = broker_name
         self._routes = routes
         self._topic = topic
         self._was_used: Endpoint | None = None
+        self._failure = ""
 
     def replicas(self) -> tuple[Endpoint, ...]:
         """The live ones, by broker id, as last known."""
@@ -38,6 +39,20 @@ class GroupRoute:
         """Whether replicas are alive and none of them is known as master. That proves nothing of
         who acts: a master that was without other replicas goes on until it hears of them."""
         return bool(self.replicas()) and self.master() is None
+
+    def note_failure(self, reason: str) -> None:
+        """Why the master could not be used the last time."""
+        self._failure = reason
+
+    def obstacle(self) -> str:
+        """Why its master is not there or was of no use the last time, in one sentence."""
+        if not self.replicas():
+            return f"no broker of group {self.broker_name!r} is known to be alive"
+        master = self.master()
+        if master is None:
+            return f"broker group {self.broker_name!r} has no master now"
+        reason = self._failure or "it has not answered yet"
+        return f"broker group {self.broker_name!r}, master at {master.address}: {reason}"
 
     def has_other_master(self, tried: Endpoint | None) -> bool:
         """Whether there is a master, and it is not the one that was tried."""
@@ -57,6 +72,8 @@ class GroupRoute:
         if self._was_used is not None and self._was_used == self.master():
             self._routes.invalidate(self._topic)
         endpoint = await self._routes.master(self._topic, self.broker_name, timeout_ms=timeout_ms)
+        if endpoint != self._was_used:
+            self._failure = ""
         self._was_used = endpoint
         return endpoint
 

@@ -190,6 +190,7 @@ class GroupSession:
                 failures += 1
 
     def _note_break(self, error: errors.MqError) -> None:
+        self._route.note_failure(str(error))
         if isinstance(error, errors.UnknownMember):
             lost = self.table.lose_all()
             self._report_lost(lost, "the broker ended the session")

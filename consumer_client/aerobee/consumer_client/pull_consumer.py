@@ -350,6 +350,12 @@ class PullConsumer:
             queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
         )
 
+    def obstacles(self) -> list[str]:
+        """What keeps messages of subscribed topics away at this moment, in sentences: a broker
+        group without a master, one that does not answer. Empty if nothing does; moments after the
+        start, and while a master changes, something always does."""
+        return self._started().obstacles()
+
     # ------------------------------------------------------------------------------ inside
 
     def _started(self) -> ConsumerRuntime:

@@ -72,6 +72,10 @@ class Rebalancer:
                 found.update(member.client_id for member in view)
         return sorted(found)
 
+    def obstacles(self) -> list[str]:
+        """What keeps this member from brokers; see Sessions."""
+        return self._sessions.obstacles()
+
     async def run(self) -> None:
         """Rebalance at every change, and at intervals; endless."""
         interval_s = self._options.rebalance_interval_ms / 1_000

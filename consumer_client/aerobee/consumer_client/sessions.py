@@ -30,7 +30,7 @@ class Sessions:
         self._events = events
         self._options = options
         self._tasks = tasks
-        self._sessions: dict[str, tuple[GroupSession, asyncio.Task[None]]] = {}
+        self._sessions: dict[str, tuple[GroupSession, GroupRoute, asyncio.Task[None]]] = {}
         self._is_closed = False
 
     def get(self, broker_name: str) -> GroupSession | None:
@@ -41,13 +41,22 @@ class Sessions:
     def broker_names(self) -> list[str]:
         return sorted(self._sessions)
 
+    def obstacles(self) -> list[str]:
+        """Why brokers do not count this member in, a sentence for each of them."""
+        return [
+            route.obstacle()
+            for _, (session, route, _) in sorted(self._sessions.items())
+            if not session.is_joined
+        ]
+
     def open(self, brokers: Mapping[str, str]) -> None:
         """Have a session with each of these brokers: name -> a topic with queues there."""
         for broker_name, topic in brokers.items():
             if broker_name in self._sessions or self._is_closed:
                 continue
+            route = GroupRoute(self._connection.routes, topic, broker_name)
             session = GroupSession(
-                GroupRoute(self._connection.routes, topic, broker_name),
+                route,
                 self._identity,
                 self._events,
                 channels=self._connection.channels,
@@ -56,14 +65,14 @@ class Sessions:
                 backoff=self._options.backoff,
             )
             task = self._tasks.create_task(session.run(), name=f"group-session:{broker_name}")
-            self._sessions[broker_name] = session, task
+            self._sessions[broker_name] = session, route, task
 
     async def close(self, broker_name: str, *, timeout_s: float = 2.0) -> None:
         """Say goodbye to a broker, for at most `timeout_s`."""
         known = self._sessions.pop(broker_name, None)
         if known is None:
             return
-        session, task = known
+        session, _, task = known
         session.leave()
         await asyncio.wait([task], timeout=timeout_s)
         task.cancel()

@@ -32,6 +32,9 @@ from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
 
+ANSWER_IS_LATE_S = 1.0
+"""A batch that has no outcome for so long waits for something."""
+
 
 @dataclass(slots=True)
 class DeliveryCounts:
@@ -166,6 +169,19 @@ class Delivery:
             await done
         finally:
             self._flushes.remove(entry)
+
+    def obstacles(self) -> list[str]:
+        """Why batches wait: what their last attempt failed of, or who does not answer."""
+        late_s = self._clock.monotonic_s() - ANSWER_IS_LATE_S
+        return sorted(
+            {
+                f"broker group {batch.queue.broker_name!r} has not acknowledged yet"
+                if batch.last_error is None
+                else str(batch.last_error)
+                for batch in self._outstanding
+                if batch.opened_s < late_s
+            }
+        )
 
     def stop(self) -> None:
         """Ends all tasks; what has no outcome yet fails."""

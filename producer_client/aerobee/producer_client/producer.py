@@ -266,6 +266,15 @@ class Producer:
             buffered_bytes=delivery.budget.bytes_used,
         )
 
+    def obstacles(self) -> list[str]:
+        """Why messages are on their way for more than a second, in sentences: the last failure of
+        a batch that is tried again, or who does not answer. Empty if nothing waits so long.
+
+        Raises:
+            ShuttingDown: the producer is not open.
+        """
+        return self._opened().obstacles()
+
     # Joining a batch.
 
     def _enqueue(

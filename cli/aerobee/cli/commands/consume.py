@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.event_loop import run
-from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
 from aerobee.cli.output import remark
 from aerobee.cli.target import Target, target_options
@@ -102,7 +102,7 @@ def consume(
     """Print messages of TOPIC, one a line, and commit what was printed.
 
     Without --count and --idle-timeout it goes on until Ctrl-C. Exit code 1: fewer than --count
-    messages came before the idle timeout.
+    messages came before the idle timeout. Who is waited for is told on standard error after 3 s.
     """
     from aerobee.cli.message_lines import json_of_message
 
@@ -160,13 +160,23 @@ async def _consume(job: _Job) -> int:
 
 
 async def _commit(consumer: PullConsumer) -> None:
-    async with asyncio.timeout(COMMIT_TIMEOUT_S):
-        await consumer.commit()
+    try:
+        async with asyncio.timeout(COMMIT_TIMEOUT_S):
+            await consumer.commit()
+    except TimeoutError:
+        raise EnvironmentFailure(
+            f"no broker took the offsets of what was printed last within {COMMIT_TIMEOUT_S:g} s: "
+            "these messages come again"
+        ) from None
 
 
 async def _print_messages(job: _Job, consumer: PullConsumer) -> int:
+    from aerobee.cli.waiting import WaitNotice
+    from aerobee.runtime.clock import SystemClock
+
     loop = asyncio.get_running_loop()
     output = sys.stdout.buffer
+    notice = WaitNotice(SystemClock(), consumer.obstacles)
     printed = 0
     last_s = loop.time()
     while job.count is None or printed < job.count:
@@ -177,6 +187,7 @@ async def _print_messages(job: _Job, consumer: PullConsumer) -> int:
             if patience_s <= 0:
                 break
         messages = await consumer.poll(min(wanted, POLL_MESSAGES_MAX), timeout_s=patience_s)
+        notice.look()
         if not messages:
             continue
         output.write(b"".join(job.to_line(message) + b"\n" for message in messages))

@@ -79,7 +79,8 @@ def produce(
 ) -> None:
     """Send each line of FILE, or of standard input, to TOPIC as one message.
 
-    Empty lines are left out. At the end the number of messages and their rate are printed.
+    Empty lines are left out. At the end the number of messages and their rate are printed. What
+    is waited for is told on standard error after 3 s.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
 
@@ -106,6 +107,7 @@ def produce(
 
 async def _produce(job: _Job) -> None:
     from aerobee.cli.meter import opened_meter
+    from aerobee.cli.waiting import WaitNotice
     from aerobee.producer_client import Producer, ProducerConfig
     from aerobee.runtime.clock import SystemClock
 
@@ -118,9 +120,15 @@ async def _produce(job: _Job) -> None:
         await_cluster=False,
     )
     async with Producer(job.target.nameserver, job.target.cluster, config=config) as producer:
+        notice = WaitNotice(SystemClock(), producer.obstacles)
         with opened_meter(f"to {job.topic}", SystemClock(), total=size) as meter:
             try:
-                await _send_all(job, descriptor, producer, meter)
+                async with asyncio.TaskGroup() as tasks:
+                    watching = tasks.create_task(notice.run(), name="notice")
+                    try:
+                        await _send_all(job, descriptor, producer, meter)
+                    finally:
+                        watching.cancel()
             finally:
                 elapsed_s, sent = meter.elapsed_s, meter.messages
                 if job.file is not None:

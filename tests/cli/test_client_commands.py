@@ -1,0 +1,249 @@
+"""The client commands against a running `aerobee up`: real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_up import (
+    AEROBEE,
+    PATIENCE_S,
+    Up,
+    eventually,
+    is_alive,
+    numbers,
+    received,
+    running,
+    sent,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two broker groups that all tests of the client commands share; each has its own topics."""
+    with running(tmp_path_factory.mktemp("up"), "--brokers", "2") as up:
+        yield up
+
+
+def test_the_ready_file_says_where_everything_is(cluster: Up) -> None:
+    document = cluster.document()
+    assert [broker["name"] for broker in document["brokers"]] == ["broker-a", "broker-b"]
+    assert set(document["pids"]) == {"etcd", "nameserver", "broker-a", "broker-b"}
+    assert all(is_alive(pid) for pid in cluster.pids())
+    assert document["pid"] == cluster.process.pid
+    assert "ready in " in cluster.said()
+
+
+def test_what_was_produced_is_consumed_once_by_a_group(cluster: Up) -> None:
+    lines = numbers(500)
+    sent(cluster, "once", lines)
+    assert sorted(received(cluster, "once", "readers", 500)) == sorted(lines)
+    nothing = cluster.run("consume", "once", "--group", "readers", "--idle-timeout", "1.5")
+    assert nothing.stdout == ""
+    assert sorted(received(cluster, "once", "others", 500)) == sorted(lines)
+
+
+def test_a_count_commits_no_more_than_it_printed(cluster: Up) -> None:
+    lines = numbers(300)
+    sent(cluster, "counted", lines)
+    first = received(cluster, "counted", "g", 120)
+    second = received(cluster, "counted", "g", 180)
+    assert sorted(first + second) == sorted(lines)
+
+
+def test_fewer_messages_than_counted_are_a_negative_answer(cluster: Up) -> None:
+    sent(cluster, "few", numbers(2))
+    done = cluster.run(
+        "consume", "few", "--group", "g", "--count", "5", "--idle-timeout", "2", expect=1
+    )
+    assert sorted(done.stdout.splitlines()) == numbers(2)
+
+
+def test_a_tag_expression_selects(cluster: Up) -> None:
+    for tag in ("red", "green", "blue"):
+        sent(cluster, "tagged", [f"{tag} {line}" for line in numbers(50)], "--tag", tag)
+    got = received(cluster, "tagged", "g", 100, "--tag", "red || blue")
+    assert {line.split()[0] for line in got} == {"red", "blue"}
+
+
+def test_json_lines_go_out_as_they_came_in(cluster: Up) -> None:
+    line = {"body": "grüße", "tag": "t", "keys": ["k1", "k2"], "properties": {"colour": "blue"}}
+    sent(cluster, "json", [json.dumps(line)], "--format", "json")
+    (printed,) = received(cluster, "json", "g", 1, "--format", "json")
+    document = json.loads(printed)
+    assert {name: document[name] for name in line} == line
+    sent(cluster, "json-again", [printed], "--format", "json")
+    (again,) = received(cluster, "json-again", "g", 1, "--format", "json")
+    assert {name: json.loads(again)[name] for name in line} == line
+
+
+def test_one_sharding_key_keeps_the_order(cluster: Up) -> None:
+    lines = numbers(2_000)
+    sent(cluster, "ordered", lines, "--sharding-key", "k")
+    assert received(cluster, "ordered", "g", 2_000) == lines
+
+
+def test_broadcasting_members_each_get_everything(cluster: Up, home: Path) -> None:
+    sent(cluster, "news", numbers(40))
+    for member in ("m1", "m2"):
+        offsets = home / ".rocketmq_offsets" / member / "watchers" / "offsets.json"
+        assert not offsets.exists()
+        got = received(cluster, "news", "watchers", 40, "--broadcast", "--client-id", member)
+        assert sorted(got) == sorted(numbers(40))
+        assert offsets.exists()
+
+
+def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("\n".join(numbers(1_000)) + "\n\n")
+    figures = cluster.json("produce", "reported", str(file))
+    assert (figures["topic"], figures["messages"]) == ("reported", 1_000)
+    assert figures["bytes"] == sum(len(line) for line in numbers(1_000))
+    assert figures["messagesPerSecond"] > 0
+
+
+def test_a_rate_is_kept(cluster: Up, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_text("\n".join(numbers(100)))
+    figures = cluster.json("produce", "slow", str(file), "--rate", "100")
+    assert 0.9 <= figures["seconds"] <= 3.0
+
+
+def test_topics_are_created_shown_changed_and_deleted(cluster: Up) -> None:
+    cluster.run("topic", "create", "life", "--queues", "3", "--attribute", "message.type=FIFO")
+    assert "already" in cluster.run("topic", "create", "life", "--if-missing").stdout
+    shown = cluster.json("topic", "show", "life")
+    assert len(shown["queues"]) == 3
+    assert shown["attributes"] == {"message.type": "FIFO"}
+    cluster.run("topic", "update", "life", "--queues", "5")
+    listed = {topic["topic"]: topic for topic in cluster.json("topic", "list")}
+    assert listed["life"]["queues"] == 5
+    cluster.run("topic", "delete", "life")
+    assert "life" not in {topic["topic"] for topic in cluster.json("topic", "list")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "told"),
+    [
+        (["topic", "show", "nowhere"], 1, "nowhere"),
+        (["topic", "delete", "nowhere"], 1, "nowhere"),
+        (["topic", "create", "no name"], 2, "illegal"),
+        (["produce", "nowhere", "--no-create"], 1, "nowhere"),
+        (["consume", "nowhere", "--group", "g", "--count", "1"], 1, "nowhere"),
+        (["consume", "nowhere", "--group", "no name", "--count", "1"], 2, "illegal"),
+        (["group", "show", "nobody"], 1, "nobody"),
+        (["offset", "reset", "g", "nowhere", "--to", "first"], 1, "nowhere"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
+)
+def test_a_negative_answer_is_one_sentence(
+    cluster: Up, arguments: list[str], exit_code: int, told: str
+) -> None:
+    done = cluster.run(*arguments, given="line\n", expect=exit_code)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("aerobee: ")
+    assert told in last
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_groups_show_their_lag_and_can_be_reset(cluster: Up) -> None:
+    sent(cluster, "lagging", numbers(100))
+    received(cluster, "lagging", "lagger", 60)
+    group = cluster.json("group", "show", "lagger")
+    assert group["lag"] == 40
+    assert sum(queue["committedOffset"] or 0 for queue in group["queueList"]) == 60
+    assert "lagger" in {each["group"] for each in cluster.json("group", "list")}
+    cluster.run("offset", "reset", "lagger", "lagging", "--to", "last", "--dry-run")
+    assert cluster.json("group", "show", "lagger")["lag"] == 40
+    cluster.run("offset", "reset", "lagger", "lagging", "--to", "last")
+    assert cluster.json("group", "show", "lagger")["lag"] == 0
+    cluster.run("offset", "reset", "lagger", "lagging", "--to", "1h")
+    assert cluster.json("group", "show", "lagger")["lag"] == 100
+    assert len(received(cluster, "lagging", "lagger", 100)) == 100
+
+
+def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
+    sent(cluster, "held", numbers(10))
+    member = subprocess.Popen(
+        [*AEROBEE, "consume", "held", "--group", "holders", "--client-id", "me"],
+        env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+
+        def holds_all() -> bool:
+            done = subprocess.run(
+                [*AEROBEE, "group", "show", "holders", "--json"],
+                env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+                capture_output=True,
+                text=True,
+            )
+            if done.returncode:
+                return False
+            queues = json.loads(done.stdout)["queueList"]
+            return bool(queues) and {queue["leaseHolder"] for queue in queues} == {"me"}
+
+        eventually(holds_all, "the member holds all queues")
+    finally:
+        member.terminate()
+    assert member.wait(PATIENCE_S) == 143
+    group = cluster.json("group", "show", "holders")
+    assert group["members"] == 0
+    assert group["lag"] == 0
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(cluster: Up) -> None:
+    sent(cluster, "piped", numbers(20_000))
+    member = subprocess.Popen(
+        [*AEROBEE, "consume", "piped", "--group", "piped"],
+        env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert member.stdout is not None
+    assert member.stderr is not None
+    assert member.stdout.readline().startswith(b"message ")
+    member.stdout.close()
+    assert member.wait(PATIENCE_S) == 141
+    assert member.stderr.read() == b""
+    member.stderr.close()
+    # What could not be printed is not committed.
+    assert cluster.json("group", "show", "piped")["lag"] > 0
+
+
+def test_the_cluster_shows_its_brokers(cluster: Up) -> None:
+    shown = cluster.json("cluster", "show")
+    assert [broker["broker"] for broker in shown["brokers"]] == ["broker-a", "broker-b"]
+    assert all(broker["role"] == "master" for broker in shown["brokers"])
+    assert all(broker["stats"]["writable"] for broker in shown["brokers"])
+
+
+def test_an_unreachable_cluster_is_one_sentence() -> None:
+    for arguments in (
+        ["topic", "list"],
+        ["produce", "t"],
+        ["consume", "t", "--group", "g"],
+        ["group", "list"],
+        ["cluster", "show"],
+    ):
+        done = subprocess.run(
+            [*AEROBEE, *arguments, "--nameserver", "127.0.0.1:1"],
+            input="line\n",
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert done.returncode == 3, (arguments, done.stderr)
+        assert done.stderr.splitlines()[-1] == (
+            "aerobee: cannot reach the cluster: no nameserver answers at 127.0.0.1:1; start one "
+            "with `aerobee up`, or name another with --nameserver"
+        )
+        assert "Traceback" not in done.stderr

@@ -1,0 +1,142 @@
+"""A running `aerobee up`, as a user has it: a process, its ready file, and commands against it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+AEROBEE = (sys.executable, "-m", "aerobee.cli")
+PATIENCE_S = 60.0
+
+
+def eventually(condition: Callable[[], Any], what: str) -> Any:
+    """The condition's first true value."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.02)
+    return value
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def processes_naming(folder: Path) -> list[str]:
+    """Living processes that have the folder on their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and str(folder).encode() in (entry / "cmdline").read_bytes():
+                found.append(entry.name)
+    return found
+
+
+class Up:
+    """A running `aerobee up` on free ports."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.data = folder / "data"
+        self.ready_file = folder / "ready.json"
+        self.output = (folder / "up.log").open("a+")
+        self.process = subprocess.Popen(
+            [
+                *AEROBEE,
+                "up",
+                "--data",
+                str(self.data),
+                "--ports",
+                "auto",
+                "--ready-file",
+                str(self.ready_file),
+                *arguments,
+            ],
+            stdout=self.output,
+            stderr=self.output,
+        )
+
+    def wait_ready(self) -> dict[str, Any]:
+        eventually(
+            lambda: self.ready_file.exists() or self.process.poll() is not None, "the ready file"
+        )
+        assert self.process.poll() is None, self.said()
+        return self.document()
+
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.ready_file.read_text())
+        return document
+
+    def said(self) -> str:
+        self.output.seek(0)
+        return self.output.read()
+
+    def pids(self) -> list[int]:
+        return [pid for pid in self.document()["pids"].values() if pid is not None]
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def run(
+        self, *arguments: str, given: str = "", expect: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        """A client command against this cluster."""
+        done = subprocess.run(
+            [*AEROBEE, *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            env={**os.environ, "AEROBEE_NAMESERVER": self.document()["nameserver"]},
+        )
+        assert done.returncode == expect, f"{arguments}: {done.stdout}{done.stderr}"
+        return done
+
+    def knows(self, topic: str) -> bool:
+        """Whether the topic's queues can be asked for their offsets."""
+        return not subprocess.run(
+            [*AEROBEE, "topic", "show", topic],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            env={**os.environ, "AEROBEE_NAMESERVER": self.document()["nameserver"]},
+        ).returncode
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+
+@contextlib.contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[Up]:
+    up = Up(folder, *arguments)
+    try:
+        up.wait_ready()
+        yield up
+    finally:
+        if up.process.poll() is None:
+            up.end(signal.SIGTERM)
+        up.output.close()
+
+
+def numbers(count: int, start: int = 0) -> list[str]:
+    return [f"message {number}" for number in range(start, start + count)]
+
+
+def sent(up: Up, topic: str, lines: Sequence[str], *flags: str) -> None:
+    up.run("produce", topic, *flags, given="\n".join(lines) + "\n")
+
+
+def received(up: Up, topic: str, group: str, count: int, *flags: str) -> list[str]:
+    done = up.run("consume", topic, "--group", group, "--count", str(count), *flags)
+    return done.stdout.splitlines()
