@@ -197,7 +197,9 @@ revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 for name in "$@"; do
     case $name in
     etcd)
-        deploy/image/etcd/stage.sh "$work/etcd"
+        deploy/image/etcd/stage.sh "$work/etcd/usr/local/bin"
+        # What is mounted there takes its mode where runc finds the folder made already.
+        mkdir -m 1777 "$work/etcd/tmp"
         build "$registry/aerobee-etcd:test" -f deploy/image/etcd/Dockerfile "$work/etcd"
         ;;
     *)

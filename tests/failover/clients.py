@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
@@ -85,6 +86,8 @@ class Clients:
         self._under_way = 0
         self._end = False
         self._seen: set[Place] = set()
+        self.producers: dict[str, Producer] = {}
+        """By name."""
         self._observers = Channels()
 
     def resume(self) -> None:
@@ -105,6 +108,23 @@ class Clients:
             )
             await asyncio.sleep(0.005)
         return pause_s
+
+    def account(self) -> str:
+        """How each lane stands and what its producer waits for, for a person who looks for the
+        cause."""
+        history, now_s = self.history, time.monotonic()
+        acknowledged = Counter(one.lane for one in history.acknowledged)
+        last_s = {one.lane: one.acknowledged_s for one in history.acknowledged}
+        lines = [f"{self._under_way} sends under way, failed: {history.failed[-5:]}"]
+        for lane, attempted in sorted(history.attempted.items()):
+            lines.append(
+                f"{lane.producer}, queue {lane.queue_id}: {attempted} sent, {acknowledged[lane]} "
+                f"acknowledged, the last {now_s - last_s.get(lane, 0):.1f} s ago"
+            )
+        for name, producer in self.producers.items():
+            with suppress(errors.ShuttingDown):
+                lines.append(f"{name}: waits for {producer.obstacles()}; {producer.stats()}")
+        return "\n".join(lines)
 
     async def caught_up(self, places: set[Place]) -> None:
         """Until the members were given all of `places` and their offsets are committed."""
@@ -264,5 +284,6 @@ async def _produce(world: Group, clients: Clients, name: str, config: ProducerCo
         Producer(world.nameserver_addresses, world.cluster, config=config) as producer,
         asyncio.TaskGroup() as lanes,
     ):
+        clients.producers[name] = producer
         for queue_id in range(QUEUES):
             lanes.create_task(clients.send_lane(producer, Lane(name, queue_id)))

@@ -6,6 +6,7 @@ clients.py, judged by checker.py; nothing is judged here.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -69,6 +70,7 @@ class History:
     """Times are of one monotonic clock, in seconds."""
 
     acknowledged: list[Acknowledged] = field(default_factory=list)
+    """As they came: `acknowledged_s` never falls."""
     attempted: dict[Lane, int] = field(default_factory=dict)
     """How many messages each lane gave to its producer."""
     failed: list[str] = field(default_factory=list)
@@ -79,14 +81,29 @@ class History:
     def pause_s(self, fault_s: float) -> float | None:
         """How long writes stood still: from the fault to the first acknowledgement of a message
         that was sent after it; None if there was none."""
-        later = [one.acknowledged_s - fault_s for one in self.acknowledged if one.sent_s >= fault_s]
-        return min(later, default=None)
+        for index in range(self._first_since(fault_s), len(self.acknowledged)):
+            one = self.acknowledged[index]
+            if one.sent_s >= fault_s:
+                return one.acknowledged_s - fault_s
+        return None
 
     def gap_s(self, begin_s: float, end_s: float) -> float:
         """The longest time between `begin_s` and `end_s` without any acknowledgement."""
-        times = (one.acknowledged_s for one in self.acknowledged)
-        edges = [begin_s, *sorted(at for at in times if begin_s <= at <= end_s), end_s]
-        return max(after - before for before, after in pairwise(edges))
+        edges = [begin_s]
+        for index in range(self._first_since(begin_s), len(self.acknowledged)):
+            if (at_s := self.acknowledged[index].acknowledged_s) > end_s:
+                break
+            edges.append(at_s)
+        return max(after - before for before, after in pairwise([*edges, end_s]))
+
+    def _first_since(self, moment_s: float) -> int:
+        """Where acknowledgements of `moment_s` and later begin. Those who wait ask for it hundreds
+        of times a second: looking at all that came before would keep the clients from sending."""
+        return bisect_left(self.acknowledged, moment_s, key=_acknowledged_s)
+
+
+def _acknowledged_s(one: Acknowledged) -> float:
+    return one.acknowledged_s
 
 
 def body_of(lane: Lane, number: int, filler: bytes) -> bytes:

@@ -61,8 +61,9 @@ class Podman:
     @contextmanager
     def running(self, name: str, *words: str) -> Iterator[None]:
         """A container in the background, removed in the end; its log goes to standard output."""
-        self.output("run", "--detach", "--name", name, *words)
         try:
+            # One that cannot be started is there all the same, and keeps others from being removed.
+            self.output("run", "--detach", "--name", name, *words)
             yield
         finally:
             logs = self.run("logs", name)

@@ -158,6 +158,23 @@ def cluster(podman: Podman) -> Iterator[Callable[..., str]]:
         yield command
 
 
+def test_etcd_for_tests_starts_again_where_it_was_started_before(podman: Podman) -> None:
+    """The second time the folder for /tmp is there already, with a mode of its own."""
+    try:
+        require_image(podman, ETCD)
+    except NoContainers as error:
+        pytest.skip(str(error))
+    name = f"{NAME}-again"
+    with podman.running(name, "--network=none", *CONFINED, ETCD, "--data-dir=/tmp/etcd"):
+        podman.output("stop", "--time", "5", name)
+        podman.output("start", name)
+        began = time.monotonic()
+        while podman.run("exec", name, "etcdctl", "endpoint", "health").returncode != 0:
+            assert podman.output("inspect", "--format", "{{.State.Running}}", name) == "true\n"
+            assert time.monotonic() - began < READY_TIMEOUT_S
+            time.sleep(0.2)
+
+
 def _wait_until_ready(podman: Podman) -> None:
     began = time.monotonic()
     asks = ("exec", f"{NAME}-broker", "aerobee", "health", "127.0.0.1:10912")

@@ -21,18 +21,17 @@ from tests.kubernetes.pods.play_file import pod_names, service_names
 
 READY_TIMEOUT_S = 90.0
 TOOLS = "aerobee-tools"
+ACCOUNT_LINES = 40
+"""Of each container's log."""
 
 
 class PodCluster:
     """Use `open_cluster`. Pods are made, and not yet started."""
 
-    def __init__(
-        self, engine: Engine, manifests: Manifests, root: Path, mounts: Mapping[str, Path]
-    ) -> None:
+    def __init__(self, engine: Engine, manifests: Manifests, mounts: Mapping[str, Path]) -> None:
         self.manifests = manifests
         self.pods: dict[str, Pod] = {}
         self._engine = engine
-        self._root = root
         self._mounts = mounts
         self._names = NameServer(engine.gateway, self._addresses)
         self._names.start()
@@ -80,10 +79,10 @@ class PodCluster:
         while not all(pod.is_ready for pod in pods):
             for pod in pods:
                 if (reason := pod.probes.must_restart) is not None:
-                    raise AssertionError(f"{pod.name}: {reason}\n{await self.account()}")
+                    raise AssertionError(f"{pod.name}: {reason}")
             if time.monotonic() - began_s > timeout_s:
                 late = {pod.name: pod.probes.reason for pod in pods if not pod.is_ready}
-                raise AssertionError(f"not ready: {late}\n{await self.account()}")
+                raise AssertionError(f"not ready: {late}")
             await asyncio.sleep(0.05)
         return time.monotonic() - began_s
 
@@ -125,12 +124,18 @@ class PodCluster:
         }
 
     async def account(self) -> str:
-        """For a person who looks for the cause."""
-        parts = []
+        """The end of each container's log, for a person who looks for the cause. All of the logs,
+        and what is on the volumes, stays where the account says."""
+        self._engine.keeps_folder = True
+        logs = self._engine.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        parts = [f"logs and volumes are kept in {self._engine.folder} until the next run"]
         for pod in self.pods.values():
+            log = pod.log + await pod.log_of_sandbox()
+            (logs / f"{pod.name}.log").write_text(log)
             state = "ready" if pod.is_ready else "not ready"
             parts.append(f"--- {pod.name} at {pod.address}, {state}")
-            parts.append((pod.log + await pod.log_of_sandbox())[-3_000:])
+            parts += log.splitlines()[-ACCOUNT_LINES:]
         return "\n".join(parts)
 
     async def close(self) -> None:
@@ -155,7 +160,7 @@ class PodCluster:
         name = f"{template.name}-{ordinal}"
         folders = {}
         for volume in template.volume_names:
-            folders[volume] = make_folder(self._root / name / volume, group)
+            folders[volume] = make_folder(self._engine.folder / name / volume, group)
         for volume in template.spec.get("volumes", ()):
             if "configMap" in volume:
                 data = self.manifests.config(volume["configMap"]["name"])["data"]
@@ -172,13 +177,17 @@ def _with_image(template: PodTemplate, image: str) -> PodTemplate:
 
 @asynccontextmanager
 async def open_cluster(
-    manifests: Manifests, root: Path, *owners: str, mounts: Mapping[str, Path]
+    manifests: Manifests, *owners: str, mounts: Mapping[str, Path]
 ) -> AsyncIterator[PodCluster]:
-    """The pods of the owners; `mounts` are what the pod of tools gets beside, by path."""
-    async with open_engine(root) as engine:
-        cluster = PodCluster(engine, manifests, root, mounts)
+    """The pods of the owners; `mounts` are what the pod of tools gets beside, by path. What fails
+    inside is told with an account; what a test finds, its fixtures have to tell."""
+    async with open_engine() as engine:
+        cluster = PodCluster(engine, manifests, mounts)
         cluster.add(*owners)
         try:
             yield cluster
+        except BaseException:
+            print(await cluster.account())
+            raise
         finally:
             await cluster.close()

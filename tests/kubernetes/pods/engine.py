@@ -1,8 +1,8 @@
 """Runs podman, and leaves nothing behind.
 
-Owns: one network, and a prefix that all names made by one run begin with. The prefix says which
-process made them; what a killed run left is removed by the next one, and nothing of anybody else is
-ever touched.
+Owns: one network, one folder, and a prefix that all names made by one run begin with. The prefix
+says which process made them; what a killed run left is removed by the next one, and nothing of
+anybody else is ever touched.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from ipaddress import IPv4Network
@@ -20,6 +21,9 @@ from tests.kubernetes.containers import find_podman
 
 PREFIX = "aerobee-pods"
 COMMAND_TIMEOUT_S = 60.0
+FOLDERS = Path("/var/tmp")
+"""Not among pytest's: a volume's folder must outlast whatever clears those, be it a run of other
+tests with the same --basetemp. A broker whose folder is gone fails, as it should."""
 
 
 class PodmanFailed(Exception):
@@ -29,8 +33,12 @@ class PodmanFailed(Exception):
 class Engine:
     """Use `open_engine`."""
 
-    def __init__(self, configuration: Path, prefix: str) -> None:
-        self.prefix = prefix
+    def __init__(self, configuration: Path, folder: Path) -> None:
+        self.prefix = folder.name
+        self.folder = folder
+        """Of this run alone."""
+        self.keeps_folder = False
+        """Whether the folder stays, for a person who looks for the cause, until the next run."""
         self._configuration = configuration
         self._subnet: IPv4Network | None = None
         self._addresses_given = 1
@@ -100,12 +108,15 @@ class Engine:
     async def open(self) -> None:
         for name in await self._leftovers():
             await self._remove_all(name)
+            shutil.rmtree(FOLDERS / name, ignore_errors=True)
         await self.run("network", "create", "--disable-dns", self.network)
         (described,) = json.loads(await self.run("network", "inspect", self.network))
         self._subnet = IPv4Network(described["subnets"][0]["subnet"])
 
     async def close(self) -> None:
         await self._remove_all(self.prefix)
+        if not self.keeps_folder:
+            shutil.rmtree(self.folder)
 
     async def _remove_all(self, prefix: str) -> None:
         pods = await self._names("pod", "ps", f"name=^{prefix}-", "{{.Name}}")
@@ -120,7 +131,8 @@ class Engine:
 
     async def _leftovers(self) -> list[str]:
         """Prefixes of runs whose process is gone."""
-        found = await self._names("network", "ls", f"name=^{PREFIX}-[0-9]+-", "{{.Name}}")
+        found = {folder.name for folder in FOLDERS.glob(f"{PREFIX}-*-*")}
+        found.update(await self._names("network", "ls", f"name=^{PREFIX}-[0-9]+-", "{{.Name}}"))
         return [name for name in found if not Path("/proc", name.split("-")[2]).exists()]
 
     async def _names(self, what: str, how: str, criterion: str, template: str) -> Sequence[str]:
@@ -129,14 +141,16 @@ class Engine:
 
 
 @asynccontextmanager
-async def open_engine(folder: Path) -> AsyncIterator[Engine]:
-    """With a network of its own; whatever happens, nothing is left of it.
+async def open_engine() -> AsyncIterator[Engine]:
+    """With a network and a folder of its own; whatever happens, nothing is left of them, but for a
+    folder that is to be kept.
 
     Raises:
         NoContainers: there is no podman.
     """
-    prefix = f"{PREFIX}-{os.getpid()}-{secrets.token_hex(2)}"
-    engine = Engine(find_podman(folder).conf, prefix)
+    folder = FOLDERS / f"{PREFIX}-{os.getpid()}-{secrets.token_hex(2)}"
+    folder.mkdir(mode=0o755)
+    engine = Engine(find_podman(folder).conf, folder)
     try:
         await engine.open()
         yield engine

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tests.kubernetes.pods.play_file import Sandbox, play_document
 from tests.kubernetes.pods.prober import Prober
 
 LOG_LINES_MAX = 2_000
+KEEPER_S = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +137,32 @@ class Pod:
         await self._engine.run("pod", "rm", "--force", "--time", "0", self._pod_name)
         return Stopped(exit_code, hook_s, elapsed_s)
 
-    async def kill(self) -> None:
-        """kill -9 of its first process; the container is started again in the same sandbox."""
+    async def kill(self) -> float:
+        """kill -9 of its first process; the container is started again in the same sandbox. When
+        that was, in seconds of the monotonic clock."""
         await self._end_probes()
-        await self._engine.run("kill", "--signal", "KILL", self._container_name)
-        await self._engine.run("wait", self._container_name)
-        await self._engine.run("start", self._container_name)
+        async with self._sandbox_kept():
+            killed_s = time.monotonic()
+            await self._engine.run("kill", "--signal", "KILL", self._container_name)
+            await self._engine.run("wait", self._container_name)
+            await self._engine.run("start", self._container_name)
         self._probe()
+        return killed_s
+
+    @asynccontextmanager
+    async def _sandbox_kept(self) -> AsyncIterator[None]:
+        """Podman takes a sandbox down when its last container ends; a start that meets that leaves
+        a container that runs and counts as stopped. So another one stays in it meanwhile."""
+        name = f"{self._pod_name}-keeper"
+        await self._engine.run(
+            *("run", "--detach", "--pod", self._pod_name, "--name", name, "--pull=never"),
+            *("--entrypoint=python3", self.container["image"]),
+            *("-c", f"import time; time.sleep({KEEPER_S})"),
+        )
+        try:
+            yield
+        finally:
+            await self._engine.run("rm", "--force", "--time", "0", name)
 
     async def execute(
         self,

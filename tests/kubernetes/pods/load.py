@@ -12,8 +12,12 @@ import json
 import pickle
 import random
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
+from aerobee.runtime.log import configure_logging
 from tests.failover.clients import Clients, open_clients
 from tests.failover.history import Place
 from tests.kubernetes.pods.group import PodGroup
@@ -25,6 +29,7 @@ LINE_BYTES_MAX = 1 << 28
 
 
 async def main() -> None:
+    configure_logging()
     nameserver, replicas = sys.argv[1], range(int(sys.argv[2]))
     group = PodGroup(
         lambda: [nameserver],
@@ -59,9 +64,32 @@ async def _do(clients: Clients, name: str, arguments: list[Any]) -> Any:
             return clients.history.gap_s(*arguments)
         case "caught_up":
             return await clients.caught_up({Place(*place) for place in arguments[0]})
+        case "account":
+            return f"{clients.account()}\n{_tasks()}"
         case "history":
             return base64.b64encode(pickle.dumps(clients.history)).decode()
     raise ValueError(name)
+
+
+def _tasks() -> str:
+    """Where all tasks stand, as many as stand at the same place in one line."""
+    stacks = Counter(
+        " < ".join(f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in _frames(task))
+        for task in asyncio.all_tasks()
+    )
+    return "\n".join(f"{count} tasks: {stack}" for stack, count in stacks.most_common())
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    """From the innermost outwards: of each coroutine that waits for the next one."""
+    waiting: Any = task.get_coro()
+    found: list[FrameType] = []
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        if frame is not None:
+            found.append(frame)
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+    return reversed(found)
 
 
 def _answer(value: Any) -> None:

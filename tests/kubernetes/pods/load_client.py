@@ -10,6 +10,7 @@ import base64
 import json
 import pickle
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from tests.kubernetes.pods.kubelet import Pod
 
 LINE_BYTES_MAX = 1 << 28
 ANSWER_TIMEOUT_S = 90.0
+COMPLAINTS_MAX = 200
+"""Lines of the clients' log that are kept."""
 NAMESERVER = "aerobee-nameserver:8081"
 CHECKOUT = "/checkout"
 """Where the pod of tools finds the tests."""
@@ -31,7 +34,7 @@ class Load:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         assert process.stderr is not None
-        self._complaints: list[bytes] = []
+        self._complaints: deque[bytes] = deque(maxlen=COMPLAINTS_MAX)
         self._reading = asyncio.create_task(self._read_complaints(process.stderr))
         self._lock = asyncio.Lock()
 
@@ -61,6 +64,14 @@ class Load:
         assert isinstance(found, History)
         return found
 
+    async def account(self) -> str:
+        """How the clients stand, and what they logged; for a person who looks for the cause."""
+        try:
+            told = str(await self._ask("account"))
+        except (AssertionError, OSError, TimeoutError) as error:
+            told = f"they do not tell: {error!r}"
+        return f"--- clients\n{told}\n{self._complained()}"
+
     async def opened(self) -> None:
         await self._answer("the start")
 
@@ -81,13 +92,16 @@ class Load:
         assert self._process.stdout is not None
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             line = await self._process.stdout.readline()
-        complaints = b"".join(self._complaints)[-3_000:].decode(errors="replace")
+        complaints = self._complained()
         assert line, f"the clients ended at {name}: {complaints}"
         answer = json.loads(line)
         assert not (isinstance(answer, dict) and "error" in answer), (
             f"{answer['error']}\n{complaints}"
         )
         return answer
+
+    def _complained(self) -> str:
+        return b"".join(self._complaints).decode(errors="replace")
 
     async def _read_complaints(self, stream: asyncio.StreamReader) -> None:
         while line := await stream.readline():

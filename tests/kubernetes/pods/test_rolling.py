@@ -21,10 +21,12 @@ from tests.failover.checker import judge
 from tests.failover.log_files import log_bytes, stored_messages
 from tests.failover.world import TOPIC
 from tests.kubernetes.pods.cluster import TOOLS, PodCluster, open_cluster
+from tests.kubernetes.pods.crowd import Crowd, open_crowd
 from tests.kubernetes.pods.group import PodGroup
 from tests.kubernetes.pods.kubelet import Pod, memory_bytes
 from tests.kubernetes.pods.load_client import CHECKOUT, Load, open_load
 from tests.kubernetes.pods.local_manifests import local_manifests
+from tests.kubernetes.pods.outcome import has_failed
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,8 +39,10 @@ ETCD, NAMESERVER, BROKER = "aerobee-etcd", "aerobee-nameserver", "aerobee-broker
 REPLICAS = range(3)
 MIN_READY_S = 1.0
 PAUSE_S_MAX = 2.0
-"""Several times what it takes: here three replicas, three members of etcd, two nameservers, the
-clients, and whatever else runs share one machine."""
+"""Several times what it takes: here three replicas, three members of etcd, two nameservers and the
+clients share one machine, on which work takes up to eight times as long as it needs."""
+PAUSE_OF_A_CROWD_S_MAX = PAUSE_S_MAX / 8
+"""For each time that work takes longer than that, since others run here, too."""
 STORE = "store"
 """Of a broker's folder, below its claim."""
 
@@ -46,10 +50,11 @@ STORE = "store"
 class Scene:
     """A running cluster under load, seen from outside."""
 
-    def __init__(self, cluster: PodCluster, group: PodGroup, load: Load) -> None:
+    def __init__(self, cluster: PodCluster, group: PodGroup, load: Load, crowd: Crowd) -> None:
         self.cluster = cluster
         self.group = group
         self.load = load
+        self.crowd = crowd
 
     @property
     def brokers(self) -> list[Pod]:
@@ -77,15 +82,15 @@ class Scene:
             address = pod.address
             began_s = time.monotonic()
             stopped, ready_s = await self.cluster.replace(pod, image=image, min_ready_s=MIN_READY_S)
-            pause_s = await self.load.gap_s(began_s)
+            pause_s, crowd = await self.load.gap_s(began_s), self.crowd.factor(began_s)
             print(
                 f"{pod.name}, {role}: writes paused for {pause_s:.2f} s; drained in "
                 f"{stopped.hook_s:.1f} s, stopped in {stopped.elapsed_s - stopped.hook_s:.1f} s, "
-                f"start to ready {ready_s:.1f} s"
+                f"start to ready {ready_s:.1f} s; work took {crowd:.1f} times as long"
             )
             assert stopped.exit_code == 0
             assert pod.address != address
-            assert pause_s < PAUSE_S_MAX
+            assert pause_s < max(PAUSE_S_MAX, PAUSE_OF_A_CROWD_S_MAX * crowd)
 
     async def _judge(self) -> None:
         master_id = await self.group.healthy()
@@ -102,6 +107,11 @@ class Scene:
         )
         assert not verdict.violations
         assert not history.failed, history.failed[:5]
+
+    async def account(self) -> str:
+        """What everybody says, for a person who looks for the cause."""
+        accounts = (self.group.account(), self.load.account(), self.cluster.account())
+        return "\n".join([await one for one in accounts])
 
     def _log(self, broker_id: int, end: int) -> bytes:
         return log_bytes(self.brokers[broker_id].folder("data") / STORE, end)
@@ -128,7 +138,7 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
     manifests = local_manifests(root, "ha")
     mounts = {f"{CHECKOUT}/tests": Path(__file__).resolve().parent.parent.parent}
     owners = (ETCD, NAMESERVER, BROKER, TOOLS)
-    async with open_cluster(manifests, root, *owners, mounts=mounts) as cluster:
+    async with open_cluster(manifests, *owners, mounts=mounts) as cluster:
         await start_brokers_first_and_etcd_last(cluster)
         group = PodGroup(
             lambda: [f"{pod.address}:8081" for pod in cluster.of(NAMESERVER) if pod.is_running],
@@ -137,10 +147,21 @@ async def scene(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Scene
         )
         try:
             await group.healthy()
-            async with open_load(cluster.tools, len(REPLICAS)) as load:
-                yield Scene(cluster, group, load)
+            async with (
+                open_load(cluster.tools, len(REPLICAS)) as load,
+                open_crowd() as crowd,
+            ):
+                yield Scene(cluster, group, load, crowd)
         finally:
             await group.close()
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def evidence(scene: Scene, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """As it is at the moment when a test fails."""
+    yield
+    if has_failed(request.node):
+        print(await scene.account())
 
 
 async def test_a_cluster_whose_brokers_start_first_and_etcd_last_becomes_ready(
@@ -187,8 +208,7 @@ async def test_nobody_keeps_the_former_address_of_a_nameserver_or_of_etcd(scene:
 async def test_a_master_that_is_killed_and_started_again_loses_nothing(scene: Scene) -> None:
     master = await scene.master()
     async with scene.judged():
-        began_s = time.monotonic()
-        await master.kill()
+        began_s = await master.kill()
         await scene.cluster.ready(BROKER)
         print(
             f"{master.name}, killed: ready again after {time.monotonic() - began_s:.1f} s, "

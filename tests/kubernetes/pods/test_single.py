@@ -16,6 +16,7 @@ from tests.kubernetes.pods.engine import PodmanFailed
 from tests.kubernetes.pods.kubelet import memory_bytes
 from tests.kubernetes.pods.load_client import CHECKOUT, NAMESERVER, PYTHON
 from tests.kubernetes.pods.local_manifests import local_manifests
+from tests.kubernetes.pods.outcome import has_failed
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.timeout(180)]
 
@@ -38,12 +39,14 @@ READ_ONLY = "30"
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[PodCluster]:
+async def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[PodCluster]:
     tests = Path(__file__).resolve().parent.parent.parent
     mounts = {f"{CHECKOUT}/tests": tests, "/flights": flights_archive().parent}
     manifests = local_manifests(tmp_path, "single")
-    async with open_cluster(manifests, tmp_path, *SERVERS, TOOLS, mounts=mounts) as cluster:
+    async with open_cluster(manifests, *SERVERS, TOOLS, mounts=mounts) as cluster:
         yield cluster
+        if has_failed(request.node):
+            print(await cluster.account())
 
 
 async def test_the_demo_goes_through_a_cluster_of_pods(cluster: PodCluster) -> None:
