@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from aerobee.broker.guard import Role
 from aerobee.broker.parts import Parts
 from aerobee.broker.rpc.cluster_link import ClusterLink
 from aerobee.v1 import common_pb2
@@ -29,6 +30,37 @@ class Heard:
 
     def renewed(self, sequence: int, lease_ms: int) -> None:
         pass
+
+
+@pytest.mark.parametrize(("flushed", "confirmed"), [(70, 80), (80, 70)])
+def test_a_heartbeat_tells_what_no_clean_election_cuts_and_no_power_failure_takes(
+    flushed: int, confirmed: int
+) -> None:
+    """It must never be more: a log that ends before it is taken for an old copy."""
+    roles = SimpleNamespace(
+        own=Heard.own,
+        log_epoch=lambda: 1,
+        confirmed_end=confirmed,
+        mastership=SimpleNamespace(resigned_epoch=None),
+    )
+    replication = SimpleNamespace(
+        roles=roles,
+        replica=SimpleNamespace(predecessor="", opened_end=40),
+        handover=SimpleNamespace(successor_id=None),
+        trouble="",
+    )
+    topics = SimpleNamespace(metadata_revision=0)
+    store = SimpleNamespace(min_offset=0, appended_end=90, flushed_end=flushed)
+    parts = SimpleNamespace(
+        replication=replication,
+        folder=SimpleNamespace(store=store, topics=topics),
+        guard=SimpleNamespace(role=Role.SLAVE, epoch=1),
+        no_room_reason=lambda: "",
+    )
+    identity = common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1")
+    link = ClusterLink(cast("Parts", parts), identity, "h:1", store_host_ipv6=False)
+    heartbeat = link.heartbeat()
+    assert (heartbeat.durable_end, heartbeat.log_end, heartbeat.opened_end) == (70, 90, 40)
 
 
 @pytest.mark.parametrize("stale", [True, False])

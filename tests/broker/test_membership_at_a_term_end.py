@@ -19,8 +19,8 @@ from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import broker_pb2_grpc, common_pb2
 from tests.broker.test_membership import Participant
-from tests.broker.test_offset_journal import Replica, running
 from tests.support.journal_log import MemoryLog
+from tests.support.journal_replica import Replica, running
 
 
 class NoQueues:

@@ -67,6 +67,7 @@ class Broker:
 
     metadata_revision: int = 0
     directives: list[nameserver_pb2.BrokerDirective] = field(default_factory=list)
+    incomplete: list[errors.ReplicaIncomplete] = field(default_factory=list)
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
         return nameserver_pb2.BrokerHeartbeat(
@@ -118,6 +119,7 @@ async def run(broker: Broker) -> AsyncIterator[Run]:
             chance=random.Random(3),
             heartbeat=broker.heartbeat,
             on_directive=broker.on_directive,
+            on_incomplete=broker.incomplete.append,
         )
         tasks.append(asyncio.create_task(registration.run()))
         return registration, tasks[-1]
@@ -261,6 +263,16 @@ async def test_a_broker_that_was_succeeded_ends_at_once(
     registration.send_soon()
     with pytest.raises(errors.DuplicateBroker):
         await asyncio.wait_for(asyncio.shield(task), 1)
+
+
+async def test_a_log_that_no_nameserver_registers_is_told_of_and_the_broker_asks_again(
+    servers: list[ScriptedNameserver], broker: Broker, run: Run
+) -> None:
+    servers[0].failure = errors.ReplicaIncomplete("it had more")
+    _, task = await run(servers[0])
+    await until(lambda: len(broker.incomplete) > 1)
+    assert str(broker.incomplete[0]) == "it had more"
+    assert not task.done(), "its folder is opened again under another name"
 
 
 async def test_an_error_in_a_directive_ends_the_stream_like_any_other(

@@ -114,6 +114,7 @@ def test_a_slave_that_goes_on_or_cuts_is_the_beginning_of_its_master(
         case Cut(end):
             assert confirmed_end <= end < len(slave.content)
             assert slave.content[:end] == master.content[:end]
+            assert not start.is_unclean, "no unclean election was ever held"
             slave.lose(end)
             assert where_to_start(slave.state(), master.state()) == GoOn(end)
         case BeginAnew(position):
@@ -133,6 +134,7 @@ def test_confirmed_bytes_are_cut_only_behind_an_unclean_epoch(
     if isinstance(start, Cut):
         assert unclean > slave.history.epoch_at(start.end)
         assert unclean <= master.history.latest_epoch
+        assert start.is_unclean, "the log is another one then"
 
 
 @given(replicas(), st.integers(0, 20))

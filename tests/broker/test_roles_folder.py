@@ -10,13 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.broker.replicated_folder import change_log
 from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.joining import Cut
 from aerobee.broker.replication.replica_folder import (
     OpenedReplica,
     ReplicaFolder,
     ReplicaIdentity,
     load_history,
     note_failed,
+    note_incomplete,
     note_log_cut,
     note_log_emptied,
     note_log_repaired,
@@ -24,6 +27,7 @@ from aerobee.broker.replication.replica_folder import (
     save_history,
 )
 from aerobee.broker.replication.state_file import STATE_PATH, FoundLog, ReplicaState
+from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.runtime.errors import InvalidArgument
@@ -139,6 +143,39 @@ def test_a_cut_log_keeps_its_name_and_a_repaired_one_does_not(folder: Folder) ->
     assert folder.open(replace(FOUND, end=700)).own == (1, "log-1")
     note_log_repaired(folder.disk, folder.chance)
     assert folder.open(replace(FOUND, end=700)).own != (1, "log-1")
+
+
+@pytest.mark.parametrize("is_unclean", [False, True])
+def test_a_cut_behind_an_unclean_election_makes_it_another_log(
+    folder: Folder, is_unclean: bool
+) -> None:
+    """What is cut then may be what it was known to have for ever."""
+    folder.write(STATE)
+    cut = Cut(700, is_unclean=is_unclean)
+    change_log(folder.disk, StoreConfig(), cut, folder.chance)
+    cut_log = replace(FOUND, end=700)
+    assert (folder.open(cut_log).own != (1, "log-1")) == is_unclean
+
+
+def test_a_log_that_the_registry_found_to_be_incomplete_is_another_log_and_not_alone(
+    folder: Folder,
+) -> None:
+    folder.write(replace(STATE, replicas=frozenset({1})))
+    assert folder.open().is_alone
+    note_incomplete(folder.disk)
+    renewed = folder.open(replace(FOUND, is_clean=False))
+    assert renewed.own != (1, "log-1")
+    assert not renewed.is_alone, "the group may have others since the copy was made"
+    assert "lacks messages that this replica once had" in renewed.trouble
+    again = folder.open(replace(FOUND, is_clean=False))
+    assert (again.own, again.trouble) == (renewed.own, ""), "once"
+    assert not again.is_alone, "nobody has told it of its group yet"
+
+
+def test_a_start_says_where_the_log_ended_then(folder: Folder) -> None:
+    assert folder.open().opened_end == 1_000
+    folder.write(STATE)
+    assert folder.open(replace(FOUND, end=700)).opened_end == 700
 
 
 def test_a_log_that_somebody_has_changed_is_another_log(folder: Folder) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import NotWritable
 
 
 class GatedDisk(RealDisk):
@@ -28,13 +31,22 @@ class GatedDisk(RealDisk):
         assert self.gate.wait(10)
         super().rename(old, new)
 
+    @contextmanager
+    def gated(self) -> Iterator[ThreadPoolExecutor]:
+        """A pool for its writers, none of which hangs in the end."""
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                yield pool
+            finally:
+                self.gate.set()
+
 
 async def test_a_cancelled_writer_keeps_its_turn_until_its_thread_is_done(tmp_path: Path) -> None:
     """A client that goes away cancels its request in the middle of a write; the next write must
     not meet the thread that is still at it."""
     disk = GatedDisk(tmp_path)
     loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(2) as pool:
+    with disk.gated() as pool:
         files = TableFiles(disk, ManualClock(), pool)
         lock = asyncio.Lock()
 
@@ -56,3 +68,45 @@ async def test_a_cancelled_writer_keeps_its_turn_until_its_thread_is_done(tmp_pa
             await second
     assert (tmp_path / "config/x.json").read_bytes() == b"second"
     assert (tmp_path / "config/x.json.bak").read_bytes() == b"first"
+
+
+async def test_a_writer_that_is_cancelled_again_keeps_its_turn_until_its_thread_is_done(
+    tmp_path: Path,
+) -> None:
+    """A server that stops cancels what its client's going away has cancelled already."""
+    disk = GatedDisk(tmp_path)
+    loop = asyncio.get_running_loop()
+    with disk.gated() as pool:
+        files = TableFiles(disk, ManualClock(), pool)
+        writer = asyncio.ensure_future(files.write("config/x.json", b"first"))
+        await loop.run_in_executor(None, disk.renaming.wait, 10)
+        for _ in range(3):
+            writer.cancel()
+            await asyncio.sleep(0.01)
+            assert not writer.done()
+        disk.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await writer
+    assert (tmp_path / "config/x.json").read_bytes() == b"first"
+
+
+async def test_a_folder_is_not_given_up_while_a_thread_writes_to_it(tmp_path: Path) -> None:
+    """A server that has stopped does not wait for the calls that it cancelled: what they write must
+    not meet those who open the folder again."""
+    disk = GatedDisk(tmp_path)
+    loop = asyncio.get_running_loop()
+    with disk.gated() as pool:
+        files = TableFiles(disk, ManualClock(), pool)
+        writer = asyncio.ensure_future(files.write("config/x.json", b"first"))
+        await loop.run_in_executor(None, disk.renaming.wait, 10)
+        closing = asyncio.ensure_future(files.close())
+        writer.cancel()
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        with pytest.raises(NotWritable, match="opened again"):
+            await files.write("config/x.json", b"second")
+        disk.gate.set()
+        await closing
+        with pytest.raises(asyncio.CancelledError):
+            await writer
+    assert (tmp_path / "config/x.json").read_bytes() == b"first"

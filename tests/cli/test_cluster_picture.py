@@ -135,6 +135,19 @@ async def test_an_operator_is_told_of_a_group_without_master_and_of_unclean_epoc
     assert "broker-a/1: does not follow its master: its log diverged" in said
 
 
+async def test_who_lacks_messages_now_is_not_named_as_one_that_ends_the_wait() -> None:
+    description = described(group(replicas=[0, 1]), endpoint(1, common_pb2.SLAVE))
+    description.last_heartbeats[0].incarnation = "log-1-again"
+    replicas = await picture(description, b1=SLAVE_STATS)
+    assert cluster_picture.remarks(replicas)[0] == (
+        "broker-a: has no master; an election needs one of the replicas in sync: 0"
+    )
+    del description.groups[0].in_sync[0]
+    replicas = await picture(description, b1=SLAVE_STATS)
+    said = cluster_picture.remarks(replicas)[0]
+    assert said.endswith("the replicas that were in sync lack messages now: start all others")
+
+
 async def test_a_nameserver_that_knows_no_groups_is_shown_as_before() -> None:
     description = pb.ClusterDescription(brokers=[endpoint(0, common_pb2.MASTER)])
     (master,) = await picture(description, b0=MASTER_STATS)

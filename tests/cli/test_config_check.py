@@ -223,6 +223,25 @@ def test_a_port_that_cannot_be_had_is_an_error(
     assert finding.line == line
 
 
+@pytest.mark.parametrize(
+    ("text", "key", "line"),
+    [
+        ('store_root = "/r"\nnameservers = ["ns:8081", "ns:0"]', "nameservers", 2),
+        ('[etcd]\nendpoints = ["etcd:2379", "etcd:0"]', "etcd.endpoints", 2),
+    ],
+)
+def test_an_address_that_is_called_has_no_port_0(
+    check: Any, text: str, key: str, line: int
+) -> None:
+    result = check(text)
+    assert result.exit_code == 1
+    (said,) = result.stderr.splitlines()
+    assert (
+        f"broker.toml:{line}: error: {key} must be host:port with a port of 1 to 65535 (it is "
+        in said
+    )
+
+
 def test_keys_with_every_escape_of_toml_are_shown_not_crashed_on(check: Any) -> None:
     result = check('"\\U0001F600 \\u00e9" = 1\n"a\\tb" = 2')
     assert result.exit_code == 1

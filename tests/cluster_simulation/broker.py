@@ -41,6 +41,7 @@ class Broker(Process):
 
     __slots__ = (
         "_directive_s",
+        "_found_end",
         "_has_news",
         "_is_writing",
         "_predecessor",
@@ -83,6 +84,7 @@ class Broker(Process):
         self.run_number_min = this_run.run_number
         folder.lease_file = begun_record(previous, this_run)
         self.opened_end = 0 if opened.is_alone else folder.log.end
+        self._found_end = opened.opened_end
         self.confirmed_end = folder.log.begin
         self.known_replicas: frozenset[int] = frozenset()
         self.unclean_epochs: tuple[int, ...] = ()
@@ -206,6 +208,8 @@ class Broker(Process):
             self.mastership.resigned_epoch or 0,
             self.successor_id,
             self.is_stopping,
+            min(self.confirmed_end, log.synced_end),
+            self._found_end,
         )
         self.mastership.heartbeat_sent(self._sequence, now_s)
         self._session.send(self, Nameserver.on_heartbeat, heartbeat)
@@ -214,6 +218,10 @@ class Broker(Process):
         if stream is not self._session:
             return
         self._directive_s = self.clock_s()
+        if directive.is_refused:
+            self.world.note("%s lacks what its log once had", self.instance)
+            self.world.reopen(self, is_incomplete=True)
+            return
         if directive.group is not None:
             self.hear(directive.group)
         if directive.renewed_sequence:

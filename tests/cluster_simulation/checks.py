@@ -111,7 +111,8 @@ class Checks:
         if is_clean:
             return
         settings = self._world.settings
-        all_lost = not settings.sync_flush and all(
+        may_lose = not settings.sync_flush or self._world.has_old_copies
+        all_lost = may_lose and all(
             name.broker_id in brokers and brokers[name.broker_id].incarnation != name.incarnation
             for name in former.in_sync
         )
@@ -145,6 +146,8 @@ class Checks:
                 )
 
     def _is_intact(self, folder: Folder) -> bool:
+        if folder.is_old_copy:
+            return False
         return self._world.settings.sync_flush or not folder.has_lost_power
 
     # ------------------------------------------------------------------------------ masters

@@ -10,7 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord
+from aerobee.nameserver.durable_logs import named_in_sync, noted
+from aerobee.nameserver.stored import (
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    DurableLog,
+    DurableLogs,
+)
 from tests.cluster_simulation.kernel import Kernel, Place, Process
 from tests.cluster_simulation.network import Stream
 
@@ -29,18 +36,20 @@ class Content(NamedTuple):
     revision: int
     group: BrokerGroup | None
     brokers: dict[int, BrokerRecord]
+    durable: dict[int, DurableLogs]
 
 
 class EtcdState:
     """What is on etcd's disk."""
 
-    __slots__ = ("brokers", "group", "leases", "next_lease", "revision")
+    __slots__ = ("brokers", "durable", "group", "leases", "next_lease", "revision")
 
     def __init__(self) -> None:
         self.revision = 1
         self.next_lease = 1
         self.group: BrokerGroup | None = None
         self.brokers: dict[int, BrokerRecord] = {}
+        self.durable: dict[int, DurableLogs] = {}
         self.leases: dict[int, tuple[float, float]] = {}
         """Lease -> its end by etcd's clock, its duration."""
 
@@ -70,7 +79,7 @@ class EtcdServer(Process):
 
     def read(self) -> Content:
         state = self._state
-        return Content(state.revision, state.group, dict(state.brokers))
+        return Content(state.revision, state.group, dict(state.brokers), dict(state.durable))
 
     def grant(self, duration_s: float) -> int:
         state = self._state
@@ -88,6 +97,16 @@ class EtcdServer(Process):
         now_s = self._kernel.clock_s(self.place)
         self._state.leases[lease_id] = now_s + duration_s, duration_s
         return True
+
+    def note_durable(self, broker_id: int, log: DurableLog) -> None:
+        """How far a registered replica's log is durable; read and written at one moment, as the
+        compare-and-swap of the real nameserver does."""
+        state = self._state
+        record = state.brokers.get(broker_id)
+        if record is not None and record.instance == log.told_by:
+            before = state.durable.get(broker_id, DurableLogs())
+            named = named_in_sync(state.group, record.key)
+            state.durable[broker_id] = noted(before, log, named)
 
     def revoke(self, lease_id: int) -> bool:
         self._end_lease(lease_id)

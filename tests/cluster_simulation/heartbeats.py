@@ -21,6 +21,8 @@ class Heartbeat:
     resigned_epoch: int = 0
     successor_id: int = -1
     is_leaving: bool = False
+    durable_end: int = 0
+    opened_end: int = 0
 
 
 @dataclass(slots=True)
@@ -30,3 +32,5 @@ class Directive:
     renewed_sequence: int
     lease_ms: int
     group: BrokerGroup | None
+    is_refused: bool = False
+    """The log lacks what its incarnation stands for."""

@@ -104,6 +104,7 @@ class Folder:
         "has_lost_power",
         "history",
         "is_closed",
+        "is_old_copy",
         "lease_file",
         "log",
         "queue_bases",
@@ -122,6 +123,8 @@ class Folder:
         """The last run stopped cleanly."""
         self.has_lost_power = False
         """Since it was last opened."""
+        self.is_old_copy = False
+        """It was put back, and nobody has found out yet."""
         self.queue_bases: dict[int, int] = {}
         """Where queues begin, as far as retention has removed their records."""
         self.lease_file: LeaseRecord = FIRST_RECORD
@@ -149,6 +152,20 @@ class Folder:
         self.log.synced_end = self.log.end
         self.state = replace(self.opened_state, closed_end=self.log.end)
         self.is_closed = True
+
+    def copied(self) -> Folder:
+        """A copy of what is on the disk, as it is now; of a broker that runs, too."""
+        copy = Folder(self.broker_id)
+        log, own = copy.log, self.log
+        index = own.index(own.synced_end)
+        log.starts, log.records = own.starts[:index], own.records[:index]
+        log.begin, log.end = own.begin, own.boundary(own.synced_end)
+        log.synced_end = log.end
+        copy.history, copy.state, copy.is_closed = self.history, self.state, self.is_closed
+        copy.queue_bases, copy.lease_file = dict(self.queue_bases), self.lease_file
+        copy.snapshot, copy.boots = self.snapshot, self.boots + 1
+        copy.is_old_copy = True
+        return copy
 
     def lose_power(self, keep: int) -> None:
         """Bytes up to `keep` and whatever was synced survive."""

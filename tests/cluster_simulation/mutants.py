@@ -163,6 +163,12 @@ class AnswersUnconfirmed(Variant):
     answers_confirmed = False
 
 
+class CopiesPass(Variant):
+    """An old copy of a folder passes for the folder."""
+
+    refuses_copies = False
+
+
 class StoresTwice(Variant):
     """A producer's number is not looked at."""
 
@@ -191,5 +197,6 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "groups-too-early": GroupsTooEarly,
         "answers-unconfirmed": AnswersUnconfirmed,
         "stores-twice": StoresTwice,
+        "copies-pass": CopiesPass,
     }
 )

@@ -8,16 +8,25 @@ decisions about the group are `elect` and `alter_in_sync_set`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from aerobee.nameserver.durable_logs import compared, named_in_sync
 from aerobee.nameserver.election import alter_in_sync_set, with_replica
-from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica
+from aerobee.nameserver.stored import (
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    DurableLog,
+    DurableLogs,
+    InSyncReplica,
+)
 from aerobee.runtime.errors import MqError
 from tests.cluster_simulation.etcd_server import GROUP, Content, EtcdServer, Key, Stored
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
 from tests.cluster_simulation.kernel import Place, Process
 from tests.cluster_simulation.network import Stream
+from tests.cluster_simulation.registrations import has_changed, is_whole, record_of
 
 if TYPE_CHECKING:
     from tests.cluster_simulation.world import World
@@ -199,13 +208,20 @@ class Nameserver(Process):
         def kept(is_kept: bool | None) -> None:
             if is_kept is None:
                 self._finish(session)
-            elif not is_kept or _changed(registered, heartbeat):
+            elif not is_kept or has_changed(registered, heartbeat):
                 self._claim(session, heartbeat, 0)
             else:
                 self._renewed(session, heartbeat)
 
         lease_id = registered.lease_id
-        self._ask(lambda server: server.keep_alive(lease_id), kept)
+        log = DurableLog(heartbeat.incarnation, heartbeat.durable_end, heartbeat.instance)
+
+        def keep(server: EtcdServer) -> bool:
+            # The real one asks for this on its own, and more seldom.
+            server.note_durable(heartbeat.broker_id, log)
+            return server.keep_alive(lease_id)
+
+        self._ask(keep, kept)
 
     def _claim(self, session: Session, heartbeat: Heartbeat, attempt: int) -> None:
         """Read, get a lease, write: three visits to etcd."""
@@ -215,7 +231,13 @@ class Nameserver(Process):
                 self._finish(session)
                 return
             present = content.brokers.get(heartbeat.broker_id)
-            if not self._may_claim(session, heartbeat, present, content.group):
+            if self._world.variant.refuses_copies and not is_whole(content, heartbeat):
+                session.registered = None
+                session.stream.send(
+                    self, self._world.on_directive, Directive(0, 0, None, is_refused=True)
+                )
+                self._finish(session)
+            elif not self._may_claim(session, heartbeat, present, content.group):
                 session.registered = None
                 self._tell(session, content.group)
                 self._finish(session)
@@ -255,7 +277,9 @@ class Nameserver(Process):
     ) -> None:
         present = content.brokers.get(heartbeat.broker_id)
         key = BrokerKey("g", heartbeat.broker_id)
-        record = _record(key, heartbeat, lease_id)
+        durable = content.durable.get(heartbeat.broker_id, DurableLogs())
+        named = named_in_sync(content.group, key)
+        record = compared(durable, record_of(key, heartbeat, lease_id), named)
         expects: dict[Key, int] = {
             key: 0 if present is None else present.revision,
             GROUP: 0 if content.group is None else content.group.revision,
@@ -359,29 +383,3 @@ class Nameserver(Process):
                 answer(result[1].group)
 
         self._ask(lambda server: server.read(), has_read)
-
-
-def _record(key: BrokerKey, heartbeat: Heartbeat, lease_id: int) -> BrokerRecord:
-    return BrokerRecord(
-        key,
-        heartbeat.instance,
-        "address",
-        incarnation=heartbeat.incarnation,
-        predecessor=heartbeat.predecessor,
-        log_epoch=heartbeat.log_epoch,
-        log_end=heartbeat.log_end,
-        resigned_epoch=heartbeat.resigned_epoch,
-        successor_id=heartbeat.successor_id,
-        lease_id=lease_id,
-    )
-
-
-def _changed(registered: BrokerRecord | None, heartbeat: Heartbeat) -> bool:
-    """What a registration says besides how far the log reached when it was made."""
-    assert registered is not None
-    return replace(registered, log_epoch=0, log_end=0) != replace(
-        _record(registered.key, heartbeat, registered.lease_id),
-        revision=registered.revision,
-        log_epoch=0,
-        log_end=0,
-    )

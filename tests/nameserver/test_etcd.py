@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.etcd_connection import OtherCluster
 from aerobee.nameserver.key_values import Compacted, Delete, KeyEvent, LeaseNotFound, Put
 from aerobee.runtime.errors import RegistryUnavailable
+from tests.support.etcd import EtcdProcess
 
 
 async def test_a_transaction_succeeds_once_per_expected_revision(etcd: Etcd, cluster: str) -> None:
@@ -158,19 +161,30 @@ async def test_the_next_endpoint_is_used_when_one_is_dead(shared_etcd: Any, own_
         assert etcd.endpoint == shared_etcd.endpoint
 
 
+@pytest.fixture
+def late_etcd(tmp_path: Path) -> Iterator[EtcdProcess]:
+    """One of another cluster; not started yet."""
+    folder = tmp_path / "late"
+    folder.mkdir()
+    process = EtcdProcess(folder)
+    yield process
+    process.stop()
+
+
 async def test_an_endpoint_of_another_cluster_is_refused_and_the_right_one_used_again(
-    shared_etcd: Any, own_etcd: Any, cluster: str, caplog: pytest.LogCaptureFixture
+    own_etcd: Any, late_etcd: EtcdProcess, cluster: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     own_etcd.start()
     key = f"/{cluster}/a"
-    endpoints = (own_etcd.endpoint, shared_etcd.endpoint)
+    endpoints = (own_etcd.endpoint, late_etcd.endpoint)
     config = EtcdConfig(endpoints=endpoints, call_timeout_ms=1_000)
     async with Etcd(config, chance=random.Random(1)) as etcd:
         await etcd.transaction({key: 0}, [Put(key, b"ours")])
+        await asyncio.to_thread(late_etcd.start)
         await asyncio.to_thread(own_etcd.kill)
         with pytest.raises(RegistryUnavailable, match="cannot be reached"):
             await etcd.transaction({}, [Put(key, b"1")])
-        with pytest.raises(OtherCluster, match=shared_etcd.endpoint):
+        with pytest.raises(OtherCluster, match=late_etcd.endpoint):
             await etcd.transaction({}, [Put(key, b"2")])
         with pytest.raises(RegistryUnavailable, match="cannot be reached"):
             await etcd.transaction({}, [Put(key, b"3")])
@@ -182,7 +196,23 @@ async def test_an_endpoint_of_another_cluster_is_refused_and_the_right_one_used_
         found = await etcd.get(key)
         assert found is not None
         assert found.value == b"ours"
-    async with Etcd(
-        EtcdConfig(endpoints=(shared_etcd.endpoint,)), chance=random.Random(1)
-    ) as other:
+    async with Etcd(EtcdConfig(endpoints=(late_etcd.endpoint,)), chance=random.Random(1)) as other:
         assert await other.get(key) is None, "nothing was written there"
+
+
+async def test_endpoints_of_several_clusters_are_refused_before_anything_is_written(
+    shared_etcd: Any, own_etcd: Any, cluster: str
+) -> None:
+    own_etcd.start()
+    key = f"/{cluster}/a"
+    for endpoints in (
+        (own_etcd.endpoint, shared_etcd.endpoint),
+        (shared_etcd.endpoint, own_etcd.endpoint),
+    ):
+        async with Etcd(EtcdConfig(endpoints=endpoints), chance=random.Random(1)) as etcd:
+            for _ in range(3):
+                with pytest.raises(OtherCluster, match=r"etcd\.endpoints must be members of one"):
+                    await etcd.transaction({key: 0}, [Put(key, b"1")])
+    for endpoint in (own_etcd.endpoint, shared_etcd.endpoint):
+        async with Etcd(EtcdConfig(endpoints=(endpoint,)), chance=random.Random(1)) as etcd:
+            assert await etcd.get(key) is None

@@ -7,6 +7,7 @@ import pytest
 from aerobee.runtime.addresses import (
     is_loopback,
     require_address,
+    require_dialled_address,
     require_ports_of_their_own,
 )
 from aerobee.runtime.errors import InvalidArgument
@@ -23,6 +24,17 @@ def test_host_and_a_port_that_exists_are_an_address(address: str) -> None:
 def test_anything_else_is_refused_by_its_key(address: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^health\.listen must be host:port"):
         require_address("health.listen", address)
+
+
+@pytest.mark.parametrize("address", ["h:1", "h:65535", "[::1]:8081"])
+def test_who_is_called_has_a_port(address: str) -> None:
+    require_dialled_address("nameservers", address)
+
+
+@pytest.mark.parametrize("address", ["h:0", "h:00", "h:65536", "h", "", ":1"])
+def test_nobody_is_called_at_port_0(address: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"^nameservers must be host:port with a port of 1 "):
+        require_dialled_address("nameservers", address)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from aerobee.runtime.errors import InvalidArgument, Unreachable
 from aerobee.runtime.health import HealthConfig, Question
 from aerobee.runtime.health_check import check_health
-from aerobee.runtime.health_server import serve_health
+from aerobee.runtime.health_server import WATCHES_MAX, serve_health
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -144,6 +144,42 @@ async def test_who_watches_is_not_idle(health: SetHealth) -> None:
         health.reasons[Question.LIVENESS] = "the disk failed"
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
+
+
+async def test_watches_are_bounded_and_never_keep_a_probe_out(address: str) -> None:
+    """Each over a connection of its own, as those who watch from elsewhere come."""
+    request = health_pb2.HealthCheckRequest(service="liveness")
+    channels = [
+        grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        for _ in range(WATCHES_MAX + 1)
+    ]
+    try:
+        watches = []
+        for channel in channels[:-1]:
+            watches.append(health_pb2_grpc.HealthStub(channel).Watch(request))
+            assert (await watches[-1].read()).status == SERVING
+        refused = health_pb2_grpc.HealthStub(channels[-1]).Watch(request)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await refused.read()
+        assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert raised.value.details() == (
+            "64 watch the health of this process already, and no more can; Check always answers"
+        )
+        assert (await check_health(address, Question.LIVENESS)).is_serving
+        # A place is free again when its watch has ended.
+        watches[0].cancel()
+        async with asyncio.timeout(10):
+            while True:
+                again = health_pb2_grpc.HealthStub(channels[-1]).Watch(request)
+                try:
+                    assert (await again.read()).status == SERVING
+                    break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.05)
+        again.cancel()
+    finally:
+        for channel in channels:
+            await channel.close()
 
 
 def test_the_address_is_host_and_port() -> None:

@@ -28,6 +28,9 @@ class HeartbeatingReplica:
     lease_ms: int = 1_000
     log_epoch: int = 0
     log_end: int = 0
+    durable_end: int = 0
+    opened_end: int | None = None
+    """None: a broker from before there was such a field."""
     resigned_epoch: int = 0
     successor_id: int | None = None
     sequence: int = 0
@@ -83,6 +86,8 @@ class HeartbeatingReplica:
             predecessor=self.predecessor,
             log_epoch=self.log_epoch,
             log_end=self.log_end,
+            durable_end=self.durable_end,
+            opened_end=self.opened_end,
             resigned_epoch=self.resigned_epoch,
             leaving=leaving,
         )

@@ -239,6 +239,8 @@ class ReplicaGroup:
             self.replicas[broker_id].address,
             HAND_OVER,
             broker_pb2.HandOverRequest(successor_id=successor_id, timeout_ms=timeout_ms),
+            # The broker keeps the time, and says what became of it.
+            timeout_ms=timeout_ms + 20_000,
         )
 
     async def logs_equal(self, *broker_ids: int, timeout_s: float = 20.0) -> None:

@@ -3,8 +3,9 @@
     tell of health -> open the folder (on a thread) -> listen -> register -> serve
     SIGTERM: refuse sends -> flush, acknowledge what waits -> end the streams -> leave the routes
              -> write tables -> close the store (removes `abort`)
-    another replica became master, or the log must be cut: end the streams -> close the store
-             -> cut -> open the folder again, as a new instance in the same process
+    another replica became master, or the log must be cut, or take another name: end the streams
+             -> close the store -> do that -> open the folder again, as a new instance in the same
+             process
 
 A failed write or fsync ends the process: health turns NOT_SERVING, one line says why, and the exit
 code is not zero. Nothing is retried, because nothing is known of the disk any more.

@@ -147,6 +147,7 @@ class Broker:
             self._metrics.hide(NODE_TYPE)
             await self._server.stop(0)
             await self._registry.close()
+            await self.parts.files.close()
         return reopening
 
     # ---------------------------------------------------------------------- starting
@@ -192,6 +193,7 @@ class Broker:
             heartbeat=link.heartbeat,
             on_directive=link.follow,
             on_sending=link.sending,
+            on_incomplete=self.parts.replication.manager.count_as_another_log,
         )
         self._registration = registration
         self._running.append(tasks.create_task(registration.run(), name="registration"))

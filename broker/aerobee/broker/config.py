@@ -9,7 +9,11 @@ from pathlib import Path
 from aerobee.broker.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
-from aerobee.runtime.addresses import require_address, require_ports_of_their_own
+from aerobee.runtime.addresses import (
+    require_address,
+    require_dialled_address,
+    require_ports_of_their_own,
+)
 from aerobee.runtime.config import Change, require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.health import HealthConfig
@@ -185,7 +189,7 @@ class BrokerConfig:
             except ValueError as error:
                 require(False, f"store_host must be ip:port; {error}", self.store_host)
         for nameserver in self.nameservers:
-            require_address("nameservers", nameserver)
+            require_dialled_address("nameservers", nameserver)
         for name in ("read_threads_max", "snapshot_interval_ms"):
             require(getattr(self, name) > 0, f"{name} must be > 0", getattr(self, name))
         for name in ("stop_grace_ms", "catch_up_bytes_per_s"):

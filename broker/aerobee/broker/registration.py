@@ -86,10 +86,13 @@ class Registration:
         heartbeat: HeartbeatSource,
         on_directive: DirectiveHandler,
         on_sending: Callable[[int], None] = lambda _: None,
+        on_incomplete: Callable[[errors.ReplicaIncomplete], None] = lambda _: None,
     ) -> None:
-        """`on_sending` is told of each heartbeat's sequence right before it is sent."""
+        """`on_sending` is told of each heartbeat's sequence right before it is sent,
+        `on_incomplete` that no nameserver will register this log under its incarnation."""
         self._config = config
         self._on_sending = on_sending
+        self._on_incomplete = on_incomplete
         self._sequence = 0
         self._clock = clock
         self._chance = chance
@@ -198,6 +201,9 @@ class Registration:
                 raise failure
         else:
             self._duplicate_since_s = None
+        if isinstance(failure, errors.ReplicaIncomplete):
+            self._on_incomplete(failure)
+            return
         if was_registered or self._failures == 1:
             log_event(
                 log,
@@ -222,7 +228,7 @@ class Registration:
 
     async def _hold_stream(self, address: str) -> None:
         """Heartbeats and directives on one stream, until it ends."""
-        channel = build_channel(address)
+        channel = build_channel(address, own_connection=True)
         try:
             stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
             call = stub.Register(metadata=current_ids().metadata())

@@ -16,11 +16,13 @@ from aerobee.broker.replication.replica_folder import (
     OpenedReplica,
     ReplicaIdentity,
     note_failed,
+    note_incomplete,
     note_log_cut,
     note_log_emptied,
+    note_log_repaired,
     open_replica,
 )
-from aerobee.broker.replication.state_file import FoundLog
+from aerobee.broker.replication.state_file import FoundLog, NewIncarnation
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
@@ -109,11 +111,11 @@ def _boot_in_place(boot: str, store_root: Path) -> str:
 def change_log(
     disk: Disk,
     config: StoreConfig,
-    change: Cut | BeginAnew | None,
+    change: Cut | BeginAnew | NewIncarnation | None,
     chance: random.Random,
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Do to a closed folder's log what its slave must do before it can follow its master;
+    """Do to a closed folder what its replica must do before it can follow, or register;
     `on_step` is told that it gets on.
 
     Raises:
@@ -121,7 +123,12 @@ def change_log(
     """
     try:
         match change:
-            case Cut(end):
+            case NewIncarnation():
+                note_incomplete(disk)
+            case Cut(end, is_unclean):
+                if is_unclean:
+                    # It may lose what it was known to have for ever.
+                    note_log_repaired(disk, chance)
                 cut_log(disk, config, end, on_step)
                 note_log_cut(disk, end)
             case BeginAnew(position):

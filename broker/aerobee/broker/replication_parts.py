@@ -60,7 +60,11 @@ class Replication:
     @property
     def trouble(self) -> str:
         """Why this replica does not follow its master; empty while it does, or leads."""
-        return self.follower.trouble or self.manager.trouble if self.roles.term is None else ""
+        if self.roles.term is not None:
+            return ""
+        trouble = self.follower.trouble or self.manager.trouble
+        found = self.replica.trouble if self.follower.joined_end is None else ""
+        return "; ".join(text for text in (found, trouble) if text)
 
     def statistics(self, log_end: int, now_s: float) -> ReplicationStatistics:
         """`log_end` is our own log's."""

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -75,6 +76,16 @@ class TableFiles:
         self._clock = clock
         self._pool = pool
         self._files: dict[str, TableFile] = {}
+        self._writing: set[asyncio.Future[None]] = set()
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """No write begins any more; returns once none is under way. A server that stops does not
+        wait for the calls that it cancels, and what those write must not meet who opens the folder
+        again."""
+        self._is_closed = True
+        while self._writing:
+            await asyncio.wait(self._writing)
 
     def add(self, path: str, table: SavedTable, on_saved: Callable[[], None] | None = None) -> None:
         """A table as it was just loaded. `on_saved` is told when the file holds what was rendered
@@ -122,16 +133,23 @@ class TableFiles:
         """Replace a file's content on the pool; for files without a table, too.
 
         Raises:
-            NotWritable: the disk is full; the file is as it was.
+            NotWritable: the disk is full, or the folder is given up; the file is as it was.
             StoreFailed: the disk failed.
         """
+        if self._is_closed:
+            raise NotWritable(f"{path} stays as it is: its folder is closed, or opened again")
         loop = asyncio.get_running_loop()
         replacing = loop.run_in_executor(self._pool, replace_atomically, self._disk, path, data)
+        self._writing.add(replacing)
+        replacing.add_done_callback(self._writing.discard)
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
-            # The caller's lock must outlast the thread, or the next write meets this one.
-            await asyncio.wait((replacing,))
+            # The caller's lock must outlast the thread, or the next write meets this one; whoever
+            # cancels, and however often.
+            while not replacing.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait((replacing,))
             raise
         except OSError as error:
             if error.errno in DISK_FULL:

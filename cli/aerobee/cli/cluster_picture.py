@@ -217,8 +217,15 @@ def _name(member: Replica, members: list[Replica]) -> str:
 def _group_remarks(members: list[Replica]) -> list[str]:
     group, lines = members[0].group, []
     if not any(member.role == "master" for member in members):
-        needed = ", ".join(str(name.broker_id) for name in group.in_sync) or "any"
-        lines.append(f"has no master; an election needs one of the replicas in sync: {needed}")
+        needed = ", ".join(str(member.broker_id) for member in members if member.is_in_sync)
+        if needed or not group.in_sync:
+            lines.append(
+                f"has no master; an election needs one of the replicas in sync: {needed or 'any'}"
+            )
+        else:
+            lines.append(
+                "has no master; the replicas that were in sync lack messages now: start all others"
+            )
     if group.unclean_epochs:
         epochs = ", ".join(map(str, group.unclean_epochs))
         lines.append(f"messages may have been lost where these epochs began: {epochs}")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from aerobee.nameserver.config import NameserverConfig
+from aerobee.nameserver.durable_keeper import DurableKeeper
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
@@ -105,6 +106,7 @@ async def serve_nameserver(
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
                     tasks.create_task(elector.run(), name="elector"),
+                    tasks.create_task(DurableKeeper(sessions).run(), name="durable-keeper"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                 ]

@@ -6,7 +6,11 @@ import re
 from dataclasses import dataclass, field
 
 from aerobee.nameserver.config_risks import nameserver_risks
-from aerobee.runtime.addresses import require_address, require_ports_of_their_own
+from aerobee.runtime.addresses import (
+    require_address,
+    require_dialled_address,
+    require_ports_of_their_own,
+)
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.health import HealthConfig
@@ -49,11 +53,30 @@ class EtcdConfig:
 
     Costs: shorter: more attempts; longer: routes follow etcd later once it is back.
     """
+    ca_file: str = ""
+    """PEM file of those who sign the certificates of etcd's members; with it, etcd is spoken to by
+    TLS only. Read again for each new connection.
+
+    Unit: path; empty: no TLS
+    Costs: a handshake for each connection.
+    """
+    cert_file: str = ""
+    """PEM file with this nameserver's own certificate, for an etcd that asks for one.
+
+    Unit: path; empty: none
+    Costs: a file that must be replaced before it expires; no restart is needed for that.
+    """
+    key_file: str = ""
+    """PEM file with the private key of `cert_file`.
+
+    Unit: path; empty: none
+    Costs: a secret: readable for this process alone.
+    """
 
     def __post_init__(self) -> None:
         require(len(self.endpoints) > 0, "etcd.endpoints must name at least one", self.endpoints)
         for endpoint in self.endpoints:
-            require_address("etcd.endpoints", endpoint)
+            require_dialled_address("etcd.endpoints", endpoint)
         for name in (
             "call_timeout_ms",
             "calls_in_flight_max",
@@ -62,6 +85,16 @@ class EtcdConfig:
         ):
             value = getattr(self, name)
             require(value > 0, f"etcd.{name} must be > 0", value)
+        require(
+            bool(self.cert_file) == bool(self.key_file),
+            "etcd.cert_file and etcd.key_file belong together: give both or neither",
+            self.cert_file or self.key_file,
+        )
+        require(
+            not self.cert_file or bool(self.ca_file),
+            "etcd.cert_file needs etcd.ca_file: without it there is no TLS",
+            self.cert_file,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

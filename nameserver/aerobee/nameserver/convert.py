@@ -31,6 +31,11 @@ def broker_record(heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
     )
 
 
+def durable_end(heartbeat: nameserver_pb2.BrokerHeartbeat) -> int:
+    """How far the log is confirmed and on the disk; never beyond where it ends."""
+    return min(heartbeat.durable_end, heartbeat.log_end)
+
+
 def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.BrokerHeartbeat:
     """As much of a broker's last heartbeat as its registration tells."""
     return nameserver_pb2.BrokerHeartbeat(

@@ -122,13 +122,14 @@ def _are_back(group: BrokerGroup, live: LiveReplicas) -> bool:
     """Whether nobody intact can be waited for: the whole in-sync set is here, and has lost bytes.
 
     Whoever reaches furthest of all live replicas then has everything that one of them knows to be
-    confirmed. A log that was emptied does not count as back while other replicas are missing.
+    confirmed. A log that was emptied, or is an old copy, does not count as back while other
+    replicas are missing: when all die at once, it may be left alone in the set.
     """
     back = [live[name.broker_id] for name in group.in_sync if name.broker_id in live]
     if len(back) < len(group.in_sync):
         return False
     is_all = all(broker_id in live for broker_id in group.replicas)
-    return is_all or any(record.log_epoch > 0 for record in back)
+    return is_all or any(record.log_epoch > 0 and not record.is_incomplete for record in back)
 
 
 def _preferred(group: BrokerGroup, live: LiveReplicas, intact: list[BrokerRecord]) -> BrokerRecord:

@@ -27,12 +27,15 @@ from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.etcd_connection import (
     Connection,
     OtherCluster,
+    check_endpoints,
+    check_same,
     cluster_of,
     error_of,
     has_no_connection,
+    is_unanswered,
     open_connection,
 )
-from aerobee.nameserver.etcd_watch import EtcdWatch, WatchEnded, prefix_end
+from aerobee.nameserver.etcd_watch import EtcdWatch, WatchEnded, WatchUnconfirmed, prefix_end
 from aerobee.nameserver.key_values import (
     Delete,
     KeyValue,
@@ -75,6 +78,8 @@ class Etcd:
         """The connection that is known to lead to the right cluster."""
         self._cluster_id: int | None = None
         self._position = 0
+        self._answered_s = self._clock.monotonic_s()
+        """When a call last was answered."""
 
     def __repr__(self) -> str:
         return f"<Etcd at {self.endpoint}>"
@@ -103,21 +108,23 @@ class Etcd:
 
         return await self._read(read)
 
-    async def get_with_prefix(
-        self, key: str, prefix: str
+    async def get_with_prefixes(
+        self, key: str, *prefixes: str
     ) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
-        """One key, and the few that start with `prefix`, as of one revision."""
+        """One key, and the few that start with one of `prefixes`, as of one revision."""
 
         def read(connection: Connection) -> tuple[KeyValue | None, tuple[KeyValue, ...]]:
-            rpc, start = connection.etcdrpc, prefix.encode()
-            ranges = (
+            rpc = connection.etcdrpc
+            starts = [prefix.encode() for prefix in prefixes]
+            ranges = [
                 rpc.RangeRequest(key=key.encode()),
-                rpc.RangeRequest(key=start, range_end=prefix_end(start)),
-            )
+                *(rpc.RangeRequest(key=start, range_end=prefix_end(start)) for start in starts),
+            ]
             request = rpc.TxnRequest(success=[rpc.RequestOp(request_range=one) for one in ranges])
             answer = connection.client.kvstub.Txn(request, self._timeout_s)
-            one, several = (response.response_range.kvs for response in answer.responses)
-            return (_key_value(one[0]) if one else None), tuple(map(_key_value, several))
+            one, *several = (response.response_range.kvs for response in answer.responses)
+            found = tuple(_key_value(entry) for entries in several for entry in entries)
+            return (_key_value(one[0]) if one else None), found
 
         return await self._read(read)
 
@@ -243,7 +250,8 @@ class Etcd:
 
         Raises (from the iterator):
             Compacted: etcd no longer has that revision.
-            RegistryUnavailable: the connection was lost; also at once, if there is none.
+            RegistryUnavailable: the connection was lost; also at once, if there is none; or etcd
+                did not confirm the watch within the time that a call may take.
         """
         connection = await self._connect_checked()
         watch = EtcdWatch(connection.etcdrpc, connection.client.channel, prefix, from_revision)
@@ -255,9 +263,9 @@ class Etcd:
 
     async def _batches(self, watch: EtcdWatch, connection: Connection) -> AsyncIterator[WatchBatch]:
         try:
-            async for batch in watch.batches():
+            async for batch in watch.batches(self._timeout_s):
                 yield batch
-        except (grpc.RpcError, ValueError, WatchEnded) as error:
+        except (grpc.RpcError, ValueError, WatchEnded, WatchUnconfirmed) as error:
             await self._give_up(connection, error)
             raise error_of(error, connection.endpoint) from error
 
@@ -294,9 +302,10 @@ class Etcd:
                 failure = error_of(error, connection.endpoint)
                 if isinstance(failure, RegistryUnavailable):
                     self.calls.failed()
-                    await self._give_up(connection, error)
+                    await self._give_up(connection, error, asked_s=began_s)
                 raise failure from error
-            self.calls.answered(self._clock.monotonic_s() - began_s)
+            self._answered_s = self._clock.monotonic_s()
+            self.calls.answered(self._answered_s - began_s)
             return answer
         finally:
             self._turns.release()
@@ -305,7 +314,7 @@ class Etcd:
         async with self._connecting:
             if self._connection is None:
                 self._connection = await self._in_thread(
-                    open_connection, self.endpoint, self._timeout_s
+                    open_connection, self.endpoint, self._config
                 )
             return self._connection
 
@@ -318,34 +327,46 @@ class Etcd:
         connection = await self._connect()
         if connection is self._checked:
             return connection
+        asked_s = self._clock.monotonic_s()
         try:
             found = await self._in_thread(cluster_of, connection, self._timeout_s)
         except (grpc.RpcError, ValueError) as error:
             self.calls.failed()
-            await self._give_up(connection, error)
+            await self._give_up(connection, error, asked_s=asked_s)
             raise error_of(error, connection.endpoint) from error
-        if self._cluster_id is None:
-            self._cluster_id = found
-            log_event(log, "etcd answers", endpoint=connection.endpoint, cluster_id=f"{found:x}")
-        if found != self._cluster_id:
-            refused = OtherCluster(
-                f"etcd at {connection.endpoint} belongs to cluster {found:x}, this nameserver uses "
-                f"{self._cluster_id:x}: correct etcd.endpoints; if etcd was restored from a "
-                "backup, restart all nameservers"
-            )
+        try:
+            await self._check_cluster(connection, found)
+        except OtherCluster as refused:
             log_event(log, "an etcd is refused", level=logging.ERROR, reason=refused)
             self.calls.failed()
             await self._give_up(connection, refused)
-            raise refused
+            raise
         self._checked = connection
         return connection
 
-    async def _give_up(self, connection: Connection, error: Exception) -> None:
+    async def _check_cluster(self, connection: Connection, found: int) -> None:
+        """Raises OtherCluster."""
+        if self._cluster_id is None:
+            await self._in_thread(check_endpoints, connection, found, self._config)
+        if self._cluster_id is None:
+            self._cluster_id = found
+            log_event(log, "etcd answers", endpoint=connection.endpoint, cluster_id=f"{found:x}")
+        check_same(connection, found, self._cluster_id)
+
+    async def _give_up(
+        self, connection: Connection, error: Exception, *, asked_s: float | None = None
+    ) -> None:
         """Use the next endpoint from now on; the only one by another connection, if there is none
         to it now: its name may stand for another address, and a name that could not be resolved for
-        a while would be asked for ever more seldom."""
+        a while would be asked for ever more seldom. So, too, if the one there is seems dead: a
+        watch hangs, or no call was answered since `asked_s`, when this one was made. An etcd that
+        is only slow answers some."""
+        is_silent = asked_s is not None and self._answered_s < asked_s and is_unanswered(error)
         if connection is self._connection and (
-            len(self._config.endpoints) > 1 or has_no_connection(error)
+            len(self._config.endpoints) > 1
+            or has_no_connection(error)
+            or isinstance(error, WatchUnconfirmed)
+            or is_silent
         ):
             self._connection = None
             self._position = (self._position + 1) % len(self._config.endpoints)

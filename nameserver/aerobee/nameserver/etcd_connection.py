@@ -5,11 +5,13 @@ The package etcd3 blocks, so all of this runs on the threads of `etcd.Etcd`.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
+from aerobee.nameserver.config import EtcdConfig
 from aerobee.nameserver.etcd3_loader import load_etcd3
 from aerobee.nameserver.key_values import LeaseNotFound
 from aerobee.runtime.errors import RegistryUnavailable
@@ -18,7 +20,8 @@ _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
 class OtherCluster(RegistryUnavailable):
-    """An endpoint belongs to another etcd cluster than the one that was used so far."""
+    """An endpoint belongs to another etcd cluster than the one that was used so far, or endpoints
+    belong to several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +33,13 @@ class Connection:
     client: Any
 
 
-def open_connection(endpoint: str, timeout_s: float) -> Connection:
+def open_connection(endpoint: str, config: EtcdConfig) -> Connection:
+    """A connection that is made with its first call. Reads the certificates, which may have been
+    replaced since the last one was opened.
+
+    Raises:
+        RegistryUnavailable: a certificate cannot be read.
+    """
     etcd3 = load_etcd3()
     host, _, port = endpoint.rpartition(":")
     options = (
@@ -42,8 +51,24 @@ def open_connection(endpoint: str, timeout_s: float) -> Connection:
         # As in runtime.rpc: a member may come back at another address behind its name.
         ("grpc.min_reconnect_backoff_ms", 3_000),
         ("grpc.dns_min_time_between_resolutions_ms", 500),
+        # Another connection is a new one, also while somebody still holds the one given up.
+        ("grpc.use_local_subchannel_pool", 1),
     )
-    client = etcd3.client(host=host, port=int(port), timeout=timeout_s, grpc_options=options)
+    try:
+        client = etcd3.client(
+            host=host,
+            port=int(port),
+            ca_cert=config.ca_file or None,
+            cert_cert=config.cert_file or None,
+            cert_key=config.key_file or None,
+            timeout=config.call_timeout_ms / 1_000,
+            grpc_options=options,
+        )
+    except OSError as error:
+        raise RegistryUnavailable(
+            f"a certificate for etcd cannot be read: {error}; correct etcd.ca_file, "
+            "etcd.cert_file, etcd.key_file, or the files"
+        ) from error
     return Connection(endpoint, etcd3.etcdrpc, client)
 
 
@@ -53,12 +78,61 @@ def cluster_of(connection: Connection, timeout_s: float) -> int:
     return int(connection.client.kvstub.Range(request, timeout_s).header.cluster_id)
 
 
+def check_same(connection: Connection, cluster_id: int, used_id: int) -> None:
+    """Raises OtherCluster unless the connection leads to the cluster that was used so far."""
+    if cluster_id != used_id:
+        raise OtherCluster(
+            f"etcd at {connection.endpoint} belongs to cluster {cluster_id:x}, this nameserver "
+            f"uses {used_id:x}: correct etcd.endpoints; if etcd was restored from a backup, "
+            "restart all nameservers"
+        )
+
+
+def check_endpoints(used: Connection, cluster_id: int, config: EtcdConfig) -> None:
+    """Before the first answer is believed: which of several clusters is meant, only an operator
+    knows. An endpoint that does not answer is checked when it is used.
+
+    Raises:
+        OtherCluster: an endpoint that answers belongs to another cluster than `used`.
+    """
+    others = [endpoint for endpoint in config.endpoints if endpoint != used.endpoint]
+    if not others:
+        return
+    with ThreadPoolExecutor(len(others), "etcd-check") as threads:
+        found = threads.map(lambda endpoint: _cluster_at(endpoint, config), others)
+        for endpoint, other in zip(others, found, strict=True):
+            if other not in (None, cluster_id):
+                raise OtherCluster(
+                    f"etcd at {used.endpoint} belongs to cluster {cluster_id:x}, at {endpoint} to "
+                    f"{other:x}: all of etcd.endpoints must be members of one cluster"
+                )
+
+
+def _cluster_at(endpoint: str, config: EtcdConfig) -> int | None:
+    """None: nobody answers there, or whoever does is no etcd that takes our calls."""
+    try:
+        connection = open_connection(endpoint, config)
+    except RegistryUnavailable:
+        return None
+    try:
+        return cluster_of(connection, config.call_timeout_ms / 1_000)
+    except (grpc.RpcError, ValueError):
+        return None
+    finally:
+        connection.client.close()
+
+
 def has_no_connection(error: Exception) -> bool:
     """Whether nobody answered; etcd itself begins what it says with its name."""
     if not isinstance(error, grpc.Call):
         return False
     is_etcds_own = (error.details() or "").startswith("etcdserver:")
     return error.code() is grpc.StatusCode.UNAVAILABLE and not is_etcds_own
+
+
+def is_unanswered(error: Exception) -> bool:
+    """Whether the time that the call had is over."""
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def error_of(error: Exception, endpoint: str) -> Exception:

@@ -3,6 +3,9 @@
 Owns: the thread and its gRPC call. The thread does one thing: it turns responses into WatchBatch
 values and posts them. At most `BATCHES_WAITING_MAX` wait for the loop; then the thread waits, and
 gRPC's flow control makes etcd wait too.
+
+What always holds: whatever ends the thread is heard by those who read the changes, and `close` ends
+the thread wherever it waits.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ _DELETE = 1
 
 class WatchEnded(Exception):
     """etcd ended the watch without an error of the call."""
+
+
+class WatchUnconfirmed(Exception):
+    """etcd did not say in time that the watch stands."""
 
 
 class EtcdWatch:
@@ -61,20 +68,31 @@ class EtcdWatch:
             self._call.cancel()
         self._thread.join(_JOIN_TIMEOUT_S)
 
-    async def batches(self) -> AsyncIterator[WatchBatch]:
-        """The changes, endlessly.
+    async def batches(self, confirm_s: float) -> AsyncIterator[WatchBatch]:
+        """The changes, endlessly. The first batch must come within `confirm_s`; from then on
+        nothing may happen for any time.
 
         Raises:
             Compacted: `from_revision` is no longer in etcd's history.
             grpc.RpcError: the call failed.
             WatchEnded: etcd ended it.
+            WatchUnconfirmed: etcd has accepted the call and says nothing.
         """
+        try:
+            async with asyncio.timeout(confirm_s):
+                first = await self._next()
+        except TimeoutError:
+            raise WatchUnconfirmed(f"it did not confirm the watch within {confirm_s:g} s") from None
+        yield first
         while True:
-            item = await self._arrived.get()
-            self._room.release()
-            if isinstance(item, Exception):
-                raise item
-            yield item
+            yield await self._next()
+
+    async def _next(self) -> WatchBatch:
+        item = await self._arrived.get()
+        self._room.release()
+        if isinstance(item, Exception):
+            raise item
+        return item
 
     def _run(self) -> None:
         try:
@@ -86,8 +104,9 @@ class EtcdWatch:
                 if not self._post(_to_item(response)):
                     return
             self._post(WatchEnded("etcd ended the watch"))
-        except (grpc.RpcError, ValueError) as error:
-            # ValueError: the channel was closed under the call.
+        except Exception as error:
+            # The call's error; ValueError: the channel was closed under it; or a bug, which is not
+            # to end here: the routes would stand still without a word.
             self._post(error)
         finally:
             self._closed.set()

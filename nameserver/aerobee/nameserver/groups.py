@@ -11,19 +11,22 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aerobee.nameserver import election
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.key_values import KeyValue, Put
+from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
     BrokerRecord,
+    DurableKey,
+    DurableLogs,
     InSyncReplica,
     Keys,
+    Stored,
     Unreadable,
     encode_group,
 )
@@ -44,6 +47,8 @@ class GroupView:
     entries: Mapping[BrokerKey, KeyValue]
     """What stands at the brokers' keys, readable or not."""
     live: LiveReplicas
+    durable: Mapping[int, DurableLogs] = field(default_factory=dict)
+    """By broker id, as far as anything is known."""
 
 
 class Groups:
@@ -63,19 +68,25 @@ class Groups:
         Raises:
             RegistryUnavailable: etcd is away, or the group's record makes no sense.
         """
-        group_entry, broker_entries = await self._etcd.get_with_prefix(
-            self._keys.group(broker_name), self._keys.brokers_of(broker_name)
+        group_entry, others = await self._etcd.get_with_prefixes(
+            self._keys.group(broker_name),
+            self._keys.brokers_of(broker_name),
+            self._keys.durable_of(broker_name),
         )
         entries: dict[BrokerKey, KeyValue] = {}
         live: dict[int, BrokerRecord] = {}
-        for entry in broker_entries:
-            key = self._keys.parse(entry.key)
-            if isinstance(key, BrokerKey):
-                entries[key] = entry
-                record = self._record_of(entry)
-                if record is not None:
-                    live[key.broker_id] = record
-        return GroupView(self._group_of(group_entry), entries, live)
+        durable: dict[int, DurableLogs] = {}
+        for entry in others:
+            match self._keys.parse(entry.key), self._readable(entry):
+                case BrokerKey() as key, record:
+                    entries[key] = entry
+                    if isinstance(record, BrokerRecord):
+                        live[key.broker_id] = record
+                case DurableKey() as key, logs:
+                    if not isinstance(logs, DurableLogs):
+                        logs = DurableLogs(revision=entry.revision)
+                    durable[key.broker.broker_id] = logs
+        return GroupView(self._group_of(group_entry), entries, live, durable)
 
     def election_due(self, group: BrokerGroup, live: LiveReplicas) -> Election | None:
         """What `elect` says, with every live replica in the record."""
@@ -143,24 +154,26 @@ class Groups:
             InvalidArgument: the replica is alive, the master, in sync, or unknown.
             RegistryUnavailable: it is unknown whether the change was made.
         """
-        gone = self._keys.broker(BrokerKey(broker_name, broker_id))
+        key = BrokerKey(broker_name, broker_id)
+        gone = self._keys.broker(key)
         for _ in range(_ATTEMPTS_MAX):
             view = await self.view(broker_name)
             if view.group is None:
                 raise GroupNotFound(f"there is no broker group {broker_name!r}; check the spelling")
             changed = election.without_replica(view.group, broker_id, view.live)
-            written = await self._write(view.group, changed, {gone: 0})
+            forgotten = Delete(self._keys.durable(key))
+            written = await self._write(view.group, changed, {gone: 0}, forgotten)
             if written is not None:
                 log_event(log, "replica removed", group=broker_name, broker_id=broker_id)
                 return written
         raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
 
     async def _write(
-        self, before: BrokerGroup, after: BrokerGroup, expected: Mapping[str, int]
+        self, before: BrokerGroup, after: BrokerGroup, expected: Mapping[str, int], *also: Delete
     ) -> BrokerGroup | None:
         key = self._keys.group(before.broker_name)
         done = await self._etcd.transaction(
-            {**expected, key: before.revision}, [Put(key, encode_group(after))]
+            {**expected, key: before.revision}, [Put(key, encode_group(after)), *also]
         )
         return dataclasses.replace(after, revision=done.revision) if done.succeeded else None
 
@@ -177,16 +190,14 @@ class Groups:
         assert isinstance(group, BrokerGroup), "a group key holds a group"
         return group
 
-    def _record_of(self, entry: KeyValue) -> BrokerRecord | None:
-        """The record at a broker's key; an unreadable one counts as nobody's."""
+    def _readable(self, entry: KeyValue) -> Stored | None:
+        """What stands at a key; an unreadable value counts as nobody's."""
         try:
-            record = self._keys.decode(entry)
+            return self._keys.decode(entry)
         except Unreadable as error:
-            log_event(log, "unreadable registration", level=logging.WARNING,
+            log_event(log, "unreadable value", level=logging.WARNING,
                       key=entry.key, reason=error)  # fmt: skip
             return None
-        assert isinstance(record, BrokerRecord), "a broker key holds a broker"
-        return record
 
 
 def is_hasty(before: BrokerGroup, due: Election) -> bool:

@@ -12,6 +12,8 @@ Owns: who may stand at a broker's key. A key belongs to one instance (one start 
 Every change is a transaction on the key and on its group's record, so two claims at once cannot
 both succeed, and a claim knows the group as of its own moment. If the claim makes an election due -
 the first of a group, a restarted master, one that resigns - the same transaction holds it.
+
+A log that lacks what its incarnation is known to have had (durable_logs.py) is not registered.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 from dataclasses import dataclass
+from functools import partial
 
-from aerobee.nameserver import election
+from aerobee.nameserver import durable_logs, election
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups, GroupView, is_hasty, log_election
@@ -29,8 +32,11 @@ from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
     BrokerRecord,
+    DurableLog,
+    DurableLogs,
     Keys,
     encode_broker,
+    encode_durable,
     encode_group,
 )
 from aerobee.runtime.errors import DuplicateBroker, RegistryUnavailable
@@ -50,6 +56,8 @@ class Registered:
     """As etcd granted it."""
     group: BrokerGroup
     """As of the claim, or newer: never from before it."""
+    live: election.LiveReplicas
+    """Who was registered right before the claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +85,22 @@ class Registry:
         return min(max(wished_ms, self._config.min_ms), self._config.max_ms)
 
     async def register(
-        self, wished: BrokerRecord, wished_lease_ms: int, *, is_start: bool = True
+        self,
+        wished: BrokerRecord,
+        wished_lease_ms: int,
+        *,
+        is_start: bool = True,
+        opened_end: int | None = None,
     ) -> Registered:
         """Put `wished` at its key, or keep it there.
 
         `is_start`: the process may have just started, so it may succeed an earlier one at its
         address. A process that was registered before has itself been succeeded in that case.
+        `opened_end`: where its log ended when it opened it, if it says so.
 
         Raises:
             DuplicateBroker: a live instance holds the key.
+            ReplicaIncomplete: the log is not what its incarnation stands for.
             RegistryUnavailable: etcd is away, or the group's record is damaged.
         """
         for _ in range(_ATTEMPTS_MAX):
@@ -94,12 +109,16 @@ class Registry:
             if current is not None:
                 _check_claim(view, current, wished, is_start=is_start)
                 wished = _with_resignation(current, wished)
+            durable = view.durable.get(wished.key.broker_id, DurableLogs())
+            durable_logs.check_whole(durable, wished, opened_end)
+            named = durable_logs.named_in_sync(view.group, wished.key)
+            wished = durable_logs.compared(durable, wished, named)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
             claim = self._claim(view, wished)
             if not is_new and current is not None and _is_enough(view, current, wished, claim):
                 # The key stood before and after the lease was renewed, so it stood all the time:
                 # nobody was elected in this one's place since the view.
-                return Registered(current, lease.duration_ms, claim.group)
+                return Registered(current, lease.duration_ms, claim.group, view.live)
             done = await self._write(view, claim, wished, lease)
             if done is not None:
                 entry = view.entries.get(wished.key)
@@ -114,15 +133,23 @@ class Registry:
         )
 
     async def renew(
-        self, registered: Registered, wished: BrokerRecord, wished_lease_ms: int
+        self,
+        registered: Registered,
+        wished: BrokerRecord,
+        wished_lease_ms: int,
+        *,
+        opened_end: int | None = None,
     ) -> Registered:
         """Keep the registration alive with the broker's present state; register anew if it is lost.
 
         Raises:
-            DuplicateBroker, RegistryUnavailable: as `register`.
+            DuplicateBroker, ReplicaIncomplete, RegistryUnavailable: as `register`.
         """
+        register = partial(
+            self.register, wished, wished_lease_ms, is_start=False, opened_end=opened_end
+        )
         if not _same_but_position(registered.record, wished):
-            return await self.register(wished, wished_lease_ms, is_start=False)
+            return await register()
         try:
             lease = await self._etcd.keep_alive(registered.record.lease_id)
         except LeaseNotFound:
@@ -132,15 +159,51 @@ class Registry:
                 level=logging.WARNING,
                 broker=_name(wished.key),
             )
-            return await self.register(wished, wished_lease_ms, is_start=False)
+            return await register()
         return dataclasses.replace(registered, lease_duration_ms=lease.duration_ms)
 
-    async def leave(self, key: BrokerKey, instance: str) -> None:
-        """Remove the registration if `instance` still holds it."""
+    async def note_durable(self, record: BrokerRecord, end: int) -> bool:
+        """Note that the log of a registered process is confirmed and on its disk up to `end`.
+
+        Returns whether etcd knows of that or more; False: something has changed meanwhile, or the
+        process is registered no more.
+
+        Raises RegistryUnavailable: it is unknown whether it was noted.
+        """
+        view = await self._groups.view(record.key.broker_name)
+        current = view.live.get(record.key.broker_id)
+        if current is None or current.instance != record.instance:
+            return False
+        return await self._note(view, current, end)
+
+    async def _note(self, view: GroupView, current: BrokerRecord, end: int) -> bool:
+        key = current.key
+        before = view.durable.get(key.broker_id, DurableLogs())
+        after = durable_logs.noted(
+            before,
+            DurableLog(current.incarnation, end, current.instance),
+            durable_logs.named_in_sync(view.group, key),
+        )
+        if after is before:
+            return True
+        # What the set names is not to be forgotten, and who was succeeded says nothing.
+        expected = {
+            self._keys.durable(key): before.revision,
+            self._keys.broker(key): current.revision,
+            self._keys.group(key.broker_name): 0 if view.group is None else view.group.revision,
+        }
+        change = Put(self._keys.durable(key), encode_durable(after))
+        return (await self._etcd.transaction(expected, [change])).succeeded
+
+    async def leave(self, key: BrokerKey, instance: str, *, durable_end: int = 0) -> None:
+        """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`,
+        0 if that is not known."""
         view = await self._groups.view(key.broker_name)
         current = view.live.get(key.broker_id)
         if current is None or current.instance != instance:
             return
+        if durable_end > 0:
+            await self._note(view, current, durable_end)
         if current.lease_id != 0:
             await self._etcd.revoke_lease(current.lease_id)
         else:
@@ -196,7 +259,7 @@ class Registry:
             before = view.group or BrokerGroup(group.broker_name)
             log_election(before, group, is_unclean=claim.due.is_unclean)
         record = dataclasses.replace(wished, revision=done.revision, lease_id=lease.lease_id)
-        return Registered(record, lease.duration_ms, group)
+        return Registered(record, lease.duration_ms, group, view.live)
 
 
 def _check_claim(
@@ -255,6 +318,7 @@ def _same_but_position(current: BrokerRecord, wished: BrokerRecord) -> bool:
         wished,
         log_epoch=current.log_epoch,
         log_end=current.log_end,
+        is_incomplete=current.is_incomplete,
         revision=current.revision,
         lease_id=current.lease_id,
     )

@@ -123,7 +123,7 @@ class RouteCache:
         self._freshness.begin(snapshot, asked_s=asked_s)
         self._become(RouteTable.from_snapshot(self._keys, snapshot))
         try:
-            # No time limit: it ends when the watch is found to be of no use.
+            # A watch that stands has no time limit: it ends when it is found to be of no use.
             async with (
                 asyncio.timeout(None) as self._use,
                 self._etcd.watch(self._keys.prefix, from_revision=snapshot.revision + 1) as batches,
@@ -162,7 +162,8 @@ class RouteCache:
                 self._use.reschedule(asyncio.get_running_loop().time())
 
     def _become(self, table: RouteTable) -> None:
-        if table is self._table:
+        if self._table is not None and table.shows_same_as(self._table):
+            self._table = table
             self._show()
             return
         known = frozenset() if self._table is None else self._table.unreadable

@@ -6,7 +6,8 @@ what it missed; one that missed more is told everything. What was deleted before
 known from it: a topic may have come and gone while nobody here watched.
 
 What always holds: `version` only rises along `apply`; it is the revision of the snapshot or of the
-last change that the table has seen.
+last change that the table has seen, of keys that show nowhere, too: so versions of nameservers can
+be compared whenever they took their snapshots.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
     BrokerRecord,
+    DurableKey,
     Keys,
     Topic,
     Unreadable,
@@ -62,24 +64,31 @@ class RouteTable:
     deletions_since: int = 0
     unreadable: frozenset[str] = frozenset()
     """Keys whose values make no sense; served as if they did not exist."""
+    changed_at: int = 0
+    """Since this revision nothing has changed that the table shows."""
 
     @classmethod
     def from_snapshot(cls, keys: Keys, snapshot: Snapshot) -> RouteTable:
         """The whole table as of the snapshot's revision; earlier deletions are unknown."""
-        empty = cls(snapshot.revision, {}, {}, {}, deletions_since=snapshot.revision)
-        return empty._changed(keys, [(entry.key, entry) for entry in snapshot.entries])
+        revision = snapshot.revision
+        empty = cls(revision, {}, {}, {}, deletions_since=revision, changed_at=revision)
+        entries = [entry for entry in snapshot.entries if _is_shown(keys, entry.key)]
+        return empty._changed(keys, [(entry.key, entry) for entry in entries])
 
     def apply(self, keys: Keys, events: Sequence[KeyEvent]) -> RouteTable:
         """The table after `events`; what an earlier snapshot already holds is passed over."""
-        changes: list[tuple[str, KeyValue | None]] = []
-        version = self.version
-        for event in events:
-            if event.revision > self.version:
-                version = max(version, event.revision)
-                changes.append((event.key, _entry_of(event)))
-        if not changes:
+        news = [event for event in events if event.revision > self.version]
+        if not news:
             return self
-        table = dataclasses.replace(self._changed(keys, changes), version=version)
+        version = max(event.revision for event in news)
+        shown = [event for event in news if _is_shown(keys, event.key)]
+        if not shown:
+            return dataclasses.replace(self, version=version)
+        table = dataclasses.replace(
+            self._changed(keys, [(event.key, _entry_of(event)) for event in shown]),
+            version=version,
+            changed_at=max(event.revision for event in shown),
+        )
         gone = {
             event.key: event.revision
             for event in events
@@ -121,6 +130,11 @@ class RouteTable:
             return self
         return _forget_oldest(dataclasses.replace(self, deleted_topics=deleted))
 
+    def shows_same_as(self, before: RouteTable) -> bool:
+        """Whether this is `before` and only what shows nowhere has come since."""
+        # Every change that shows makes new ones.
+        return self.brokers is before.brokers and self.topics is before.topics
+
     def group(self, broker_name: str) -> BrokerGroup:
         """The group as stored; without a record it has no master."""
         return self.groups.get(broker_name, BrokerGroup(broker_name))
@@ -154,17 +168,22 @@ class RouteTable:
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""
         if revision < self.deletions_since:
-            return TopicChanges(self._topics_by_revision(0), (), True, self.version)
+            return TopicChanges(self._topics_by_revision(0), (), True, self.changed_at)
         deleted = sorted(
             ((name, at) for name, at in self.deleted_topics.items() if at > revision),
             key=lambda item: (item[1], item[0]),
         )
         changed = self._topics_by_revision(revision)
-        return TopicChanges(changed, tuple(deleted), False, max(self.version, revision))
+        return TopicChanges(changed, tuple(deleted), False, max(self.changed_at, revision))
 
     def _topics_by_revision(self, after: int) -> tuple[Topic, ...]:
         newer = (topic for topic in self.topics.values() if topic.revision > after)
         return tuple(sorted(newer, key=lambda topic: (topic.revision, topic.name)))
+
+
+def _is_shown(keys: Keys, key: str) -> bool:
+    """Where logs end is noted all the time and changes no route: nobody is to be told of it."""
+    return not isinstance(keys.parse(key), DurableKey)
 
 
 def _set(table: dict[K, V], key: K, value: V | None) -> None:

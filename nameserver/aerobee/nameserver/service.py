@@ -15,12 +15,16 @@ from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime import rpc
-from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 TOPICS_PER_REQUEST_MAX = 1_000
+LEASES_SILENT_MAX = 2
+"""A broker that has said nothing for so many of its leases is gone; etcd knows it after one."""
+SILENCE_S_MIN = 5.0
+"""Longer than answering a heartbeat can take, also when etcd hangs."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -63,12 +67,22 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             with self._cache.changed.subscribed(inbox.wake.set):
                 async with reader:
                     task = reader.create_task(inbox.fill(requests), name="register-heartbeats")
-                    await self._converse(inbox, context)
+                    await self._until_silent(inbox, context)
                     task.cancel()
         except BaseExceptionGroup as group:
             raise first_leaf(group) from None
 
-    async def _converse(self, inbox: _Inbox, context: Context) -> None:
+    async def _until_silent(self, inbox: _Inbox, context: Context) -> None:
+        """Nothing else ends the stream of a broker whose machine or network is gone."""
+        try:
+            async with asyncio.timeout(SILENCE_S_MIN) as silence:
+                await self._converse(inbox, context, silence)
+        except TimeoutError:
+            raise Unreachable(
+                "the broker has said nothing for longer than its registration lasts"
+            ) from None
+
+    async def _converse(self, inbox: _Inbox, context: Context, silence: asyncio.Timeout) -> None:
         session: BrokerSession | None = None
         try:
             while True:
@@ -77,9 +91,10 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 self._check_running()
                 heartbeat = inbox.take()
                 if heartbeat is not None:
+                    silence.reschedule(self._silent_at_s(heartbeat))
                     session = session or self._sessions.open(heartbeat)
                     if heartbeat.leaving:
-                        await session.leave()
+                        await session.leave(heartbeat)
                         return
                     await context.write(await session.beat(heartbeat))
                 elif inbox.ended:
@@ -266,6 +281,12 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             raise InvalidArgument(
                 f"this nameserver serves cluster {self._cluster!r}, not {cluster!r}"
             )
+
+    def _silent_at_s(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> float:
+        """When this broker must have been heard again, as the event loop counts."""
+        lease_ms = self._sessions.registry.lease_duration_ms(heartbeat.lease_duration_ms)
+        limit_s = max(SILENCE_S_MIN, LEASES_SILENT_MAX * lease_ms / 1_000)
+        return asyncio.get_running_loop().time() + limit_s
 
     def _check_running(self) -> None:
         if self._stopping:

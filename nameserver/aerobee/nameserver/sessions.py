@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection
 
 from aerobee.nameserver import convert
-from aerobee.nameserver.election import has_master
+from aerobee.nameserver.election import LiveReplicas, has_master
 from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.registry import Registered, Registry, same_position
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 ETCD_TIMEOUT_S = 2.0
 """A heartbeat is answered within this time, if need be with what is known."""
 SHOWN_TIMEOUT_S = 0.5
+NOTE_INTERVAL_S = 5.0
+"""At most so often it is noted in etcd how far a broker's log is confirmed and on its disk."""
 
 
 class BrokerSession:
@@ -42,9 +44,14 @@ class BrokerSession:
         self._sessions = sessions
         self._registered: Registered | None = None
         self._group: BrokerGroup | None = None
+        self._live_in_etcd: LiveReplicas | None = None
+        """As of the last renewal, if the routes were stale then."""
         self._renewed_sequence = 0
         self._told = nameserver_pb2.BrokerDirective()
         self._stale = False
+        self._noted = ("", 0)
+        """Incarnation and end of the log that etcd is known to have noted."""
+        self._noted_s = float("-inf")
 
     def __repr__(self) -> str:
         return f"<BrokerSession {self.key} lost={self._registered is None}>"
@@ -56,6 +63,7 @@ class BrokerSession:
 
         Raises:
             DuplicateBroker: another live process has this broker's identity.
+            ReplicaIncomplete: its log lacks what its incarnation is known to have had.
             InvalidArgument: the heartbeat's numbers make no sense.
         """
         _check_numbers(heartbeat)
@@ -65,7 +73,7 @@ class BrokerSession:
         self._sessions.positions.heard(record)
         try:
             async with asyncio.timeout(ETCD_TIMEOUT_S):
-                await self._renew(record, heartbeat.lease_duration_ms)
+                await self._renew(record, heartbeat)
             self._renewed_sequence = heartbeat.sequence
             self._stale = False
         except (RegistryUnavailable, TimeoutError) as error:
@@ -83,8 +91,12 @@ class BrokerSession:
         self._sessions.heard.notify()
         return self._directive(heartbeat.metadata_revision)
 
-    async def leave(self) -> None:
-        """The broker stops: end its registration at once if etcd can be reached."""
+    async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
+        """The broker stops: end its registration at once if etcd can be reached.
+
+        Raises InvalidArgument: the heartbeat's numbers make no sense.
+        """
+        _check_numbers(heartbeat)
         log_event(
             log,
             "broker leaves",
@@ -94,7 +106,9 @@ class BrokerSession:
         )
         try:
             async with asyncio.timeout(ETCD_TIMEOUT_S):
-                await self._sessions.registry.leave(self.key, self.instance)
+                await self._sessions.registry.leave(
+                    self.key, self.instance, durable_end=convert.durable_end(heartbeat)
+                )
         except (RegistryUnavailable, TimeoutError) as error:
             log_event(
                 log,
@@ -104,6 +118,22 @@ class BrokerSession:
                 broker_id=self.key.broker_id,
                 reason=error,
             )
+
+    async def note_durable(self, now_s: float) -> None:
+        """Let etcd know how far the log is confirmed and on the disk, if that is news; seldom, for
+        each time costs etcd a write.
+
+        Raises RegistryUnavailable: it is unknown whether it was noted.
+        """
+        registered, end = self._registered, convert.durable_end(self.heartbeat)
+        if registered is None or end == 0 or now_s < self._noted_s + NOTE_INTERVAL_S:
+            return
+        durable = registered.record.incarnation, end
+        if durable == self._noted:
+            return
+        self._noted_s = now_s
+        if await self._sessions.registry.note_durable(registered.record, end):
+            self._noted = durable
 
     def news(self) -> nameserver_pb2.BrokerDirective | None:
         """A directive that cannot wait for the next heartbeat, if there is one."""
@@ -120,10 +150,12 @@ class BrokerSession:
         self._told = directive
         return directive
 
-    async def _renew(self, record: BrokerRecord, wished_lease_ms: int) -> None:
+    async def _renew(self, record: BrokerRecord, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
         registry, before = self._sessions.registry, self._registered
+        lease_ms = heartbeat.lease_duration_ms
+        opened_end = heartbeat.opened_end if heartbeat.HasField("opened_end") else None
         if before is None:
-            registered = await registry.register(record, wished_lease_ms)
+            registered = await registry.register(record, lease_ms, opened_end=opened_end)
             log_event(
                 log,
                 "broker registered",
@@ -133,19 +165,27 @@ class BrokerSession:
                 lease_ms=registered.lease_duration_ms,
             )
         elif self._needs_claim(before, record):
-            registered = await registry.register(record, wished_lease_ms, is_start=False)
+            registered = await registry.register(
+                record, lease_ms, is_start=False, opened_end=opened_end
+            )
         else:
-            registered = await registry.renew(before, record, wished_lease_ms)
+            registered = await registry.renew(before, record, lease_ms, opened_end=opened_end)
         self._registered = registered
+        self._live_in_etcd = registered.live if self._sessions.cache.stale else None
         self._learn(registered.group)
         if before is None or before.record.revision != registered.record.revision:
             revision = max(registered.record.revision, registered.group.revision)
             await self._sessions.wait_shown(revision)
 
     def _needs_claim(self, registered: Registered, record: BrokerRecord) -> bool:
-        """Whether the routes, being newer than our registration, show that it is not enough."""
+        """Whether the routes, being newer than our registration, show that it is not enough; or
+        show nothing, for they are stale. The broker must not be told of an older record then, which
+        would renew nothing, or follow a master that was replaced: a claim reads what etcd has, and
+        writes nothing if all is well."""
         cache = self._sessions.cache
-        if cache.stale or cache.version < registered.record.revision:
+        if cache.stale:
+            return True
+        if cache.version < registered.record.revision:
             return False
         shown = cache.table.brokers.get(self.key)
         if shown is None or shown.revision != registered.record.revision:
@@ -195,7 +235,7 @@ class BrokerSession:
         table: RouteTable | None,
     ) -> None:
         own = convert.broker_record(self.heartbeat)
-        live = {} if table is None else table.replicas_of(group)
+        live = self._live_replicas(group, table)
         live[self.key.broker_id] = own
         directive.role = convert.broker_role(group, own)
         directive.epoch = group.epoch
@@ -204,6 +244,14 @@ class BrokerSession:
             convert.broker_endpoint(self._sessions.cluster, group, live[broker_id])
             for broker_id in sorted(live)
         )
+
+    def _live_replicas(
+        self, group: BrokerGroup, table: RouteTable | None
+    ) -> dict[int, BrokerRecord]:
+        seen = self._live_in_etcd
+        if seen is not None and self._sessions.cache.stale:
+            return {broker_id: seen[broker_id] for broker_id in group.replicas if broker_id in seen}
+        return {} if table is None else table.replicas_of(group)
 
 
 class BrokerSessions:
@@ -266,6 +314,14 @@ class BrokerSessions:
     def get(self, key: BrokerKey) -> BrokerSession | None:
         return self._open.get(key)
 
+    async def note_durable(self) -> None:
+        """Let etcd know of every connected broker how far its log is confirmed and on its disk.
+
+        Raises RegistryUnavailable: etcd is away; the others are not tried.
+        """
+        for session in list(self._open.values()):
+            await session.note_durable(self.clock.monotonic_s())
+
     async def wait_shown(self, revision: int) -> None:
         """Until the routes show a change, so that who hears of it can use it; not for long, should
         etcd's events not arrive."""
@@ -291,7 +347,7 @@ class BrokerSessions:
 
 
 def _check_numbers(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
-    for name in ("log_epoch", "log_end", "resigned_epoch"):
+    for name in ("log_epoch", "log_end", "resigned_epoch", "durable_end", "opened_end"):
         number = getattr(heartbeat, name)
         if not 0 <= number <= EPOCH_MAX:
             raise InvalidArgument(f"a heartbeat's {name} cannot be {number}")

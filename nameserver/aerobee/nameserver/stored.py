@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: three kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: four kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -33,6 +33,13 @@ class BrokerKey:
     broker_id: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class DurableKey:
+    """Where stands how far a broker's logs are known to reach; it has no part in the routes."""
+
+    broker: BrokerKey
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
     """A live broker process: what stands at its leased key."""
@@ -49,6 +56,8 @@ class BrokerRecord:
     log_epoch: int = 0
     log_end: int = 0
     """How far its log reached, by epoch and offset, when it registered."""
+    is_incomplete: bool = False
+    """Its log ended before what the log that the in-sync set names is known to have had."""
     resigned_epoch: int = 0
     """It was master of this epoch and acknowledges nothing under it any more; 0: none."""
     successor_id: int = -1
@@ -84,6 +93,25 @@ class BrokerGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class DurableLog:
+    """A log of that incarnation never ends before `end` again: so much of it was confirmed, and on
+    its disk."""
+
+    incarnation: str
+    end: int
+    told_by: str
+    """The instance that said so."""
+
+
+@dataclass(frozen=True, slots=True)
+class DurableLogs:
+    """The logs that one replica had: its present one, and others that may count as in sync."""
+
+    logs: tuple[DurableLog, ...] = ()
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     name: str
     perm: int = 6
@@ -98,7 +126,7 @@ class Topic:
         return sum(self.queues_by_broker.values())
 
 
-Stored = BrokerRecord | BrokerGroup | Topic
+Stored = BrokerRecord | BrokerGroup | Topic | DurableLogs
 
 
 class Keys:
@@ -120,12 +148,22 @@ class Keys:
     def topic(self, name: str) -> str:
         return f"{self.prefix}topics/{name}"
 
-    def parse(self, key: str) -> BrokerKey | tuple[str, str] | None:
-        """The broker, or ("groups" | "topics", name), that a key stands for; None: neither."""
+    def durable(self, key: BrokerKey) -> str:
+        return f"{self.durable_of(key.broker_name)}{key.broker_id}"
+
+    def durable_of(self, broker_name: str) -> str:
+        """What the keys of a group's durable logs begin with."""
+        return f"{self.prefix}durable/{broker_name}/"
+
+    def parse(self, key: str) -> BrokerKey | DurableKey | tuple[str, str] | None:
+        """The broker, its durable logs, or ("groups" | "topics", name), that a key stands for;
+        None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
                 return BrokerKey(broker_name, int(broker_id))
+            case ["durable", broker_name, broker_id] if broker_id.isdecimal():
+                return DurableKey(BrokerKey(broker_name, int(broker_id)))
             case ["groups" | "topics" as kind, name] if name:
                 return kind, name
         return None
@@ -139,6 +177,8 @@ class Keys:
         match self.parse(entry.key):
             case BrokerKey() as key:
                 return _read(entry, lambda document: _broker_from(key, document, entry))
+            case DurableKey():
+                return _read(entry, lambda document: _durable_from(document, entry))
             case ("groups", name):
                 return _read(entry, lambda document: _group_from(name, document, entry))
             case ("topics", name):
@@ -157,6 +197,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "predecessor": record.predecessor,
             "logEpoch": record.log_epoch,
             "logEnd": record.log_end,
+            "incomplete": record.is_incomplete,
             "resignedEpoch": record.resigned_epoch,
             "successorId": record.successor_id,
         }
@@ -190,6 +231,17 @@ def encode_topic(topic: Topic) -> bytes:
     )
 
 
+def encode_durable(durable: DurableLogs) -> bytes:
+    return _encode(
+        {
+            "logs": [
+                {"incarnation": log.incarnation, "end": log.end, "toldBy": log.told_by}
+                for log in durable.logs
+            ]
+        }
+    )
+
+
 def _encode(document: Mapping[str, object]) -> bytes:
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -215,6 +267,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         predecessor=str(document.get("predecessor", "")),
         log_epoch=_number(document.get("logEpoch", 0)),
         log_end=_number(document.get("logEnd", 0)),
+        is_incomplete=document.get("incomplete") is True,
         resigned_epoch=_number(document.get("resignedEpoch", 0)),
         successor_id=_broker_id(document.get("successorId", -1)),
         revision=entry.revision,
@@ -241,6 +294,14 @@ def _group_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> Brok
         unclean_epochs=tuple(_number(epoch) for epoch in document.get("uncleanEpochs", ())),
         revision=entry.revision,
     )
+
+
+def _durable_from(document: Mapping[str, Any], entry: KeyValue) -> DurableLogs:
+    logs = tuple(
+        DurableLog(str(log["incarnation"]), _number(log["end"]), str(log.get("toldBy", "")))
+        for log in document["logs"]
+    )
+    return DurableLogs(logs, entry.revision)
 
 
 def _number(value: Any) -> int:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
-import socket
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -28,6 +26,7 @@ from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.frame import encode_frame
 from aerobee.producer_client.receipt import Durability, SendStatus, StoredBatch
 from aerobee.producer_client.sequences import Sequences
+from aerobee.producer_client.store_host import StoreHosts
 from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
@@ -35,6 +34,8 @@ from aerobee.store_format.record import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
 RECONNECT_BACKOFF = Backoff(base_ms=20, max_ms=500)
+CONNECT_TIMEOUT_S = 5.0
+"""An attempt to connect takes gRPC up to 3 s, but looking up a name has no limit of its own."""
 FAILURES_PER_QUERY = 4
 """After as many failed attempts in a row a nameserver is asked whether the master is another."""
 QUERY_TIMEOUT_MS = 500
@@ -119,6 +120,7 @@ class BrokerStream:
         self._endpoint: Endpoint | None = None
         self._has_moved = False
         self._route_changed = asyncio.Event()
+        self._store_hosts = StoreHosts()
         self._store_host = HostAddress(ip=bytes(4), port=0)
         self._failures = 0
         self._last_error: errors.MqError | None = None
@@ -193,11 +195,11 @@ class BrokerStream:
     async def _serve(self) -> None:
         """One stream from its start to its end; always ends with an error."""
         endpoint = self._endpoint = await self._find_endpoint()
-        self._store_host = await store_host_of(endpoint)
+        self._store_host = await self._store_hosts.find(endpoint)
         stream = self._connection.channels.open_stream(endpoint.address, SEND_STREAM)
         self._stream = stream
         try:
-            await stream.wait_connected()
+            await _wait_connected(stream)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(stream), name=f"send:{self.broker_name}:read")
                 await self._write(stream, endpoint.store_host_ipv6)
@@ -368,23 +370,16 @@ class BrokerStream:
             self._linger = self._loop.call_later(due_s - now_s, self.wake)
 
 
-async def store_host_of(endpoint: Endpoint) -> HostAddress:
-    """The address that the broker stamps into records; a DNS name is resolved.
-
-    Raises:
-        Unreachable: the name does not resolve.
-    """
-    host, _, port = endpoint.address.rpartition(":")
+async def _wait_connected(
+    stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame],
+) -> None:
     try:
-        return HostAddress(ip=ipaddress.ip_address(host.strip("[]")).packed, port=int(port))
-    except ValueError:
-        family = socket.AF_INET6 if endpoint.store_host_ipv6 else socket.AF_INET
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(host, int(port), family=family)
-        except OSError as error:
-            raise errors.Unreachable(f"cannot resolve {endpoint.address}: {error}") from error
-        return HostAddress(ip=ipaddress.ip_address(found[0][4][0]).packed, port=int(port))
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await stream.wait_connected()
+    except TimeoutError:
+        raise errors.Unreachable(
+            f"cannot reach {stream.address}: no connection within {CONNECT_TIMEOUT_S:g} s"
+        ) from None
 
 
 def _error_of(ack: broker_pb2.SendAck) -> errors.MqError:

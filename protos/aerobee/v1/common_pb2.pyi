@@ -39,6 +39,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REPLICA_DIVERGED: _ClassVar[Code]
     REPLICATION_GAP: _ClassVar[Code]
     CORRUPT_FRAME: _ClassVar[Code]
+    REPLICA_INCOMPLETE: _ClassVar[Code]
     NOT_MASTER: _ClassVar[Code]
     STALE_EPOCH: _ClassVar[Code]
     LEASE_HELD: _ClassVar[Code]
@@ -91,6 +92,7 @@ FOREIGN_CLUSTER: Code
 REPLICA_DIVERGED: Code
 REPLICATION_GAP: Code
 CORRUPT_FRAME: Code
+REPLICA_INCOMPLETE: Code
 NOT_MASTER: Code
 STALE_EPOCH: Code
 LEASE_HELD: Code

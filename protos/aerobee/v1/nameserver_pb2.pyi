@@ -64,7 +64,7 @@ class RemoveReplicaRequest(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., broker_name: _Optional[str] = ..., broker_id: _Optional[int] = ...) -> None: ...
 
 class BrokerHeartbeat(_message.Message):
-    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "leaving")
+    __slots__ = ("identity", "address", "lease_duration_ms", "role", "epoch", "log_begin", "log_end", "metadata_revision", "store_host_ipv6", "writable", "sequence", "incarnation", "predecessor", "log_epoch", "confirmed_end", "resigned_epoch", "successor_id", "replication_trouble", "durable_end", "opened_end", "leaving")
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LEASE_DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,8 @@ class BrokerHeartbeat(_message.Message):
     RESIGNED_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SUCCESSOR_ID_FIELD_NUMBER: _ClassVar[int]
     REPLICATION_TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_END_FIELD_NUMBER: _ClassVar[int]
+    OPENED_END_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     identity: _common_pb2.BrokerIdentity
     address: str
@@ -102,8 +104,10 @@ class BrokerHeartbeat(_message.Message):
     resigned_epoch: int
     successor_id: int
     replication_trouble: str
+    durable_end: int
+    opened_end: int
     leaving: bool
-    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., leaving: _Optional[bool] = ...) -> None: ...
+    def __init__(self, identity: _Optional[_Union[_common_pb2.BrokerIdentity, _Mapping]] = ..., address: _Optional[str] = ..., lease_duration_ms: _Optional[int] = ..., role: _Optional[_Union[_common_pb2.BrokerRole, str]] = ..., epoch: _Optional[int] = ..., log_begin: _Optional[int] = ..., log_end: _Optional[int] = ..., metadata_revision: _Optional[int] = ..., store_host_ipv6: _Optional[bool] = ..., writable: _Optional[bool] = ..., sequence: _Optional[int] = ..., incarnation: _Optional[str] = ..., predecessor: _Optional[str] = ..., log_epoch: _Optional[int] = ..., confirmed_end: _Optional[int] = ..., resigned_epoch: _Optional[int] = ..., successor_id: _Optional[int] = ..., replication_trouble: _Optional[str] = ..., durable_end: _Optional[int] = ..., opened_end: _Optional[int] = ..., leaving: _Optional[bool] = ...) -> None: ...
 
 class BrokerDirective(_message.Message):
     __slots__ = ("status", "role", "epoch", "lease_duration_ms", "stale", "renewed_sequence", "group", "replicas", "topics", "metadata_revision", "topics_complete")

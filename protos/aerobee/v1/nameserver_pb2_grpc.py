@@ -94,7 +94,8 @@ class NameserverServiceServicer:
         """A broker's registration: the broker sends a heartbeat at once and then every
         lease_duration / 3; the nameserver keeps the broker's key in etcd alive while they come and
         answers with directives. The stream's end does not end the registration: its lease does.
-        Fails with DUPLICATE_BROKER when another live instance has the same identity.
+        Fails with DUPLICATE_BROKER when another live instance has the same identity, with
+        REPLICA_INCOMPLETE when the log ends before what its incarnation once told as durable_end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

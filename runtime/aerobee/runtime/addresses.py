@@ -30,6 +30,21 @@ def require_address(key: str, address: str) -> None:
     )
 
 
+def require_dialled_address(key: str, address: str) -> None:
+    """For `__post_init__`: `address` is host:port of somebody else, who listens on a port that is
+    known beforehand.
+
+    Raises:
+        InvalidArgument: it is something else, or nobody can be reached at such a port.
+    """
+    parts = _ADDRESS.fullmatch(address)
+    require(
+        parts is not None and 0 < int(parts[2]) <= PORT_MAX,
+        f"{key} must be host:port with a port of 1 to {PORT_MAX}",
+        address,
+    )
+
+
 def require_ports_of_their_own(addresses: Mapping[str, str]) -> None:
     """For `__post_init__`: what one process is to listen on, by key; empty: it does not.
 

@@ -146,6 +146,12 @@ class CorruptFrame(MqError):
     retryable = True
 
 
+class ReplicaIncomplete(MqError):
+    """A replica's log ends before what it is known to have had: it must take a new incarnation."""
+
+    code = 124
+
+
 class NotMaster(MqError):
     """A slave refuses writes; ask the route again."""
 

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 WATCH_INTERVAL_S = 0.25
 CONNECTIONS_MAX = 512
 """Probes come one at a time; nobody is to take the process's files through this port."""
+WATCHES_MAX = 64
+"""A watch keeps its connection for as long as it likes. So many at most, far below the connections,
+and there is always room for a probe."""
 IDLE_S = 3.0
 """A connection without a call, or one that has not even become HTTP/2, is closed after it: those of
 nobody must not keep probes out. A probe opens a new one each time."""
@@ -39,6 +42,7 @@ class HealthService:
     def __init__(self, health: Health) -> None:
         self._health = health
         self._told: dict[Question, bool] = {}
+        self._watches = 0
 
     async def Check(
         self, request: health_pb2.HealthCheckRequest, context: Context
@@ -73,13 +77,23 @@ class HealthService:
             unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
             yield health_pb2.HealthCheckResponse(status=unknown)
             return
-        told = None
-        while True:
-            status = _status(self._why_not(question))
-            if status != told:
-                told = status
-                yield health_pb2.HealthCheckResponse(status=status)
-            await asyncio.sleep(WATCH_INTERVAL_S)
+        if self._watches >= WATCHES_MAX:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                f"{self._watches} watch the health of this process already, and no more can; "
+                "Check always answers",
+            )
+        self._watches += 1
+        try:
+            told = None
+            while True:
+                status = _status(self._why_not(question))
+                if status != told:
+                    told = status
+                    yield health_pb2.HealthCheckResponse(status=status)
+                await asyncio.sleep(WATCH_INTERVAL_S)
+        finally:
+            self._watches -= 1
 
     def _why_not(self, question: Question) -> str:
         reason = self._health.why_not(question)

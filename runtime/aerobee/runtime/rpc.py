@@ -47,6 +47,7 @@ STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
     errors.OutOfSequence: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ForeignCluster: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ReplicaDiverged: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.ReplicaIncomplete: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ReplicationGap: grpc.StatusCode.ABORTED,
     errors.CorruptFrame: grpc.StatusCode.DATA_LOSS,
     errors.NotMaster: grpc.StatusCode.FAILED_PRECONDITION,
@@ -96,9 +97,17 @@ R = TypeVar("R")
 log = logging.getLogger(__name__)
 
 
-def build_channel(address: str) -> grpc.aio.Channel:
-    """A client channel to host:port that reconnects by itself within 2 s."""
-    return grpc.aio.insecure_channel(address, options=list(CHANNEL_OPTIONS))
+def build_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
+    """A client channel to host:port that reconnects by itself within 2 s.
+
+    Channels of one process to one address share a connection, also one that is dead until keepalive
+    notices it, after 15 s. One with its `own_connection` does not: who has given a peer up, and
+    builds another channel, begins with a new connection.
+    """
+    options = list(CHANNEL_OPTIONS)
+    if own_connection:
+        options.append(("grpc.use_local_subchannel_pool", 1))
+    return grpc.aio.insecure_channel(address, options=options)
 
 
 class RpcServer:

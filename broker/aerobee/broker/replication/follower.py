@@ -37,7 +37,7 @@ from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.log_copy import CopiedStore, LogCopy, SlaveSide
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, Wake, within
+from aerobee.broker.replication.stream_tasks import FrameStream, Wake, within, write_within
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
@@ -152,7 +152,8 @@ class Follower:
                 window_bytes=self._limits.window_bytes,
                 tables=self._tables.taken,
             )
-            await stream.write(FrameWriter(sender).hello(hello))
+            frame = FrameWriter(sender).hello(hello)
+            await write_within(self._limits.connect_s, peer, stream, frame)
             answer = await within(self._limits.silence_s, peer, stream.read)
             agreement = _agreement(sender, answer)
             masters, start = _agree(own, sender, agreement)

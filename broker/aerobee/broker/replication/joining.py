@@ -44,6 +44,8 @@ class Cut:
     """The slave must cut everything from `end` on, and come back."""
 
     end: int
+    is_unclean: bool = False
+    """An unclean election lies in between: it may have been confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,15 @@ def where_to_start(
             "the slave's log and the master's have no epoch in common: it is another cluster's, or "
             "the folder was used elsewhere; move it away and let the slave begin with an empty one"
         )
-    if common < slave.end:
-        _check_cut(mine, slave, master, common, unclean_epochs)
+    is_unclean = common < slave.end and _is_unclean(mine, slave, master, common, unclean_epochs)
+    if common < slave.confirmed_end and not is_unclean:
+        raise ReplicaDiverged(
+            f"the master lacks what is confirmed between {common} and {slave.confirmed_end}: it "
+            "must not be master; stop it and look at the group's record before anything is written"
+        )
     if common < master.begin or common < slave.begin:
         return BeginAnew(master.begin)
-    return GoOn(common) if common == slave.end else Cut(common)
+    return GoOn(common) if common == slave.end else Cut(common, is_unclean)
 
 
 def compared_bytes(slave: LogState, master: LogState, start: Start) -> int:
@@ -113,23 +119,16 @@ def compared_bytes(slave: LogState, master: LogState, start: Start) -> int:
     return max(0, end - begin)
 
 
-def _check_cut(
+def _is_unclean(
     mine: EpochHistory,
     slave: LogState,
     master: LogState,
     common: int,
     unclean_epochs: Collection[int],
-) -> None:
-    """Confirmed bytes are cut only where an unclean election came after them."""
-    if common >= slave.confirmed_end:
-        return
+) -> bool:
+    """Whether an unclean election came after what is cut: only then it may be confirmed bytes."""
     since = mine.epoch_at(max(common, slave.begin))
-    if any(since < epoch <= master.epochs.latest_epoch for epoch in unclean_epochs):
-        return
-    raise ReplicaDiverged(
-        f"the master lacks what is confirmed between {common} and {slave.confirmed_end}: it must "
-        "not be master; stop it and look at the group's record before anything is written"
-    )
+    return any(since < epoch <= master.epochs.latest_epoch for epoch in unclean_epochs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,10 @@ class OpenedReplica:
     history: EpochHistory
     is_alone: bool
     """It may act as master at once: nobody else could be elected."""
+    opened_end: int = 0
+    """Where the log ended then."""
+    trouble: str = ""
+    """Why it is another log than before, where an operator should know; else empty."""
 
     @property
     def own(self) -> ReplicaName:
@@ -118,7 +122,13 @@ def _next_run(
         is_alone = not identity.has_nameservers or (found.end > 0 and previous.is_certain)
         if is_alone:
             state = replace(state, replicas=frozenset({identity.broker_id}))
-        return OpenedReplica(state=state, predecessor="", history=kept, is_alone=is_alone)
+        return OpenedReplica(
+            state=state,
+            predecessor="",
+            history=kept,
+            is_alone=is_alone,
+            opened_end=found.end,
+        )
     is_alone = before.replicas <= {identity.broker_id}
     is_unused = found.end == 0 and not kept.entries
     if identity.has_nameservers and (not before.replicas or is_unused):
@@ -137,7 +147,15 @@ def _next_run(
         predecessor=ended_predecessor(before, found.boot_id, identity.broker_id),
         history=kept,
         is_alone=is_alone and (previous.is_certain or not identity.has_nameservers),
+        opened_end=found.end,
+        trouble=_INCOMPLETE if before.is_incomplete else "",
     )
+
+
+_INCOMPLETE = (
+    "the folder lacks messages that this replica once had (an older copy was put back, or the disk "
+    "lost bytes), so it is not elected as one that has all"
+)
 
 
 def _check_owner(identity: ReplicaIdentity, before: ReplicaState) -> None:
@@ -185,14 +203,26 @@ def note_log_emptied(disk: Disk, chance: random.Random) -> None:
 
 
 def note_log_repaired(disk: Disk, chance: random.Random) -> None:
-    """Before an operator's repair changes the log of a closed folder: it counts as another one, for
-    it may lack messages from then on. Blocks.
+    """Before an operator's repair, or an unclean election, takes something out of the log of a
+    closed folder: it counts as another one, for it may lack messages from then on. Blocks.
 
     Raises StoreUnusable, OSError.
     """
     previous = _load_state(disk).state
     if previous is not None:
         state = replace(previous, incarnation=random_name(chance), closed_end=None)
+        replace_atomically(disk, STATE_PATH, state.encode())
+
+
+def note_incomplete(disk: Disk) -> None:
+    """After the registry has said that a closed folder's log is not what its incarnation stands
+    for: it counts as another one, and who else is in the group must be heard anew. Blocks.
+
+    Raises StoreUnusable, OSError.
+    """
+    previous = _load_state(disk).state
+    if previous is not None:
+        state = replace(previous, is_incomplete=True, replicas=frozenset(), closed_end=None)
         replace_atomically(disk, STATE_PATH, state.encode())
 
 

@@ -23,6 +23,7 @@ from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.mastership import Follow, GroupView, Lead, Stay, StepDown
 from aerobee.broker.replication.replica_folder import ReplicaFolder
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.broker.replication.state_file import NewIncarnation
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     ForeignCluster,
@@ -30,6 +31,7 @@ from aerobee.runtime.errors import (
     MqError,
     NotWritable,
     ReplicaDiverged,
+    ReplicaIncomplete,
     StoreFailed,
 )
 from aerobee.runtime.log import log_event
@@ -52,7 +54,7 @@ class Reopening:
     """Why the store must be closed and opened again, and what is to be done in between."""
 
     reason: str
-    change: Cut | BeginAnew | None = None
+    change: Cut | BeginAnew | NewIncarnation | None = None
 
 
 class FollowsMaster(Protocol):
@@ -114,6 +116,23 @@ class RoleManager:
             self._begin_term(self._roles.history.latest_epoch, None, end, end)
         else:
             self._on_role()
+
+    def count_as_another_log(self, why: ReplicaIncomplete) -> None:
+        """The registry knows that this log once had more: it must not pass for that one."""
+        if self.reopening.done():
+            return
+        log_event(
+            log,
+            "this log lacks what it once had: an older copy of the folder was put back, or its "
+            "disk lost bytes; it counts as another log from now on and copies what it lacks from "
+            "the group's master; what no other replica has is lost",
+            level=logging.ERROR,
+            reason=why,
+        )
+        if self._roles.term is not None:
+            self._roles.end_term()
+            self._on_role()
+        self._reopen(Reopening("the log takes a new incarnation", NewIncarnation()))
 
     async def run(self) -> None:
         """Until cancelled, or until the store must be opened again. Raises StoreFailed."""

@@ -32,7 +32,7 @@ from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.slave_stream import JoinedSlave, SentLog, SlaveStream
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, within
+from aerobee.broker.replication.stream_tasks import FrameStream, within, write_within
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, MqError, NotMaster
@@ -119,7 +119,7 @@ class ReplicationSender:
             chunks = self._chunks(name.broker_id)
             frame = await _with_checksum(agreement, chunks, FrameWriter(sender))
             self._roles.check_joining(name, sender.epoch)  # reading may have taken its time
-            await stream.write(frame)
+            await write_within(limit_s, "the slave", stream, frame)
             await self._until_ended(stream)
         else:
             await self._stream_to(slave, stream, agreement)

@@ -34,6 +34,8 @@ class ReplicaState:
     is_sync_flush: bool = False
     has_failed: bool = False
     """A write or an fsync failed: the log may lack, from then on, what the instance read in it."""
+    is_incomplete: bool = False
+    """The registry said so: the log lacks what its incarnation stands for."""
     closed_end: int | None = None
     """Where the log ended when the instance stopped; None while it runs."""
     cluster: str = ""
@@ -55,6 +57,7 @@ class ReplicaState:
             "bootId": self.boot_id,
             "syncFlush": self.is_sync_flush,
             "failed": self.has_failed,
+            "incomplete": self.is_incomplete,
             "closedEnd": self.closed_end,
             "cluster": self.cluster,
             "brokerName": self.broker_name,
@@ -78,12 +81,18 @@ class ReplicaState:
                 boot_id=str(document["bootId"]),
                 is_sync_flush=document["syncFlush"] is True,
                 has_failed=document.get("failed") is True,
+                is_incomplete=document.get("incomplete") is True,
                 closed_end=None if closed_end is None else int(closed_end),
                 cluster=str(document.get("cluster", "")),
                 broker_name=str(document.get("brokerName", "")),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a replica's state: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class NewIncarnation:
+    """A change of a closed folder: its log counts as another one from now on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +111,7 @@ def may_have_lost(previous: ReplicaState, found: FoundLog) -> bool:
     A process that dies leaves the page cache behind, a machine that dies does not, nor does a disk
     that refused it. A log that ends elsewhere than its last user said was changed by somebody else.
     """
-    if previous.has_failed and not previous.is_sync_flush:
+    if previous.is_incomplete or (previous.has_failed and not previous.is_sync_flush):
         return True
     if found.is_clean:
         return previous.closed_end is not None and previous.closed_end != found.end

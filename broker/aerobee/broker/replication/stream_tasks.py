@@ -111,6 +111,18 @@ class Silence:
             await asyncio.sleep(self._limit_s - silent_s)
 
 
+async def write_within(seconds: float, peer: str, stream: FrameStream, frame: bytes) -> None:
+    """Hand over a message that nothing else waits beside.
+
+    Raises Unreachable if it is not taken in time, and other MqErrors as `FrameStream.write`.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await stream.write(frame)
+    except TimeoutError:
+        raise Unreachable(f"{peer} took nothing within {seconds:.1f} s") from None
+
+
 async def within(seconds: float, peer: str, answer: Callable[[], Awaitable[bytes | None]]) -> bytes:
     """The next message, which must come.
 

@@ -66,6 +66,8 @@ class ClusterLink:
             resigned_epoch=roles.mastership.resigned_epoch or 0,
             successor_id=replication.handover.successor_id,
             replication_trouble=replication.trouble,
+            durable_end=min(roles.confirmed_end, store.flushed_end),
+            opened_end=replication.replica.opened_end,
         )
 
     def sending(self, sequence: int) -> None:

@@ -1,7 +1,8 @@
 """A master's changes of its group's record, through any of the nameservers.
 
 Owns: which nameserver answered last; it is asked first. A change may be asked for again, at another
-one too: it is a compare-and-swap on the record's revision.
+one too: it is a compare-and-swap on the record's revision. A connection over which no answer came
+is not used again: the nameserver may have another address by now, behind the same name too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ import grpc
 
 from aerobee.broker.replication.master_term import Proposal
 from aerobee.runtime.call_context import current_ids
-from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch, Unreachable
+from aerobee.runtime.errors import (
+    DeadlineExceeded,
+    InvalidArgument,
+    MqError,
+    StaleEpoch,
+    Unreachable,
+)
 from aerobee.runtime.rpc import build_channel, error_from_rpc
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
@@ -61,6 +68,8 @@ class GroupRegistry:
                     failure = error
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
+                if isinstance(error, DeadlineExceeded | Unreachable):
+                    await self._disconnect(address)
         raise failure
 
     async def _ask(
@@ -68,7 +77,7 @@ class GroupRegistry:
     ) -> nameserver_pb2.GroupRecord:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = build_channel(address)
+            channel = self._channels[address] = build_channel(address, own_connection=True)
         stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
         try:
             record: nameserver_pb2.GroupRecord = await stub.AlterInSyncSet(
@@ -80,6 +89,10 @@ class GroupRegistry:
 
     async def close(self) -> None:
         """End the connections."""
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        for address in tuple(self._channels):
+            await self._disconnect(address)
+
+    async def _disconnect(self, address: str) -> None:
+        channel = self._channels.pop(address, None)
+        if channel is not None:
             await channel.close()

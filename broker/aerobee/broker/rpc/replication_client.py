@@ -53,7 +53,7 @@ class _MasterFrames:
 @asynccontextmanager
 async def connect_to_master(address: str) -> AsyncIterator[FrameStream]:
     """A stream of its own connection; what goes wrong is raised by its `read` and `write`."""
-    async with build_channel(address) as channel:
+    async with build_channel(address, own_connection=True) as channel:
         replicate: Any = channel.stream_stream(METHOD)
         call: Call = replicate(metadata=current_ids().metadata())
         try:

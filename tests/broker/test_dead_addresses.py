@@ -1,0 +1,138 @@
+"""Whom a broker talks to may be gone without a word: it goes on by another connection, at once.
+
+gRPC lets channels of one process to one address share a connection, also one that is dead, until
+keepalive has noticed it after 15 s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from aerobee.broker.registration import Registration, RegistrationConfig
+from aerobee.broker.replication.master_term import Proposal, ReplicaName
+from aerobee.broker.rpc.group_registry import GroupRegistry
+from aerobee.runtime import errors
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.retry import Backoff
+from aerobee.runtime.rpc import build_channel
+from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+from tests.support.dying_path import DyingPath, dying_path
+from tests.support.replication_streams import running_master, running_slave
+from tests.support.stores import batch_of
+
+PROPOSAL = Proposal(frozenset({ReplicaName(0, "log-0")}), 3)
+IDENTITY = common_pb2.BrokerIdentity(broker_name="broker-a", instance="i1")
+
+
+class Nameserver(nameserver_pb2_grpc.NameserverServiceServicer):
+    """Makes every change and renews every registration."""
+
+    async def AlterInSyncSet(
+        self, request: nameserver_pb2.AlterInSyncSetRequest, context: object
+    ) -> nameserver_pb2.GroupRecord:
+        return nameserver_pb2.GroupRecord(
+            broker_name=request.broker_name, revision=request.expected_revision + 1
+        )
+
+    async def Register(
+        self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat], context: object
+    ) -> AsyncIterator[nameserver_pb2.BrokerDirective]:
+        async for heartbeat in requests:
+            yield nameserver_pb2.BrokerDirective(
+                lease_duration_ms=heartbeat.lease_duration_ms, renewed_sequence=heartbeat.sequence
+            )
+
+
+@asynccontextmanager
+async def nameserver_behind_a_path() -> AsyncIterator[DyingPath]:
+    """Some other part of the process has a connection to it, too."""
+    server = grpc.aio.server()
+    nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(Nameserver(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with dying_path(port) as path, build_channel(path.address) as other:
+        await other.channel_ready()
+        yield path
+    await server.stop(0)
+
+
+async def until(holds: Callable[[], bool], timeout_s: float) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connection() -> None:
+    async with nameserver_behind_a_path() as path:
+        registry = GroupRegistry((path.address,), IDENTITY)
+        try:
+            assert (await registry.alter(1, PROPOSAL)).revision == 4
+            path.die()
+            before = path.connections
+            with pytest.raises(errors.DeadlineExceeded):
+                await registry.alter(1, PROPOSAL)
+            assert (await registry.alter(1, PROPOSAL)).revision == 4
+            assert path.connections == before + 1
+        finally:
+            await registry.close()
+
+
+async def test_a_registration_goes_on_by_another_connection_when_the_address_has_died() -> None:
+    directives: list[nameserver_pb2.BrokerDirective] = []
+
+    async def hear(directive: nameserver_pb2.BrokerDirective) -> None:
+        directives.append(directive)
+
+    def heartbeat() -> nameserver_pb2.BrokerHeartbeat:
+        return nameserver_pb2.BrokerHeartbeat(identity=IDENTITY, address="127.0.0.1:10911")
+
+    async with nameserver_behind_a_path() as path:
+        registration = Registration(
+            RegistrationConfig(
+                nameservers=(path.address,),
+                lease_duration_ms=1_000,
+                answer_timeout_ms=500,
+                backoff=Backoff(base_ms=10, max_ms=50),
+            ),
+            clock=SystemClock(),
+            chance=random.Random(1),
+            heartbeat=heartbeat,
+            on_directive=hear,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(registration.run())
+            await until(lambda: bool(directives), 5)
+            path.die()
+            died_s, heard = time.monotonic(), len(directives)
+            await until(lambda: len(directives) > heard + 1, 8)
+            assert time.monotonic() - died_s < 5
+            running.cancel()
+
+
+async def test_a_slave_follows_by_another_connection_when_the_masters_address_has_died(
+    tmp_path: Path,
+) -> None:
+    async with (
+        running_master(tmp_path / "m", heartbeat_interval_s=0.1) as master,
+        running_slave(tmp_path / "s", heartbeat_interval_s=0.1) as slave,
+        dying_path(int(master.address.rpartition(":")[2])) as path,
+        build_channel(path.address) as other,
+    ):
+        await other.channel_ready()
+        master.append(batch_of("t", b"x"))
+        following = slave.follow(path.address)
+        await until(lambda: slave.store.appended_end == master.store.appended_end, 5)
+        path.die()
+        with pytest.raises(errors.Unreachable, match="said nothing"):
+            await asyncio.wait_for(following, 5)
+        master.append(batch_of("t", b"y"))
+        slave.follow(path.address)
+        await until(lambda: slave.store.appended_end == master.store.appended_end, 5)

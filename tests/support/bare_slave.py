@@ -1,0 +1,91 @@
+"""A slave that says whatever a test wants, frame by frame, and what it says wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.frames import FrameWriter, hello_of, master_event
+from aerobee.broker.replication.joining import (
+    LogState,
+    Sender,
+)
+from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.rpc.replication_client import METHOD
+from aerobee.runtime.rpc import CODE_METADATA_KEY, build_channel
+from aerobee.v1 import replication_pb2
+from tests.support.replication_streams import (
+    CLUSTER,
+    GROUP,
+    MIB,
+    STORE,
+    Master,
+)
+
+SENDER = Sender(CLUSTER, GROUP, 1)
+EMPTY = LogState(0, 0, EpochHistory(), STORE.segment_bytes)
+NAME = ReplicaName(1, "incarnation-1")
+Status = tuple[str, int]
+
+
+class BareSlave:
+    """One call, frame by frame."""
+
+    def __init__(self, channel: grpc.aio.Channel, sender: Sender = SENDER) -> None:
+        self.frames = FrameWriter(sender)
+        self._call: Any = channel.stream_stream(METHOD)()
+
+    async def write(self, frame: bytes) -> None:
+        await self._call.write(frame)
+
+    async def hello(
+        self, state: LogState = EMPTY, name: ReplicaName = NAME, **changes: Any
+    ) -> None:
+        hello = hello_of(state, name, "instance", window_bytes=MIB, tables={})
+        hello.MergeFrom(replication_pb2.ReplicaHello(**changes))
+        await self.write(self.frames.hello(hello))
+
+    async def event(self) -> Any:
+        data = await asyncio.wait_for(self._call.read(), 5)
+        assert data is not grpc.aio.EOF
+        return master_event(data)
+
+    async def bytes(self) -> Any:
+        """The next log bytes."""
+        while (event := await self.event()).WhichOneof("event") != "bytes":
+            pass
+        return event.bytes
+
+    async def ending(self) -> Status:
+        """The gRPC status and Aerobee's code that end the stream."""
+        code = await asyncio.wait_for(self._call.code(), 5)
+        metadata = dict(await self._call.trailing_metadata())
+        details = await self._call.details()
+        assert details.strip(), "the reason is told"
+        return code.name, int(metadata[CODE_METADATA_KEY])
+
+    def cancel(self) -> None:
+        self._call.cancel()
+
+
+@asynccontextmanager
+async def bare_slave(master: Master, sender: Sender = SENDER) -> AsyncIterator[BareSlave]:
+    async with build_channel(master.address) as channel:
+        slave = BareSlave(channel, sender)
+        try:
+            yield slave
+        finally:
+            slave.cancel()
+
+
+def history(*entries: tuple[int, int]) -> EpochHistory:
+    return EpochHistory.of(entries)
+
+
+def damaged(frame: bytes) -> bytes:
+    return frame[:-1] + bytes([frame[-1] ^ 1])

@@ -1,0 +1,38 @@
+"""Certificates of an authority that lives for one test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import trustme
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """PEM files: who signed it, the certificate, its private key; named as in a Secret of TLS."""
+
+    folder: Path
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.crt"
+
+    @property
+    def certificate(self) -> Path:
+        return self.folder / "tls.crt"
+
+    @property
+    def key(self) -> Path:
+        return self.folder / "tls.key"
+
+
+def issue(authority: trustme.CA, folder: Path, *names: str) -> Certificate:
+    """A certificate for a server or client of these host names or addresses."""
+    folder.mkdir(parents=True)
+    issued = authority.issue_cert(*names)
+    made = Certificate(folder)
+    made.ca.write_bytes(authority.cert_pem.bytes())
+    made.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    made.key.write_bytes(issued.private_key_pem.bytes())
+    return made

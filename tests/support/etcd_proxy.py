@@ -1,0 +1,109 @@
+"""An etcd that serves some calls and not others: a gRPC proxy in front of a real one.
+
+A proxy below gRPC can only let everything hang; this one knows the calls. Messages are passed on as
+bytes, errors as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+WATCH = "/etcdserverpb.Watch/Watch"
+RANGE = "/etcdserverpb.KV/Range"
+STREAMS = (WATCH, "/etcdserverpb.Lease/LeaseKeepAlive")
+
+Context = grpc.aio.ServicerContext[bytes, bytes]
+
+
+class EtcdProxy:
+    """Faults are attributes; set one, and the calls that come from then on meet it."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._server = grpc.aio.server()
+        self._watches: set[grpc.aio.StreamStreamCall[bytes, bytes]] = set()
+        self._calls: list[str] = []
+        self.port = 0
+        self.watches_mute = 0
+        """So many of the next watches are accepted and never answered."""
+        self.refuses_ranges = False
+        """Reads are refused as by an etcd that is overloaded; transactions and leases are not."""
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def watch_count(self) -> int:
+        """Watches that were asked for."""
+        return self._calls.count(WATCH)
+
+    async def __aenter__(self) -> EtcdProxy:
+        self._channel = grpc.aio.insecure_channel(self._target)
+        self._server.add_generic_rpc_handlers((_Handlers(self),))
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._server.stop(0)
+        await self._channel.close()
+
+    def end_watches(self) -> None:
+        """End those that stand."""
+        for call in tuple(self._watches):
+            call.cancel()
+
+    async def pass_one(self, method: str, request: bytes, context: Context) -> bytes:
+        self._calls.append(method)
+        if method == RANGE and self.refuses_ranges:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "etcdserver: request timed out")
+        call: Any = self._channel.unary_unary(method)
+        try:
+            answer: bytes = await call(request, timeout=10)
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "")
+        return answer
+
+    async def pass_stream(
+        self, method: str, requests: Any, context: Context
+    ) -> AsyncIterator[bytes]:
+        self._calls.append(method)
+        if method == WATCH and self.watches_mute > 0:
+            self.watches_mute -= 1
+            await asyncio.Event().wait()
+        call: Any = self._channel.stream_stream(method)(requests)
+        if method == WATCH:
+            self._watches.add(call)
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            await context.abort(error.code(), error.details() or "")
+        finally:
+            self._watches.discard(call)
+            call.cancel()
+
+
+class _Handlers(grpc.GenericRpcHandler):
+    def __init__(self, proxy: EtcdProxy) -> None:
+        self._proxy = proxy
+
+    def service(self, handler_call_details: Any) -> Any:
+        method = handler_call_details.method
+        if method in STREAMS:
+
+            async def pass_stream(requests: Any, context: Context) -> AsyncIterator[bytes]:
+                async for answer in self._proxy.pass_stream(method, requests, context):
+                    yield answer
+
+            return grpc.stream_stream_rpc_method_handler(pass_stream)
+
+        async def pass_one(request: bytes, context: Context) -> bytes:
+            return await self._proxy.pass_one(method, request, context)
+
+        return grpc.unary_unary_rpc_method_handler(pass_one)
