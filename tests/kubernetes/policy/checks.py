@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     references.variables_are_known,
     references.selectors_match,
     serving.ports_are_those_of_the_product,
+    serving.nameservers_ask_etcd_as_it_listens,
     serving.services_lead_to_ports,
     serving.brokers_are_reached_while_they_are_not_ready,
     serving.probes_ask_what_is_served,

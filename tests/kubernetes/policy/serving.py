@@ -28,6 +28,7 @@ ETCD_PATHS = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessPro
 ETCD_WITH_PROBES = (3, 5, 11)
 """The first etcd that answers /livez and /readyz."""
 ETCD_MEMBERS = "aerobee.dev/etcd-members"
+ETCD_CERTIFICATES = tuple(f"AEROBEE_NAMESERVER_ETCD_{one}_FILE" for one in ("CA", "CERT", "KEY"))
 LISTENING = {"grpc": "listen", "health": "health", "metrics": "metrics"}
 
 
@@ -60,13 +61,32 @@ def ports_are_those_of_the_product(manifests: Manifests) -> Iterator[str]:
 
 def _etcd_listens(pod: PodTemplate) -> Iterator[str]:
     words = pod.containers[0]["args"]
-    for flag, port in (
-        ("listen-client-urls", "client"),
-        ("listen-peer-urls", "peer"),
-        ("listen-metrics-urls", "metrics"),
+    ports = PORTS["etcd"]
+    for port, schemes in (
+        ("client", ("http", "https")),
+        ("peer", ("http",)),
+        ("metrics", ("http",)),
     ):
-        if f"--{flag}=http://0.0.0.0:{PORTS['etcd'][port]}" not in words:
+        flag = f"--listen-{port}-urls="
+        if not any(f"{flag}{scheme}://0.0.0.0:{ports[port]}" in words for scheme in schemes):
             yield f"{pod}: {port} is not served"
+
+
+def nameservers_ask_etcd_as_it_listens(manifests: Manifests) -> Iterator[str]:
+    """With certificates on both sides, or on none."""
+    for etcd in manifests.pods_of("etcd"):
+        words = etcd.containers[0]["args"]
+        has_tls = {f"--{side}-client-urls=https://" for side in ("listen", "advertise")}
+        said = {flag for flag in has_tls if any(word.startswith(flag) for word in words)}
+        is_secured = bool(said)
+        if said and said != has_tls:
+            yield f"{etcd}: listens and is advertised in two ways"
+        if is_secured != ("--client-cert-auth=true" in words):
+            yield f"{etcd}: asks nobody for a certificate, or cannot"
+        for nameserver in manifests.pods_of("nameserver"):
+            known = nameserver.environment(nameserver.containers[0], 0)
+            if any(is_secured != (one in known) for one in ETCD_CERTIFICATES):
+                yield f"{nameserver}: does not ask etcd as it listens"
 
 
 def services_lead_to_ports(manifests: Manifests) -> Iterator[str]:

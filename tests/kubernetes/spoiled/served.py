@@ -29,6 +29,17 @@ SERVING: Spoiled = [
         edit_file("aerobee-nameserver-config", "nameserver.toml", "0.0.0.0:8081", "127.0.0.1:8081"),
     ),
     (serving.ports_are_those_of_the_product, argument(ETCD, "0.0.0.0:2381", "127.0.0.1:2381")),
+    *(
+        (serving.nameservers_ask_etcd_as_it_listens, argument(ETCD, old, new))
+        for old, new in (
+            ("--listen-client-urls=http:", "--listen-client-urls=https:"),
+            ("--auto-compaction-mode=periodic", "--client-cert-auth=true"),
+        )
+    ),
+    (
+        serving.nameservers_ask_etcd_as_it_listens,
+        variable(NAMESERVER, "HOME", None, rename="AEROBEE_NAMESERVER_ETCD_CA_FILE"),
+    ),
     (
         serving.services_lead_to_ports,
         put_object(
