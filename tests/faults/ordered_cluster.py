@@ -14,12 +14,12 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.cli.local_cluster.programs import etcd_binary
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
 from aerobee.producer_client import Message, Producer, ProducerConfig
 from aerobee.runtime import errors
 from aerobee.runtime.health_check import check_health
 from tests.failover.processes import Process, free_port
+from tests.support.etcd import SHORT_ELECTIONS, etcd_command
 
 HOST = "127.0.0.1"
 CLUSTER = "moving"
@@ -103,20 +103,14 @@ class OrderedCluster:
             await asyncio.sleep(0.03)
 
     def _etcd_argv(self) -> list[str]:
-        client = f"http://{self.etcd.listen}"
-        peer = f"http://{HOST}:{self._etcd_peer_port}"
-        return [
-            str(etcd_binary()),
-            f"--data-dir={self.root / 'etcd'}",
-            f"--listen-client-urls={client}",
-            f"--advertise-client-urls={client}",
-            f"--listen-peer-urls={peer}",
-            f"--initial-advertise-peer-urls={peer}",
-            f"--initial-cluster=default={peer}",
-            "--heartbeat-interval=20",
-            "--election-timeout=200",
+        return etcd_command(
+            self.root / "etcd",
+            self.etcd.port,
+            self._etcd_peer_port,
+            *SHORT_ELECTIONS,
             "--log-level=warn",
-        ]
+            host=self.etcd.host,
+        )
 
     def _nameserver_argv(self) -> list[str]:
         return [

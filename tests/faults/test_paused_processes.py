@@ -73,6 +73,25 @@ class Group:
             if handled.began_s >= since_s
         }
 
+    def first_s(self, member: Worker, queue: QueueKey, since_s: float) -> float:
+        """When a member began with the first message of a queue after a moment."""
+        return min(
+            each.began_s
+            for each in member.handled()
+            if (each.broker, each.queue_id) == queue and each.began_s > since_s
+        )
+
+    def holders(self, queue: QueueKey, since_s: float) -> list[str]:
+        """The members that had a queue one after the other."""
+        return [
+            name
+            for name, _ in itertools.groupby(
+                each.member
+                for each in self.handled()
+                if (each.broker, each.queue_id) == queue and each.began_s > since_s
+            )
+        ]
+
     async def leases(self) -> dict[QueueKey, tuple[str, int]]:
         """Holder and epoch by queue."""
         async with ClusterConnection(self._cluster.nameserver) as connection:
@@ -120,16 +139,9 @@ async def test_a_member_that_stood_still_beyond_its_lease_has_lost_its_queues_an
         lambda: group.queues_of(heir, since_s=stopped_s) >= set(stolen), "the heir has them"
     )
     # Not before the lease was over.
-    first_s = {
-        key: min(
-            each.began_s
-            for each in heir.handled()
-            if (each.broker, each.queue_id) == key and each.began_s > stopped_s
-        )
-        for key in stolen
-    }
+    first_s = min(group.first_s(heir, key, since_s=stopped_s) for key in stolen)
     margin_s = 0.5  # a heartbeat may be as old when it stops
-    assert min(first_s.values()) - stopped_s > SESSION_TIMEOUT_MS / 1_000 - margin_s
+    assert first_s - stopped_s > SESSION_TIMEOUT_MS / 1_000 - margin_s
     # The commit that the sleeper would make: under its old epochs, moving the group back.
     async with Client(cluster.addresses()["broker-a"]) as client:
         for (_, queue_id), epoch in stolen.items():
@@ -158,14 +170,7 @@ async def test_a_member_that_stood_still_beyond_its_lease_has_lost_its_queues_an
     assert all(after[key] >= before[key] for key in before)
     # One holder at a time: each queue went from the sleeper to the heir and back, once.
     for key in stolen:
-        holders = [
-            name
-            for name, _ in itertools.groupby(
-                each.member
-                for each in group.handled()
-                if (each.broker, each.queue_id) == key and each.began_s > stopped_s - 0.2
-            )
-        ]
+        holders = group.holders(key, since_s=stopped_s - 0.2)
         assert holders in (["a-sleeper", "b-heir", "a-sleeper"], ["a-sleeper", "b-heir"]), holders
     for member in group.members:
         assert await member.end() == 0, member.said()

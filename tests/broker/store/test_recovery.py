@@ -13,14 +13,11 @@ import pytest
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreDamaged, StoreUnusable
-from aerobee.broker.store.log.log_walk import LogWalk
-from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.record import Record
-from aerobee.store_format.tags import TagsCodes
 from tests.support.stores import (
     SMALL,
     append,
@@ -141,42 +138,6 @@ def test_everything_written_survives_kill_9_over_many_segments(
     for queue_id, bodies in expected.items():
         assert read_queue(recovered, "Orders", queue_id) == bodies
     check_agreement(recovered)
-
-
-def test_a_walk_finds_every_record_whatever_the_size_of_its_chunks(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    chance = random.Random(11)
-    for _ in range(25):
-        append(store, "Orders", 0, chance.randbytes(chance.choice([0, 9, 60, 500])))
-    expected = [record.physical_offset for record in log_records(store)]
-    segments = [Segment(info.base, 4096, info.wrote_position) for info in store.segments()]
-    assert len(segments) > 1
-    for chunk_bytes in [*range(1, 700), 4095, 4096, 10_000]:
-        for end in (None, store.appended_end):
-            walk = LogWalk(
-                RealDisk(tmp_path),
-                segments,
-                0,
-                tags=TagsCodes(),
-                check_crc=True,
-                chunk_bytes=chunk_bytes,
-                end=end,
-            )
-            found = [chunk.position + at for chunk in walk for at in chunk.result.positions]
-            assert found == expected, chunk_bytes
-            assert walk.end == store.appended_end
-        for number in (0, len(expected) // 2, len(expected) - 1):
-            walk = LogWalk(
-                RealDisk(tmp_path),
-                segments,
-                expected[number] // 4096,
-                tags=TagsCodes(),
-                check_crc=True,
-                chunk_bytes=chunk_bytes,
-                start=expected[number],
-            )
-            found = [chunk.position + at for chunk in walk for at in chunk.result.positions]
-            assert (found, walk.end) == (expected[number:], store.appended_end)
 
 
 def test_a_blank_record_without_a_next_segment_is_cut_off(tmp_path: Path) -> None:

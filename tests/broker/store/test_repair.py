@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,16 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.opening import lock_store
 from aerobee.broker.store.repair.damage import LostRange
-from aerobee.broker.store.repair.findings import Kind
 from aerobee.broker.store.repair.planner import RepairWishes, plan_repair
 from aerobee.broker.store.repair.quarantine import (
     QUARANTINED,
-    StandIn,
-    filler_records,
-    place,
-    size_min,
-    stand_in_record,
 )
 from aerobee.broker.store.repair.repair import Repair
 from aerobee.broker.store.repair.undo import undo_repair
 from aerobee.broker.store.repair.verify import verify_store
 from aerobee.runtime.clock import ManualClock
-from aerobee.store_format.batch import BatchLimits, check_batch
-from aerobee.store_format.record import Record, encode_record, iterate_records
-from aerobee.store_format.scan import ScanEnd, scan_records
+from aerobee.store_format.record import Record, iterate_records
+from aerobee.store_format.scan import scan_records
 from aerobee.store_format.tags import TagsCodes
 from tests.support.damaged_stores import (
     CONFIG,
@@ -52,17 +44,7 @@ from tests.support.damaged_stores import (
     verify,
 )
 from tests.support.fault_disk import FaultDisk
-from tests.support.retention import (
-    COMMAND_UNREAD,
-    RETAINED,
-    expire,
-    fill,
-    finish,
-    open_retained,
-    settle,
-    take_removal,
-)
-from tests.support.stores import BORN_HOST, append, check_agreement, flush, open_store, read_queue
+from tests.support.stores import append, check_agreement, open_store, read_queue
 
 
 @pytest.fixture(scope="module")
@@ -113,72 +95,6 @@ def test_a_store_of_ours_is_sound_and_everything_was_looked_at(store: Path) -> N
     assert files_of(store) == before
 
 
-def test_a_crashed_store_has_notes_only(tmp_path: Path) -> None:
-    make_store(tmp_path / "store", 50, close=False)
-    crashed = copy_of(tmp_path / "store", tmp_path / "crashed")
-    verified = verify(crashed)
-    assert verified.is_sound
-    assert codes(verified) == {"ABORT_PRESENT", "QUEUE_BEHIND_LOG", "INDEX_BEHIND_LOG"}
-
-
-def test_a_live_store_is_judged_as_it_was_at_the_last_checkpoint(tmp_path: Path) -> None:
-    root = tmp_path / "store"
-    clock = ManualClock()
-    live = open_store(root, CONFIG, clock)
-    try:
-        for number in range(40):
-            append(live, "orders", 0, body_of(number))
-        clock.advance_ms(CONFIG.checkpoint_interval_ms)
-        flush(live)
-        for number in range(20):
-            append(live, "orders", 0, body_of(number))  # in the log, and in no queue file
-        before = files_of(root)
-        verified = verify(root)
-        assert verified.folder.is_live
-        assert codes(verified) == set()
-        assert files_of(root) == before
-        # What was on the disk at the last checkpoint is judged.
-        flip_bit(queue_file(root, "orders", 0), 5)
-        assert codes(verify(root)) == {"QUEUE_ENTRY_WRONG"}
-    finally:
-        live.close()
-
-
-def test_the_torn_tail_of_a_live_log_is_no_finding(tmp_path: Path) -> None:
-    root = tmp_path / "store"
-    live = open_store(root, CONFIG)
-    try:
-        append(live, "orders", 0, b"whole")
-        end = live.appended_end
-        record = live.record_at(0, end)
-        overwrite(segment(root, 0), end, record[: end // 2])
-        assert codes(verify(root)) == set()
-        crashed = copy_of(root, tmp_path / "crashed")
-        assert "LOG_TORN_TAIL" in codes(verify(crashed))
-    finally:
-        live.close()
-
-
-def test_a_store_from_which_retention_removed_segments_is_sound(tmp_path: Path) -> None:
-    clock = ManualClock()
-    root = tmp_path / "store"
-    live = open_retained(root, clock)
-    fill(live, 60)
-    settle(live, clock)
-    expire(root, clock)
-    for _ in range(3):
-        removal = take_removal(live, request=COMMAND_UNREAD)
-        assert removal is not None
-        removal.run()
-        finish(live, removal)
-    assert codes(verify(root, RETAINED)) == set()  # live
-    append(live, "Orders", 0, b"more")
-    live.close()
-    verified = verify(root, RETAINED)
-    assert verified.folder.log_min_offset > 0
-    assert codes(verified) == set()
-
-
 # ---------------------------------------------------------------------------------- damage
 
 
@@ -191,39 +107,6 @@ def test_a_record_torn_in_its_properties_is_mentioned(store: Path) -> None:
     after = verify(store)
     assert after.is_sound
     assert codes(after) == {"LOG_RECORD_PROPERTIES"}
-
-
-def test_a_changed_property_is_found_where_records_have_a_checksum_of_their_own(
-    tmp_path: Path,
-) -> None:
-    root = tmp_path / "store"
-    opened = open_store(root, CONFIG)
-    for number in range(10):
-        record = encode_record(
-            topic=b"orders",
-            body=b"body",
-            properties=b"TAGS\x01tag\x02color\x01green\x02",
-            born_timestamp_ms=number,
-            born_host=BORN_HOST,
-            property_crc=True,
-        )
-        batch = check_batch(
-            record,
-            [len(record)],
-            topic="orders",
-            limits=BatchLimits(),
-            store_host_ipv6=False,
-            tags=TagsCodes(),
-        )
-        opened.append(batch, queue_id=0)
-        opened.confirm(opened.appended_end)
-    opened.close()
-    assert codes(verify(root)) == set()
-    flip_bit(segment(root, 0), segment(root, 0).read_bytes().index(b"green"))
-    assert codes(verify(root)) == {"LOG_RECORD_PROPERTY_CRC"}
-    plan = repair(root)
-    assert plan.lost == []
-    assert codes(verify(root)) == set()
 
 
 def test_a_message_whose_body_changed_is_named_and_replaced_by_an_empty_one(store: Path) -> None:
@@ -609,59 +492,3 @@ def test_a_repair_is_not_undone_once_the_store_was_used(store: Path) -> None:
     used.close()
     with pytest.raises(StoreUnusable, match="was used after the repair"):
         undo_repair(RealDisk(store), plan.folder)
-
-
-# ---------------------------------------------------------------------------------- stand-ins
-
-
-@pytest.mark.parametrize("extra", [0, 1, 13, 14, 60, 40_000])
-def test_a_stand_in_has_exactly_the_size_of_what_it_replaces(extra: int) -> None:
-    size = size_min(b"orders") + extra
-    wanted = StandIn("orders", 3, 17, 1_000, size)
-    data = stand_in_record(wanted, bytes(size), kept_at="here", store_timestamp_ms=(5, 9))
-    record = Record(data, 0, size)
-    record.check()
-    assert len(data) == record.size == size
-    assert (record.topic, record.queue_id, record.queue_offset) == ("orders", 3, 17)
-    assert (record.physical_offset, record.store_timestamp_ms) == (1_000, 5)
-    assert (record.property_value(QUARANTINED) is not None) == (extra >= 17)
-    with pytest.raises(ValueError, match="too few"):
-        stand_in_record(
-            StandIn("orders", 3, 17, 1_000, size_min(b"orders") - 1),
-            b"",
-            kept_at="",
-            store_timestamp_ms=(5, 9),
-        )
-
-
-@pytest.mark.parametrize("size", [92, 93, 200, 3 << 20])
-def test_fillers_are_whole_records_that_no_queue_lists(size: int) -> None:
-    data = b"".join(filler_records(500, size, 7))
-    scan = scan_records(data, check_crc=True, tags=TagsCodes())
-    assert (len(data), scan.valid_end, scan.end) == (size, size, ScanEnd.BUFFER_END)
-    assert (scan.sys_flags == 0xC).all()
-    assert (scan.physical_offsets == scan.positions + 500).all()
-
-
-def test_messages_without_a_place_share_the_rooms_between_the_others() -> None:
-    known = StandIn("a", 0, 5, 1_200, 300)
-    across = StandIn("a", 0, 6, 1_400, 300)  # an entry that cannot be true
-    lost = [StandIn("b", 1, offset, 0, 0) for offset in range(3)]
-    messages, rooms, homeless = place(1_000, 2_000, [known, across], lost)
-    assert not homeless
-    assert known in messages
-    covered = sorted((m.position, m.position + m.size) for m in messages)
-    covered += [(room.start, room.end) for room in rooms]
-    covered.sort()
-    assert covered[0][0] == 1_000
-    assert covered[-1][1] == 2_000
-    assert all(one[1] == other[0] for one, other in pairwise(covered))
-    assert len(messages) == 5
-
-
-def test_every_kind_of_finding_says_what_it_means_and_is_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "store-tools.md").read_text("utf-8")
-    for kind in Kind:
-        assert f"| `{kind.name}` | {kind.severity} | {kind.meaning} |" in page
-        assert kind.meaning, kind
-        assert kind.advice, kind
