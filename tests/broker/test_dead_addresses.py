@@ -117,6 +117,38 @@ async def test_a_registration_goes_on_by_another_connection_when_the_address_has
             running.cancel()
 
 
+async def test_a_nameserver_that_falls_silent_is_left_before_the_lease_ends() -> None:
+    """Else a master would lose its lease with a nameserver, though others could renew it."""
+    heard_s: list[float] = []
+
+    async def hear(directive: nameserver_pb2.BrokerDirective) -> None:
+        heard_s.append(time.monotonic())
+
+    def heartbeat() -> nameserver_pb2.BrokerHeartbeat:
+        return nameserver_pb2.BrokerHeartbeat(identity=IDENTITY, address="127.0.0.1:10911")
+
+    async with nameserver_behind_a_path() as first, nameserver_behind_a_path() as second:
+        registration = Registration(
+            RegistrationConfig(
+                nameservers=(first.address, second.address), lease_duration_ms=5_000
+            ),
+            clock=SystemClock(),
+            chance=random.Random(1),
+            heartbeat=heartbeat,
+            on_directive=hear,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(registration.run())
+            await until(lambda: bool(heard_s), 5)
+            used = registration.statistics().nameserver
+            (first if used == first.address else second).die()
+            await until(lambda: registration.statistics().nameserver != used, 8)
+            before = len(heard_s)
+            await until(lambda: len(heard_s) > before, 5)
+            assert heard_s[before] - heard_s[before - 1] < 5.0
+            running.cancel()
+
+
 async def test_a_slave_follows_by_another_connection_when_the_masters_address_has_died(
     tmp_path: Path,
 ) -> None:

@@ -30,6 +30,11 @@ from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
 
+ANSWERED_WITHIN_S = 2.25
+"""A nameserver answers in two seconds, whatever etcd does."""
+LEFT_IN_TIME = 0.75
+"""The part of a lease after which one that is silent is left."""
+
 HeartbeatSource = Callable[[], nameserver_pb2.BrokerHeartbeat]
 """The broker as it is now: identity, address, role, epoch, log bounds, metadata revision."""
 
@@ -280,8 +285,14 @@ class Registration:
             if directive.status.code not in (common_pb2.OK, common_pb2.CODE_UNSPECIFIED):
                 raise errors.error_from_code(directive.status.code, directive.status.message)
             await self._follow(directive, address)
-            # A heartbeat goes out in each third of the lease; two lost answers are one too many.
-            timeout_s = 2 * self._heartbeat_interval_s + self._config.answer_timeout_ms / 1_000
+            timeout_s = self._silence_max_s()
+
+    def _silence_max_s(self) -> float:
+        """A heartbeat goes out in each third of the lease; two lost answers are one too many. And
+        whoever falls silent is left while another nameserver can still renew the lease."""
+        interval_s = self._heartbeat_interval_s
+        in_time_s = max(LEFT_IN_TIME * 3 * interval_s, interval_s + ANSWERED_WITHIN_S)
+        return min(2 * interval_s + self._config.answer_timeout_ms / 1_000, in_time_s)
 
     async def _follow(self, directive: nameserver_pb2.BrokerDirective, address: str) -> None:
         if not self._registered or directive.stale != self._stale:
