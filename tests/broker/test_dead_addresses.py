@@ -85,34 +85,40 @@ async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connectio
             await registry.close()
 
 
-async def test_a_registration_goes_on_by_another_connection_when_the_address_has_died() -> None:
-    directives: list[nameserver_pb2.BrokerDirective] = []
+def registration_at(config: RegistrationConfig, on_directive: Callable[[], None]) -> Registration:
+    """One that a broker without a log would have."""
 
     async def hear(directive: nameserver_pb2.BrokerDirective) -> None:
-        directives.append(directive)
+        on_directive()
 
     def heartbeat() -> nameserver_pb2.BrokerHeartbeat:
         return nameserver_pb2.BrokerHeartbeat(identity=IDENTITY, address="127.0.0.1:10911")
 
+    return Registration(
+        config,
+        clock=SystemClock(),
+        chance=random.Random(1),
+        heartbeat=heartbeat,
+        on_directive=hear,
+    )
+
+
+async def test_a_registration_goes_on_by_another_connection_when_the_address_has_died() -> None:
+    heard_s: list[float] = []
     async with nameserver_behind_a_path() as path:
-        registration = Registration(
-            RegistrationConfig(
-                nameservers=(path.address,),
-                lease_duration_ms=1_000,
-                answer_timeout_ms=500,
-                backoff=Backoff(base_ms=10, max_ms=50),
-            ),
-            clock=SystemClock(),
-            chance=random.Random(1),
-            heartbeat=heartbeat,
-            on_directive=hear,
+        config = RegistrationConfig(
+            nameservers=(path.address,),
+            lease_duration_ms=1_000,
+            answer_timeout_ms=500,
+            backoff=Backoff(base_ms=10, max_ms=50),
         )
+        registration = registration_at(config, lambda: heard_s.append(time.monotonic()))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(registration.run())
-            await until(lambda: bool(directives), 5)
+            await until(lambda: bool(heard_s), 5)
             path.die()
-            died_s, heard = time.monotonic(), len(directives)
-            await until(lambda: len(directives) > heard + 1, 8)
+            died_s, heard = time.monotonic(), len(heard_s)
+            await until(lambda: len(heard_s) > heard + 1, 8)
             assert time.monotonic() - died_s < 5
             running.cancel()
 
@@ -120,23 +126,11 @@ async def test_a_registration_goes_on_by_another_connection_when_the_address_has
 async def test_a_nameserver_that_falls_silent_is_left_before_the_lease_ends() -> None:
     """Else a master would lose its lease with a nameserver, though others could renew it."""
     heard_s: list[float] = []
-
-    async def hear(directive: nameserver_pb2.BrokerDirective) -> None:
-        heard_s.append(time.monotonic())
-
-    def heartbeat() -> nameserver_pb2.BrokerHeartbeat:
-        return nameserver_pb2.BrokerHeartbeat(identity=IDENTITY, address="127.0.0.1:10911")
-
     async with nameserver_behind_a_path() as first, nameserver_behind_a_path() as second:
-        registration = Registration(
-            RegistrationConfig(
-                nameservers=(first.address, second.address), lease_duration_ms=5_000
-            ),
-            clock=SystemClock(),
-            chance=random.Random(1),
-            heartbeat=heartbeat,
-            on_directive=hear,
+        config = RegistrationConfig(
+            nameservers=(first.address, second.address), lease_duration_ms=5_000
         )
+        registration = registration_at(config, lambda: heard_s.append(time.monotonic()))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(registration.run())
             await until(lambda: bool(heard_s), 5)

@@ -8,13 +8,12 @@ import asyncio
 import json
 import random
 import re
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import PodTemplate, command_line
 from tests.kubernetes.rendering import MANIFESTS, render_with
 from tests.support.certificates import issue
+from tests.support.ports import free_ports
 
 READY_TIMEOUT_S = 30.0
 PORTS = (2379, 2380, 2381)
@@ -41,7 +41,7 @@ def test_the_members_of_an_overlay_form_a_cluster(
     overlay: Overlay, name: str, tmp_path: Path
 ) -> None:
     (pod,) = overlay(name).pods_of("etcd")
-    ports = _free_ports(len(pod.instances) * len(PORTS))
+    ports = free_ports(len(pod.instances) * len(PORTS))
     with ExitStack() as stack:
         for ordinal, instance in enumerate(pod.instances):
             words = _local(pod, ordinal, ports, tmp_path / instance)
@@ -60,7 +60,7 @@ def test_one_member_becomes_three_as_the_readme_says(overlay: Overlay, tmp_path:
     (patch,) = re.findall(r"--type json -p '(.*?)'", (MANIFESTS / "README.md").read_text())
     tested, replaced, _ = json.loads(patch)
     assert one.containers[0]["args"][int(tested["path"].rpartition("/")[2])] == tested["value"]
-    ports = _free_ports(three.replicas * len(PORTS))
+    ports = free_ports(three.replicas * len(PORTS))
     with ExitStack() as stack:
         for ordinal in range(three.replicas):
             instance = three.instances[ordinal]
@@ -90,7 +90,7 @@ async def test_with_certificates_nameservers_are_let_in_and_nobody_else(
     authority = trustme.CA()
     issue(authority, tmp_path / "aerobee-etcd-server", "127.0.0.1")
     issue(authority, tmp_path / "aerobee-etcd-client", "aerobee-nameserver")
-    ports = _free_ports(len(PORTS))
+    ports = free_ports(len(PORTS))
     words = _local(pod, 0, ports, tmp_path / "data")
     words = [word.replace("/etc/aerobee-etcd", _secret(pod, tmp_path)) for word in words]
     variables = {
@@ -184,11 +184,3 @@ def _wait_until_healthy(port: int) -> None:
             pass
         assert time.monotonic() < deadline_s, "no majority"
         time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = [stack.enter_context(closing(socket.socket())) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in found]

