@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,3 +48,81 @@ def test_a_session_says_nothing_and_leaves_no_java_behind(tmp_path: Path) -> Non
     assert done.stderr == ""
     assert not Path(f"/proc/{int(done.stdout)}").exists()
     assert not list(tmp_path.iterdir())
+
+
+AGAIN = """
+from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.session import audit_session
+
+for memory in ("300m", "600m"):
+    try:
+        with audit_session("local[1]", settings={"spark.driver.memory": memory}) as spark:
+            print(spark.range(10).count())
+    except SparkFailed as failed:
+        print(failed)
+"""
+
+
+def test_a_session_that_did_not_start_leaves_no_java_to_the_next(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AGAIN], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    refused, started = done.stdout.splitlines()
+    assert "INVALID_DRIVER_MEMORY" in refused
+    assert started == "10", done.stderr
+
+
+STARTS = 25
+BESIDE_GRPC = f"""
+import asyncio, os, sys, tempfile
+import grpc
+from pyspark import SparkConf
+from aerobee.offset_audit.run.java_gateway import JavaEnded, start_java
+
+
+async def call_for_ever(port):
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{{port}}") as channel:
+        while True:
+            try:
+                await channel.unary_unary("/nobody/knows")(b"")
+            except grpc.aio.AioRpcError:
+                pass
+
+
+def start():
+    with tempfile.TemporaryFile() as log:
+        try:
+            start_java(SparkConf(loadDefaults=False), log)
+        except JavaEnded as ended:
+            return str(ended)
+
+
+async def main():
+    server = grpc.aio.server()
+    calls = asyncio.create_task(call_for_ever(server.add_insecure_port("127.0.0.1:0")))
+    await server.start()
+    for _ in range({STARTS}):
+        print(await asyncio.to_thread(start))
+    calls.cancel()
+    await server.stop(None)
+
+
+asyncio.run(main())
+"""
+
+
+def test_java_starts_in_a_process_that_is_busy_with_grpc(tmp_path: Path) -> None:
+    """A forked copy of such a process dies as often as not before it is another program."""
+    home = tmp_path / "spark"
+    program = home / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 7\n")
+    program.chmod(0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", BESIDE_GRPC],
+        env={**os.environ, "SPARK_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.stdout.splitlines() == ["Java ended with status 7"] * STARTS, done.stderr

@@ -18,13 +18,13 @@ from typing import IO, Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from aerobee.offset_audit.run.class_archive import class_archive
 from aerobee.offset_audit.run.errors import SparkFailed
 from aerobee.offset_audit.run.java import require_java
+from aerobee.offset_audit.run.java_gateway import PORT, end_java, start_java
 
 DEFAULT_MASTER = "local[2]"
 APPLICATION = "aerobee offset audit"
@@ -112,15 +112,7 @@ def open_session(
 def close_session(session: SparkSession) -> None:
     """Stop it, and the JVM too if we started it; the session must not be used again."""
     session.stop()
-    gateway: Any = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is None:
-        return
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    gateway.shutdown()
-    process.stdin.close()
-    process.wait()
+    _end_gateway()
 
 
 def keep_classes(session: SparkSession) -> None:
@@ -211,7 +203,7 @@ def data_sources() -> list[type[DataSource]]:
 def _start(
     master: str | None, settings: Mapping[str, str], is_brief: bool, java_log: Path | None
 ) -> SparkSession:
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if PORT in os.environ:
         return _join_submitted(master, settings)
     java = require_java()
     # Workers of another Python would not have this package.
@@ -224,12 +216,22 @@ def _start(
         conf.set(key, value)
     with _opened(java_log) as errors:
         try:
-            launch: Any = launch_gateway
-            gateway = launch(conf, popen_kwargs={"stderr": errors, "stdout": errors})
-            context = SparkContext(conf=conf, gateway=gateway)
+            context = SparkContext(conf=conf, gateway=start_java(conf, errors))
         except Exception as error:
+            _end_gateway()
             raise SparkFailed(f"Spark did not start: {_last_words(errors) or error}") from error
     return SparkSession(context)
+
+
+def _end_gateway() -> None:
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    gateway.shutdown()
+    end_java(process)
 
 
 def _join_submitted(master: str | None, settings: Mapping[str, str]) -> SparkSession:
