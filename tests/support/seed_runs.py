@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
 from typing import TypeVar
 
 _SEEDS_PER_TASK = 100
@@ -19,9 +20,9 @@ def run_pieces(run: Callable[[range], R], seeds: range, *, jobs: int) -> Iterato
         for only in pieces:
             yield run(only)
         return
-    # What a process inherits is no garbage: looking through it again and again would take most of
-    # its time.
-    with ProcessPoolExecutor(jobs, initializer=gc.freeze) as processes:
+    # A fork of this process would have what its other tests left of gRPC, and might die of it.
+    context = get_context("forkserver")
+    with ProcessPoolExecutor(jobs, context, _settle, (run,)) as processes:
         waiting: set[Future[R]] = set()
         while True:
             while len(waiting) < 2 * jobs and (piece := next(pieces, None)) is not None:
@@ -31,6 +32,12 @@ def run_pieces(run: Callable[[range], R], seeds: range, *, jobs: int) -> Iterato
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
+
+
+def _settle(_run: object) -> None:
+    """The modules are there, since what they run is. They are no garbage: looking through them
+    again and again would take most of a process's time."""
+    gc.freeze()
 
 
 def _pieces(seeds: range) -> Iterator[range]:
