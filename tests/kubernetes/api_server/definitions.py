@@ -25,8 +25,9 @@ def add_definitions(api: Api) -> None:
 
 
 def _is_established(api: Api, path: str) -> bool:
-    conditions = api.get(path).get("status", {}).get("conditions", ())
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    conditions = api.get(path).get("status", {}).get("conditions")
+    # The server fills them in a moment after it has the definition: first with null.
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions or ())
 
 
 def _definition(group: str, version: str, kind: str, plural: str) -> Object:
