@@ -28,7 +28,7 @@ from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.store_format.tags import TagsCodes
-from tests.support.scrapes import free_port
+from tests.support.ports import free_port
 
 MIB = 1024 * 1024
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)

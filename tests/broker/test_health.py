@@ -26,9 +26,9 @@ from aerobee.runtime.errors import MqError
 from aerobee.runtime.health import HealthConfig, Question
 from aerobee.runtime.health_check import check_health
 from aerobee.runtime.supervise import Lifecycle
-from tests.failover.processes import free_port
 from tests.faults.ordered_cluster import ordered_cluster
 from tests.faults.serving import Client, eventually
+from tests.support.ports import free_port
 from tests.support.real_brokers import RealBroker
 
 GIB = 1024**3

@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -391,12 +390,6 @@ def test_client_settings_are_as_documented(page: str, kinds: list[type[Any]]) ->
         if field.default is not MISSING
     }
     assert dict(table_rows(ROOT / "docs" / page, "Settings")) == known
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_links_lead_somewhere() -> None:

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from tests.docs.test_examples import PATIENCE_S, ROOT, Block, Cluster, blocks_of, free_port
+from tests.docs.test_examples import PATIENCE_S, ROOT, Block, Cluster, blocks_of
 from tests.support.apache_start import apache_problems
 from tests.support.plain_folder import Sizes, folder_problems
 from tests.support.plain_store import PlainStore
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 

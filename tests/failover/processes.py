@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,12 +11,6 @@ from pathlib import Path
 from aerobee.cli.local_cluster.spawn import spawn_tied
 
 STOP_TIMEOUT_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Process:

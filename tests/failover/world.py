@@ -29,7 +29,8 @@ from aerobee.runtime import errors
 from aerobee.runtime.health_check import check_health
 from aerobee.v1 import broker_pb2, nameserver_pb2
 from tests.failover.network import HOST, Network
-from tests.failover.processes import Process, free_port
+from tests.failover.processes import Process
+from tests.support.ports import free_port
 
 CLUSTER = "failover"
 GROUP = "broker-a"

@@ -18,8 +18,9 @@ from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
 from aerobee.producer_client import Message, Producer, ProducerConfig
 from aerobee.runtime import errors
 from aerobee.runtime.health_check import check_health
-from tests.failover.processes import Process, free_port
+from tests.failover.processes import Process
 from tests.support.etcd import SHORT_ELECTIONS, etcd_command
+from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
 CLUSTER = "moving"

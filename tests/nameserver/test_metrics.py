@@ -14,7 +14,8 @@ from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.metrics.config import MetricsConfig
 from aerobee.runtime.supervise import Lifecycle
-from tests.support.scrapes import Scrape, free_port
+from tests.support.ports import free_port
+from tests.support.scrapes import Scrape
 
 
 async def test_a_nameserver_without_etcd_says_so_and_tells_nothing_of_routes() -> None:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from aerobee.v1 import nameserver_pb2 as pb
 from aerobee.v1 import nameserver_pb2_grpc
+from tests.support.ports import free_port
 
 PROGRAM = """
 import sys
@@ -32,9 +32,7 @@ Start = Callable[[], subprocess.Popen[str]]
 
 @pytest.fixture
 def listen() -> str:
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{chosen.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -27,7 +27,8 @@ from aerobee.runtime.metrics.families import (
     one_gauge,
 )
 from aerobee.runtime.metrics.histogram import Histogram
-from tests.support.scrapes import Scrape, fetch, free_port
+from tests.support.ports import free_port
+from tests.support.scrapes import Scrape, fetch
 
 LABELS = {"cluster": "c"}
 

@@ -1,15 +1,29 @@
-"""Ports that nobody listens on at this moment."""
+"""Ports that nobody listens on, and that no connection is given before a test does."""
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
+
+RANGE = range(15_000, 32_000)
+"""Below those that Linux gives to connections which ask for none: one of these may take any other
+port between the moment when it was found free and the moment when a process listens there."""
 
 
 def free_ports(count: int) -> list[int]:
     """Different ones of 127.0.0.1."""
+    chosen = random.SystemRandom()
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        found: list[int] = []
+        while len(found) < count:
+            one = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                one.bind(("127.0.0.1", chosen.choice(RANGE)))
+                found.append(int(one.getsockname()[1]))
+        return found
+
+
+def free_port() -> int:
+    """One of 127.0.0.1."""
+    return free_ports(1)[0]

@@ -11,7 +11,6 @@ import contextlib
 import json
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -42,17 +41,12 @@ from aerobee.runtime.log import configure_logging
 from aerobee.runtime.supervise import Lifecycle, run_service
 from aerobee.store_format.record import HostAddress, encode_batch, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
+from tests.support.ports import free_port
 
 MIB = 1024 * 1024
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 GROUP = "broker-a"
 LEASE_MS = 2_000
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @dataclass

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 import urllib.request
 from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
 Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def fetch(address: str, *, accept: str = "") -> tuple[str, str]:
