@@ -50,6 +50,34 @@ def test_a_session_says_nothing_and_leaves_no_java_behind(tmp_path: Path) -> Non
     assert not list(tmp_path.iterdir())
 
 
+SECOND = """
+import threading
+from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.session import audit_session, open_session
+
+
+def start_another():
+    try:
+        open_session("local[1]", is_brief=True)
+    except SparkFailed:
+        print("refused")
+
+
+with audit_session("local[1]", is_brief=True, knows_sources=False) as spark:
+    thread = threading.Thread(target=start_another)
+    thread.start()
+    thread.join()
+    print(spark.range(10).count())
+"""
+
+
+def test_a_second_session_of_a_process_does_not_end_the_first(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SECOND], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.splitlines() == ["refused", "10"], done.stderr
+
+
 AGAIN = """
 from aerobee.offset_audit.run.errors import SparkFailed
 from aerobee.offset_audit.run.session import audit_session

@@ -112,7 +112,9 @@ def open_session(
 def close_session(session: SparkSession) -> None:
     """Stop it, and the JVM too if we started it; the session must not be used again."""
     session.stop()
-    _end_gateway()
+    gateway: Any = SparkContext._gateway
+    if getattr(gateway, "proc", None) is not None:
+        _end_gateway(gateway)
 
 
 def keep_classes(session: SparkSession) -> None:
@@ -216,22 +218,27 @@ def _start(
         conf.set(key, value)
     with _opened(java_log) as errors:
         try:
-            context = SparkContext(conf=conf, gateway=start_java(conf, errors))
+            context = _context(conf, start_java(conf, errors))
         except Exception as error:
-            _end_gateway()
             raise SparkFailed(f"Spark did not start: {_last_words(errors) or error}") from error
     return SparkSession(context)
 
 
-def _end_gateway() -> None:
-    gateway: Any = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is None:
-        return
-    SparkContext._gateway = None
-    SparkContext._jvm = None
+def _context(conf: SparkConf, gateway: Any) -> SparkContext:
+    try:
+        return SparkContext(conf=conf, gateway=gateway)
+    except BaseException:
+        _end_gateway(gateway)
+        raise
+
+
+def _end_gateway(gateway: Any) -> None:
+    # pyspark keeps one for whatever session comes next, also when its first one did not start.
+    if SparkContext._gateway is gateway:
+        SparkContext._gateway = None
+        SparkContext._jvm = None
     gateway.shutdown()
-    end_java(process)
+    end_java(gateway.proc)
 
 
 def _join_submitted(master: str | None, settings: Mapping[str, str]) -> SparkSession:
