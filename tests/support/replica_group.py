@@ -77,7 +77,10 @@ class Replica:
         }
         with self.folder.with_suffix(".log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, json.dumps(settings), stdout=log, stderr=log
+                *(sys.executable, "-m", "tests.support.replica_group", json.dumps(settings)),
+                cwd=Path(__file__).parents[2],
+                stdout=log,
+                stderr=log,
             )
         return self
 
