@@ -43,6 +43,7 @@ class Sender:
     def __init__(self, cluster: RealCluster) -> None:
         self._cluster = cluster
         self.sent: list[str] = []
+        self._is_over = False
 
     async def send(self, count: int) -> None:
         for _ in range(count):
@@ -54,9 +55,13 @@ class Sender:
             self.sent += some
 
     async def go_on(self) -> None:
-        while True:
+        while not self._is_over:
             await self.send(1)
             await asyncio.sleep(0.1)
+
+    def end(self) -> None:
+        """After the send that is under way: cancelled, it would be stored and in nobody's list."""
+        self._is_over = True
 
 
 async def in_thread(call: Callable[[], Any]) -> Any:
@@ -177,7 +182,7 @@ async def test_a_query_stopped_again_and_again_writes_each_message_once(
         return stream_into(spark, options, str(out), str(checkpoint), is_bounded=is_bounded)
 
     async with asyncio.TaskGroup() as tasks:
-        sending = tasks.create_task(sender.go_on())
+        tasks.create_task(sender.go_on())
         for _ in range(2):
             query = await in_thread(start)
             seen = len(list(checkpoint.glob("commits/[0-9]*")))
@@ -186,7 +191,7 @@ async def test_a_query_stopped_again_and_again_writes_each_message_once(
                 await asyncio.sleep(0.05)
             await in_thread(query.stop)
             assert max(one["numInputRows"] for one in query.recentProgress) <= 150
-        sending.cancel()
+        sender.end()
     query = await in_thread(lambda: start(is_bounded=True))
     await in_thread(query.awaitTermination)
     assert_once(in_sink(out), sender.sent)
@@ -223,7 +228,7 @@ async def test_a_job_killed_in_the_middle_of_batches_writes_each_message_once(
         # The first kill is in the very first batch, of a query that began at the latest offsets.
         await sender.send(3)
         before = len(sender.sent)
-        sending = tasks.create_task(sender.go_on())
+        tasks.create_task(sender.go_on())
         for batches in (0, 2):
             limited = json.dumps({**options, "maxOffsetsPerTrigger": "60"})
             process = await asyncio.create_subprocess_exec(
@@ -232,7 +237,7 @@ async def test_a_job_killed_in_the_middle_of_batches_writes_each_message_once(
             await _in_middle_of_batch(Path(checkpoint), batches, process)
             os.killpg(process.pid, signal.SIGKILL)
             assert await process.wait() == -signal.SIGKILL
-        sending.cancel()
+        sender.end()
     # Another job takes over to the end.
     query = await in_thread(lambda: stream_into(spark, options, out, checkpoint, is_bounded=True))
     await in_thread(query.awaitTermination)
