@@ -6,7 +6,9 @@ import contextlib
 import random
 import socket
 
-RANGE = range(15_000, 32_000)
+from aerobee.cli.local_cluster.ports import AUTO_END, AUTO_FIRST
+
+RANGE = range(AUTO_FIRST, AUTO_END)
 """Below those that Linux gives to connections which ask for none: one of these may take any other
 port between the moment when it was found free and the moment when a process listens there."""
 
