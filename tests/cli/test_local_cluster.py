@@ -15,7 +15,14 @@ from pathlib import Path
 import pytest
 
 from aerobee.cli.failures import EnvironmentFailure, Failure
-from aerobee.cli.local_cluster.child import Child, ChildEnded, ChildSpec
+from aerobee.cli.local_cluster.child import (
+    FIRST_STARTS_MAX,
+    RESTART_BACKOFF,
+    STABLE_AFTER_S,
+    Child,
+    ChildEnded,
+    ChildSpec,
+)
 from aerobee.cli.local_cluster.folder import locked_folder
 from aerobee.cli.local_cluster.plan import (
     ClusterPlan,
@@ -27,20 +34,40 @@ from aerobee.cli.local_cluster.plan import (
 from aerobee.cli.local_cluster.ports import check_free, free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child
 from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
-from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.clock import Clock, SystemClock
+from aerobee.runtime.retry import Backoff
+
+QUICK = Backoff(base_ms=1, max_ms=8, jitter=0)
+
+
+class _Clock(SystemClock):
+    """One on which each child runs for `run_s`: it goes on by that whenever it is looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run_s = 0.0
+        self._now_s = 0.0
+
+    def monotonic_s(self) -> float:
+        self._now_s += self.run_s
+        return self._now_s
 
 
 def make_child(
-    tmp_path: Path, program: str, *, stop_timeout_s: float = 5.0, restarts_max: int = 5
+    tmp_path: Path,
+    program: str,
+    *,
+    stop_timeout_s: float = 5.0,
+    clock: Clock | None = None,
 ) -> Child:
     spec = ChildSpec(
         name="thing",
         argv=(sys.executable, "-I", "-S", "-c", program),
         log=tmp_path / "thing.log",
         stop_timeout_s=stop_timeout_s,
-        restarts_max=restarts_max,
+        restart_backoff=QUICK,
     )
-    return Child(spec, clock=SystemClock(), chance=random.Random(1))
+    return Child(spec, clock=clock or SystemClock(), chance=random.Random(1))
 
 
 def has_ended(pid: int) -> bool:
@@ -172,7 +199,7 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
             os.kill(pids[0], signal.SIGKILL)
             await started.wait()
         assert len(set(pids)) == 2
-        assert [end.how for end in ends] == ["signal SIGKILL"]
+        assert [end.how for end in ends] == ["ended with signal SIGKILL"]
         assert child.restarts == 1
     finally:
         task.cancel()
@@ -181,10 +208,71 @@ async def test_a_child_that_dies_is_started_again(tmp_path: Path) -> None:
     await eventually_ended(pids[1])
 
 
-async def test_a_child_that_dies_again_and_again_ends_it_all(tmp_path: Path) -> None:
-    child = make_child(tmp_path, "raise SystemExit('the disk is gone')", restarts_max=1)
-    with pytest.raises(Failure, match=r"ended 2 times in a row.*exit code 1.*the disk is gone"):
+class _Enough(Exception):
+    """A test has seen what it waited for."""
+
+
+async def ends_of(child: Child, count: int) -> list[ChildEnded]:
+    """What its owner is told of its first `count` deaths."""
+    ends: list[ChildEnded] = []
+
+    def on_ended(ended: ChildEnded) -> None:
+        ends.append(ended)
+        if len(ends) == count:
+            raise _Enough
+
+    with pytest.raises(_Enough):
+        await child.supervise(on_started=lambda _: None, on_ended=on_ended)
+    return ends
+
+
+async def test_a_child_that_has_served_is_never_given_up_and_its_pauses_grow(
+    tmp_path: Path,
+) -> None:
+    child = make_child(tmp_path, "raise SystemExit('aerobee broker: the disk is gone')")
+    child.served()
+    ends = await ends_of(child, 3 * FIRST_STARTS_MAX)
+    pauses_s = [end.restart_delay_s for end in ends]
+    assert pauses_s[:5] == [0.001, 0.002, 0.004, 0.008, 0.008]
+    assert set(pauses_s[4:]) == {0.008}
+    assert ends[0].sentence() == (
+        "thing ended with exit code 1: broker: the disk is gone; starting it again in 0.0 s"
+    )
+    assert "(18 times in a row)" in ends[-1].sentence()
+    assert RESTART_BACKOFF.max_ms == 30_000
+
+
+async def test_a_child_that_ran_for_a_while_is_forgiven_its_earlier_deaths(tmp_path: Path) -> None:
+    clock = _Clock()
+    child = make_child(tmp_path, "raise SystemExit(1)", clock=clock)
+    child.served()
+    clock.run_s = STABLE_AFTER_S
+    assert [end.in_a_row for end in await ends_of(child, 3)] == [1, 1, 1]
+    clock.run_s = STABLE_AFTER_S / 3
+    assert [end.in_a_row for end in await ends_of(child, 3)] == [1, 2, 3]
+
+
+async def test_a_child_that_someone_stopped_is_told_as_such_and_started_again(
+    tmp_path: Path,
+) -> None:
+    child = make_child(tmp_path, "raise SystemExit(0)")
+    child.served()
+    (ended,) = await ends_of(child, 1)
+    assert ended.sentence() == (
+        "thing was stopped from outside (exit code 0); starting it again in 0.0 s"
+    )
+
+
+async def test_a_first_start_that_fails_again_and_again_is_given_up(tmp_path: Path) -> None:
+    child = make_child(tmp_path, "raise SystemExit('no such module')")
+    with pytest.raises(Failure, match=r"did not start: it ended 6 times in a row.*no such module"):
         await child.supervise(on_started=lambda _: None, on_ended=lambda _: None)
+
+
+async def test_a_refusal_after_it_has_served_is_tried_again(tmp_path: Path) -> None:
+    child = make_child(tmp_path, "raise SystemExit(3)")
+    child.served()
+    assert len(await ends_of(child, 4)) == 4
 
 
 async def test_a_refused_start_is_told_in_the_words_of_the_child(tmp_path: Path) -> None:

@@ -199,8 +199,7 @@ class _Announcer:
             self._write_ready_file()
 
     def on_ended(self, ended: ChildEnded) -> None:
-        delay_s = ended.restart_delay_s
-        remark(f"{ended.name} ended with {ended.how}; starting it again in {delay_s:.1f} s")
+        remark(ended.sentence())
 
     def on_stopping(self) -> None:
         self.cluster = None

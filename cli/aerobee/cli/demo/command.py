@@ -70,7 +70,7 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
     )
 
     def on_ended(ended: ChildEnded) -> None:
-        console.print(f"{ended.name} ended with {ended.how} and is started again", style="red")
+        console.print(ended.sentence(), style="red", markup=False, soft_wrap=True)
 
     async with running_cluster(
         plan, clock=clock, chance=chance, on_started=lambda _: None, on_ended=on_ended

@@ -23,7 +23,9 @@ from aerobee.runtime.supervise import ExitCode
 LOG_TAIL_BYTES = 2_000
 STABLE_AFTER_S = 30.0
 """A child that ran this long is forgiven its earlier deaths."""
-RESTART_BACKOFF = Backoff(base_ms=200, max_ms=5_000, jitter=0.1)
+RESTART_BACKOFF = Backoff(base_ms=200, max_ms=30_000, jitter=0.1)
+FIRST_STARTS_MAX = 6
+"""Deaths in a row before the cluster has served once; then the start has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +36,7 @@ class ChildSpec:
     argv: tuple[str, ...]
     log: Path
     stop_timeout_s: float
-    restarts_max: int = 5
-    """In a row, each before it ran STABLE_AFTER_S; one more death is a failure."""
+    restart_backoff: Backoff = RESTART_BACKOFF
     environment: Mapping[str, str] = field(default_factory=dict)
     """Added to this process's own environment."""
 
@@ -46,8 +47,15 @@ class ChildEnded:
 
     name: str
     how: str
-    """For a person: `exit code 4`, `signal SIGKILL`."""
+    """For a person: `ended with signal SIGKILL`, `was stopped from outside`."""
     restart_delay_s: float
+    in_a_row: int = 1
+    """Deaths, each before it ran STABLE_AFTER_S."""
+
+    def sentence(self) -> str:
+        """What happened and what comes, for the person at the terminal."""
+        times = f" ({self.in_a_row} times in a row)" if self.in_a_row > 1 else ""
+        return f"{self.name} {self.how}{times}; starting it again in {self.restart_delay_s:.1f} s"
 
 
 class Child:
@@ -72,7 +80,7 @@ class Child:
         return process.pid if process is not None and process.returncode is None else None
 
     def served(self) -> None:
-        """Told when it was seen serving: from now on its failures are worth a restart."""
+        """Told when it was seen serving: from now on it is started again after every death."""
         self._served = True
 
     async def supervise(
@@ -83,8 +91,12 @@ class Child:
     ) -> None:
         """Run the child, again after every death, until cancelled; does not stop it then.
 
+        The pauses grow while it dies before it ran STABLE_AFTER_S. Once it has served it is never
+        given up: whatever ails it, the other processes go on meanwhile.
+
         Raises:
-            Failure: it refused to start, with its own exit code, or it died too often.
+            Failure: the first start failed: it refused, with its own exit code, or it died
+                FIRST_STARTS_MAX times.
         """
         failures = 0
         while True:
@@ -97,20 +109,36 @@ class Child:
             if self._clock.monotonic_s() - started_s >= STABLE_AFTER_S:
                 failures = 0
             failures += 1
-            how = _describe(return_code)
-            if not self._served and return_code in (ExitCode.REFUSED, ExitCode.USAGE):
-                raise Failure(
-                    f"{self.name} did not start: {self._last_words()}", exit_code=return_code
+            if not self._served:
+                self._check_start(return_code, failures)
+            delay_s = self.spec.restart_backoff.delay_s(failures, self._chance)
+            on_ended(
+                ChildEnded(
+                    name=self.name,
+                    how=self._how_it_ended(return_code),
+                    restart_delay_s=delay_s,
+                    in_a_row=failures,
                 )
-            if failures > self.spec.restarts_max:
-                raise Failure(
-                    f"{self.name} ended {failures} times in a row, last with {how}; giving up: "
-                    f"{self._last_words()} (log: {self.spec.log})"
-                )
-            delay_s = RESTART_BACKOFF.delay_s(failures, self._chance)
-            on_ended(ChildEnded(name=self.name, how=how, restart_delay_s=delay_s))
+            )
             await asyncio.sleep(delay_s)
             self.restarts += 1
+
+    def _check_start(self, return_code: int, failures: int) -> None:
+        if return_code in (ExitCode.REFUSED, ExitCode.USAGE):
+            raise Failure(f"{self.name} did not start: {self._last_words()}", exit_code=return_code)
+        if failures >= FIRST_STARTS_MAX:
+            raise Failure(
+                f"{self.name} did not start: it ended {failures} times in a row, last with "
+                f"{_describe(return_code)}: {self._last_words()} (log: {self.spec.log})"
+            )
+
+    def _how_it_ended(self, return_code: int) -> str:
+        if return_code == 0:
+            return "was stopped from outside (exit code 0)"
+        if return_code < 0:
+            return f"ended with {_describe(return_code)}"
+        # A process that ends by itself says why.
+        return f"ended with {_describe(return_code)}: {self._last_words()}"
 
     async def stop(self) -> bool:
         """Ask it to end and wait; False if it did not in its time and was killed."""
