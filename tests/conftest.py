@@ -1,5 +1,5 @@
-"""What all tests share: property tests judge results, not the speed of a busy machine, and nothing
-that a test starts finds or leaves anything in the home of whoever runs it.
+"""What all tests share: property tests take the same examples everywhere and judge results, not the
+speed of a busy machine; nothing that a test starts finds or leaves anything in the user's home.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("aerobee", deadline=None, print_blob=True)
-settings.load_profile("aerobee")
+from tests.support.property_runs import register_profiles
+
+register_profiles()
+settings.load_profile("fixed")
 
 
 FIRST = ("test_healthy_cluster.py",)

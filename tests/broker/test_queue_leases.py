@@ -14,6 +14,7 @@ from hypothesis.stateful import (
 )
 
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
+from tests.support.property_runs import examples
 
 KEY = QueueKey("g", "t", 0)
 
@@ -344,7 +345,9 @@ class LeaseMachine(RuleBasedStateMachine):
 
 
 TestLeaseMachine = LeaseMachine.TestCase
-TestLeaseMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLeaseMachine.settings = settings(
+    max_examples=examples(60), stateful_step_count=30, deadline=None
+)
 
 
 def test_what_a_late_old_stream_does_not_show_goes_to_nobody_else_while_its_member_may_use_it() -> (

@@ -18,6 +18,7 @@ from aerobee.broker.replication.joining import (
 from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.runtime.errors import ReplicaDiverged, StaleEpoch
+from tests.support.property_runs import examples
 
 SEGMENT_BYTES = 1_024
 
@@ -279,7 +280,7 @@ class TermMachine(RuleBasedStateMachine):
 
 
 TestTerm = TermMachine.TestCase
-TestTerm.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTerm.settings = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 
 
 def term_of_two(*, confirmed_end: int = 0) -> MasterTerm:

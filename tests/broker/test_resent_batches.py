@@ -21,6 +21,7 @@ from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, 
 from aerobee.store_format.record import encode_record, iterate_records
 from aerobee.store_format.tags import TagsCodes
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.support.property_runs import examples
 from tests.support.stores import BORN_HOST, append, log_records, open_store
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
@@ -194,7 +195,7 @@ def _no_failure(error: Exception) -> None:
     raise AssertionError(error)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 1 << 32), loss=st.floats(0, 0.8), busy=st.floats(0, 0.5))
 def test_every_message_is_stored_once_however_often_it_is_sent(
     seed: int, loss: float, busy: float, tmp_path_factory: pytest.TempPathFactory

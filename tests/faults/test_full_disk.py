@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -52,10 +52,11 @@ class Sender:
     """Remembers what was acknowledged, in the order of queue 0 of topic `t`."""
 
     def __init__(self) -> None:
+        self._random_bytes = random.Random(1).randbytes
         self.acknowledged: list[bytes] = []
 
     async def send(self, client: Client, *, size: int = BODY_BYTES) -> broker_pb2.SendAck:
-        body = len(self.acknowledged).to_bytes(8, "big") + os.urandom(size - 8)
+        body = len(self.acknowledged).to_bytes(8, "big") + self._random_bytes(size - 8)
         ack = await client.send("t", 0, body)
         if ack.code == common_pb2.OK:
             assert ack.base_queue_offset == len(self.acknowledged)

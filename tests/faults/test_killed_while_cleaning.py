@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 import signal
 from pathlib import Path
@@ -44,13 +43,14 @@ class Traffic:
     """One producer, and one group that stays some messages behind."""
 
     def __init__(self) -> None:
+        self._random_bytes = random.Random(1).randbytes
         self.sent: list[bytes] = []
         self.read_to = 0
 
     async def run(self, client: Client) -> None:
         """Until the broker is gone."""
         while True:
-            bodies = [os.urandom(2 * KIB) for _ in range(10)]
+            bodies = [self._random_bytes(2 * KIB) for _ in range(10)]
             self.sent += bodies
             ack = await client.exchange_or_nothing("t", 0, *bodies)
             if ack is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -109,6 +110,7 @@ class Sender:
     """Sends numbered messages with keys over all queues and knows which were acknowledged."""
 
     def __init__(self, *, body_bytes: int = 200) -> None:
+        self._random_bytes = random.Random(1).randbytes
         self.acknowledged: dict[int, list[bytes]] = {queue: [] for queue in range(QUEUES)}
         self._body_bytes = body_bytes
         self._sent = 0
@@ -117,7 +119,7 @@ class Sender:
         """One batch; its acknowledgement."""
         queue_id = self._sent % QUEUES
         bodies = [
-            b"%d-%d " % (self._sent, number) + os.urandom(self._body_bytes)
+            b"%d-%d " % (self._sent, number) + self._random_bytes(self._body_bytes)
             for number in range(count)
         ]
         keys = f"KEYS\x01key-{self._sent}\x02".encode()

@@ -48,6 +48,7 @@ from aerobee.offset_audit.tables import KEY_ROWS as KEY_ROWS_TABLE
 from aerobee.offset_audit.tables import QUEUE_ROWS as QUEUE_ROWS_TABLE
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
+from tests.support.property_runs import examples
 
 Row = dict[str, Any]
 Totals = dict[tuple[Any, ...], tuple[int, Decimal]]
@@ -164,7 +165,7 @@ def test_one_reading_gives_what_each_table_gives_alone(clean: GoldenStore) -> No
 # ----------------------------------------------------------------------------------- splitting
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(partition_bytes=st.integers(40_000, 400_000), seed=st.integers(0, 1000))
 def test_sums_do_not_depend_on_how_a_log_is_divided_nor_on_the_order(
     clean: GoldenStore, partition_bytes: int, seed: int
@@ -189,7 +190,7 @@ def test_sums_do_not_depend_on_how_a_log_is_divided_nor_on_the_order(
     }
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(seed=st.integers(0, 1000))
 def test_sums_do_not_depend_on_how_a_queue_is_divided(clean: GoldenStore, seed: int) -> None:
     chance = random.Random(seed)

@@ -17,6 +17,7 @@ from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_ENTRY, pack_entries
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
+from tests.support.property_runs import examples
 from tests.support.stores import append, open_store
 
 
@@ -66,7 +67,9 @@ def write_queue(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     files_before=st.integers(0, 3),

@@ -18,6 +18,7 @@ from aerobee.store_format.record_layout import BODY_AT
 from aerobee.store_format.scan import ScanEnd
 from aerobee.store_format.tags import TagsCodes
 from tests.golden_stores.conftest import NAMES, GoldenStore
+from tests.support.property_runs import examples
 
 HOST = HostAddress.parse("127.0.0.1:1")
 SEGMENT_BYTES = 6000
@@ -131,7 +132,9 @@ BODIES = st.lists(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     bodies=BODIES,
@@ -153,7 +156,9 @@ def test_any_division_gives_the_same_records_even_with_records_hidden_in_bodies(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     bodies=BODIES,

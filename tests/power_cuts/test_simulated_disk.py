@@ -19,6 +19,7 @@ from tests.support.power_failure import (
     LOSE_ALL,
     draw_fate,
 )
+from tests.support.property_runs import examples
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_power import PowerCut
 
@@ -226,7 +227,7 @@ def _apply(disk: Disk, operation: str, name: str, first: int, second: int) -> st
 
 
 @given(st.lists(_OPERATIONS, max_size=30))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_it_acts_like_a_real_disk_while_it_has_power(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[str, str, int, int]]
 ) -> None:

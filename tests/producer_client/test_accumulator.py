@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from aerobee.client_core.message import MessageQueue
 from aerobee.producer_client.accumulator import Accumulator, Batch
+from tests.support.property_runs import examples
 
 LINGER_MS = 10
 SIZE_MAX = 100
@@ -108,7 +109,7 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
 
 TestAccumulator = AccumulatorMachine.TestCase
-TestAccumulator.settings = settings(max_examples=30, stateful_step_count=40)
+TestAccumulator.settings = settings(max_examples=examples(30), stateful_step_count=40)
 
 
 @given(st.lists(st.sampled_from(QUEUES)), st.data())

@@ -22,6 +22,7 @@ from aerobee.producer_client.selector import RoundRobin, by_sharding_key, interl
 from aerobee.runtime import errors
 from aerobee.store_format.message_id import UniqueIdGenerator
 from aerobee.store_format.record import HostAddress
+from tests.support.property_runs import examples
 
 QUEUES = [MessageQueue("t", broker, number) for broker in "abc" for number in range(4)]
 
@@ -214,7 +215,7 @@ async def test_room_is_given_in_order_and_survives_cancellation() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @example([(0, 0), (-1, 1)])
 @given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 70_000)), max_size=6))
 def test_ids_made_together_are_those_made_one_by_one(steps: list[tuple[int, int]]) -> None:

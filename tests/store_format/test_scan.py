@@ -19,6 +19,7 @@ from aerobee.store_format.record import Record, RecordCorrupt, blank_record
 from aerobee.store_format.record_layout import SYSFLAG_TRANSACTION_ROLLBACK, is_topic_storable
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
+from tests.support.property_runs import examples
 
 
 def scan(buffer: bytes | bytearray | memoryview, *, check_crc: bool = True) -> ScanResult:
@@ -134,7 +135,7 @@ def test_whole_records_are_found_whatever_follows_them(
 
 
 # Each example tries every byte, so few examples are many cases.
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(st.data())
 def test_a_tail_torn_at_any_byte_costs_exactly_the_last_record(
     messages: st.SearchStrategy[Any], reference: Callable[..., bytes], data: st.DataObject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import NotWritable, ShuttingDown, StoreFailed
+from aerobee.runtime.errors import Busy, NotWritable, ShuttingDown, StoreFailed
 from tests.support.fault_disk import FaultDisk, broken, no_space
 from tests.support.stores import SMALL, append, batch_of, check_agreement, open_store, read_queue
 
@@ -111,6 +112,33 @@ async def test_the_upkeep_writes_queues_checkpoints_and_the_next_segment(tmp_pat
         await flushing.until_flushed()
     store.close()
     assert not (tmp_path / "abort").exists()
+
+
+async def test_a_store_that_is_busy_is_flushed_although_no_flush_is_due(tmp_path: Path) -> None:
+    """Nothing else would ever let it take messages again."""
+    config = replace(
+        ASYNC,
+        flush_interval_ms=3_600_000,
+        checkpoint_interval_ms=3_600_000,
+        queue_tail_bytes_max=60,
+    )
+    async with running(tmp_path, config) as flushing:
+        store = flushing.store
+        await flushing.until(lambda: store.flushed_end == store.appended_end)
+        for _ in range(13):
+            append(store, "Orders", 0, b"x")
+            flushing.thread.appended()
+        with pytest.raises(Busy, match="consume queue entries wait in memory"):
+            append(store, "Orders", 0, b"x")
+
+        def is_taken_again() -> bool:
+            with contextlib.suppress(Busy):
+                append(store, "Orders", 0, b"taken again")
+                return True
+            return False
+
+        await flushing.until(is_taken_again)
+    store.close()
 
 
 async def test_a_failed_fsync_ends_the_run_and_fails_the_store(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from aerobee.broker.store.replicas.closed_log import BEGIN_FILE, begin_log_at, c
 from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.clock import ManualClock
 from tests.support.indexes import INDEXED, append_keys, check_answers
+from tests.support.property_runs import examples
 from tests.support.replicas import check_equal, log_bytes, replicate
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import (
@@ -58,7 +59,7 @@ CUTS = st.integers(0, 35)
 
 
 @given(CUTS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_cut_log_ends_there_and_what_follows_from_it_too(cut: int) -> None:
     disk = SimulatedDisk()
     store = store_of(disk)

@@ -27,6 +27,7 @@ from tests.support.indexes import (
     index_folder,
 )
 from tests.support.plain_index import PlainIndex
+from tests.support.property_runs import examples
 from tests.support.stores import flush, log_records, open_store
 
 KEYS = st.sampled_from(["a", "b", "c", "u1", "u2", "u3", "k k", " x", "d a b", "订单", "e  f"])
@@ -41,7 +42,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_files_and_answers_are_those_of_one_key_after_the_other(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | tuple[str, list[str]]]
 ) -> None:
@@ -134,7 +135,7 @@ def test_a_search_sees_one_moment_while_the_index_goes_on(tmp_path: Path) -> Non
 @given(
     st.integers(1, 5), st.integers(0, 4), st.integers(0, 5_000), st.integers(0, 5_000), st.data()
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_long_chain_is_entered_where_the_time_wanted_lies(
     tmp_path_factory: pytest.TempPathFactory,
     slots: int,

@@ -22,6 +22,7 @@ from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys, hash_loose_records
 from aerobee.store_format.java_hash import index_key_hash
 from tests.support.indexes import append_keys, check_files
+from tests.support.property_runs import examples
 from tests.support.stores import SMALL, append, batch_of, batch_with, flush, open_store
 
 BIG = replace(SMALL, segment_bytes=64 << 20, index_slots_max=5_000, index_entries_max=4_000_000)
@@ -116,7 +117,7 @@ PENDING_STEPS = st.lists(
 
 
 @given(PENDING_STEPS, st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_what_was_not_written_stays_pending_in_order(
     steps: list[tuple[str, list[LooseRecord]]], data: st.DataObject
 ) -> None:

@@ -27,6 +27,7 @@ from tests.support.indexes import (
     check_files,
     index_folder,
 )
+from tests.support.property_runs import examples
 from tests.support.stores import crashed_copy, flush, log_records, open_store
 
 ROOMY = replace(INDEXED, segment_bytes=1 << 20)
@@ -313,7 +314,7 @@ def failing_from(count: int) -> Callable[[str], bool]:
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_after_a_power_failure_the_index_is_that_of_the_log(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

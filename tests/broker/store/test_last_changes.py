@@ -19,6 +19,7 @@ from aerobee.broker.store.tables.last_changes import (
     LastChange,
     LastChanges,
 )
+from tests.support.property_runs import examples
 
 NOW_MS = 1_732_212_000_000
 COMMIT = LastChange(NOW_MS, "10.0.0.7@4711")
@@ -77,7 +78,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_STEPS)
 def test_a_snapshot_tells_the_next_start_the_same(
     steps: list[tuple[str, int, LastChange | None]],

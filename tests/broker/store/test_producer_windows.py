@@ -29,6 +29,7 @@ from aerobee.store_format.producer_number import PRODUCER_ID_END, ProducerRun
 from aerobee.store_format.scan import scan_records
 from aerobee.store_format.tags import TagsCodes
 from tests.support.fault_disk import FaultDisk, no_space
+from tests.support.property_runs import examples
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import SMALL, batch_of, crashed_copy, flush, open_store
 
@@ -117,7 +118,7 @@ def test_a_hole_is_filled_once() -> None:
 # ---------------------------------------------------------------------------------- the log
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(sent=st.lists(sends, max_size=40), chunk=st.integers(60, 900))
 def test_every_reader_of_a_log_remembers_the_same(
     sent: list[Sent], chunk: int, tmp_path_factory: pytest.TempPathFactory
@@ -155,7 +156,7 @@ def test_every_reader_of_a_log_remembers_the_same(
     reopened.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(sent=st.lists(sends | st.just(None), max_size=40), kept=st.floats(0, 1), again=st.booleans())
 def test_what_the_log_lost_is_not_remembered(
     sent: list[Sent | None], kept: float, again: bool, tmp_path_factory: pytest.TempPathFactory

@@ -23,6 +23,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_trim import QueueTrim
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.consume_queue_entry import unpack_entries
+from tests.support.property_runs import examples
 from tests.support.stores import (
     SMALL,
     append,
@@ -194,7 +195,7 @@ def lose(path: Path, rng: random.Random) -> None:
     path.unlink()
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     damage=st.sampled_from([zero_an_entry, zero_all, flip_a_bit, cut_short, lose]),
     which=st.integers(0, 5),

@@ -22,6 +22,7 @@ from aerobee.runtime.errors import (
 )
 from aerobee.store_format.properties import encode_properties
 from tests.support.indexes import INDEXED, check_answers
+from tests.support.property_runs import examples
 from tests.support.replicas import check_equal, chunks_of, log_bytes, replicate
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import (
@@ -88,7 +89,7 @@ def grown_master(batches: list[Batch]) -> tuple[SimulatedDisk, MessageStore]:
 
 
 @given(BATCHES, SIZES, st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_copy_is_equal_however_the_bytes_were_cut_and_confirmed(
     batches: list[Batch], sizes: list[int], data: st.DataObject
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_copy_is_equal_however_the_bytes_were_cut_and_confirmed(
 
 
 @given(BATCHES, BATCHES, SIZES, st.integers(0, 10_000))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_a_slave_goes_on_as_master_with_the_next_offsets_whatever_is_confirmed(
     batches: list[Batch], later: list[Batch], sizes: list[int], confirmed: int
 ) -> None:
@@ -161,7 +162,7 @@ def test_a_slave_goes_on_as_master_with_the_next_offsets_whatever_is_confirmed(
 
 
 @given(BATCHES, SIZES, st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_bytes_that_are_no_records_of_their_place_are_never_stored(
     batches: list[Batch], sizes: list[int], data: st.DataObject
 ) -> None:
@@ -201,7 +202,7 @@ def test_bytes_that_are_no_records_of_their_place_are_never_stored(
 
 
 @given(BATCHES, st.integers(0, 1 << 30), st.integers(0, 7), SIZES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_flipped_bit_anywhere_is_refused_or_leaves_a_store_that_works(
     batches: list[Batch], place: int, bit: int, sizes: list[int]
 ) -> None:

@@ -12,6 +12,7 @@ from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.runtime.clock import ManualClock
+from tests.support.property_runs import examples
 from tests.support.retention import fill, settle
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import check_agreement, log_records, open_store
@@ -106,7 +107,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=3, max_size=25))
 def test_what_is_left_and_what_was_lost_is_what_the_rules_say(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     disk, clock, model = SimulatedDisk(), ManualClock(), Model()

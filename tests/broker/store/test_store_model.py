@@ -2,7 +2,8 @@
 
 After a stop or a kill everything appended is there. After a power failure what is there is the
 beginning of what was appended, at least up to the flushed end. Whatever happens, the store opens,
-and its queues hold exactly the records of its log.
+and its queues hold exactly the records of its log. While more queue entries wait for a checkpoint
+than the configuration allows, and only then, an append is refused as BUSY and stores nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +25,15 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.config import ENTRY_BYTES, StoreConfig
+from aerobee.broker.store.flush_ledger import BEHIND_FACTOR
 from aerobee.broker.store.flush_work import FlushWork
 from aerobee.broker.store.log.preallocation import PrepareWork
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy
 from tests.support.fault_disk import FaultDisk
+from tests.support.property_runs import examples
 from tests.support.stores import SMALL, batch_of, check_agreement, log_records, open_store
 
 CONFIGS = [
@@ -74,6 +78,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.flush = self.prepare = None
+        # Queue entries that are seen, and how many of them are in files or on their way there.
+        self.entries_seen = self.entries_in_files = self.entries_taken = 0
         self.disk = FaultDisk(self.root)
         self.store: MessageStore = open_store(self.disk, self.config, self.clock)
 
@@ -100,6 +106,13 @@ class StoreMachine(RuleBasedStateMachine):
             texts.append((b"%d:" % self.numbers).ljust(size, b"x"))
         batch = batch_of(topic, *texts, tag="t", sys_flag=0x4 if prepared else 0)
         ends = [int(end) for end in (batch.starts + batch.sizes)]
+        waiting_bytes = (self.entries_seen - self.entries_in_files) * ENTRY_BYTES
+        if waiting_bytes > BEHIND_FACTOR * self.config.queue_tail_bytes_max:
+            before = self.store.appended_end
+            with pytest.raises(Busy, match="consume queue entries wait in memory"):
+                self.store.append(batch, queue_id=queue_id)
+            assert self.store.appended_end == before
+            return
         appended = self.store.append(batch, queue_id=queue_id)
         for text, end in zip(texts, ends, strict=True):
             at = appended.base_physical_offset + end
@@ -107,11 +120,16 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def confirm_appended(self) -> None:
-        self.store.confirm(self.store.appended_end)
+        self.confirm(self.store.appended_end)
 
     @rule()
     def confirm_flushed(self) -> None:
-        self.store.confirm(max(self.store.flushed_end, self.store.confirmed_end))
+        self.confirm(max(self.store.flushed_end, self.store.confirmed_end))
+
+    def confirm(self, end: int) -> None:
+        before = self.store.confirmed_end
+        self.store.confirm(end)
+        self.entries_seen += sum(sent.queued and before < sent.end <= end for sent in self.sent)
 
     @rule(step_ms=st.integers(0, 9_000))
     def pass_time(self, step_ms: int) -> None:
@@ -127,6 +145,8 @@ class StoreMachine(RuleBasedStateMachine):
         if work is not None:
             assert self.flush is None
             self.flush = work
+            if work.checkpoint is not None:
+                self.entries_taken = self.entries_seen
 
     @precondition(lambda self: self.flush is not None)
     @rule(with_checkpoint=st.booleans())
@@ -138,6 +158,7 @@ class StoreMachine(RuleBasedStateMachine):
         if checkpoint is not None and with_checkpoint:
             checkpoint.run()
             self.store.finish_checkpoint(checkpoint)
+            self.entries_in_files = self.entries_taken
 
     @rule()
     def prepare_a_segment(self) -> None:
@@ -219,9 +240,9 @@ class StoreMachine(RuleBasedStateMachine):
         assert self.store.flushed_end <= self.store.appended_end
 
 
-def _settings(examples: int) -> settings:
+def _settings(count: int) -> settings:
     return settings(
-        max_examples=examples,
+        max_examples=examples(count),
         stateful_step_count=40,
         deadline=None,
         phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
@@ -238,4 +259,23 @@ class LongStoreMachine(StoreMachine):
 
 
 TestStoreModelAtLength = pytest.mark.slow(LongStoreMachine.TestCase)
-TestStoreModelAtLength.settings = _settings(500)
+TestStoreModelAtLength.settings = _settings(200)
+
+
+def test_appends_that_nobody_flushes_become_busy_until_a_checkpoint() -> None:
+    """The search has found this one: the model took BUSY for a broken promise."""
+    machine = StoreMachine()
+    try:
+        machine.start(config=CONFIGS[2])
+        for _ in range(13):
+            machine.append("Orders", 0, [0], prepared=False)
+        machine.confirm_appended()
+        machine.append("Orders", 0, [0], prepared=False)
+        assert len(machine.sent) == 13
+        machine.begin_flush()
+        machine.end_flush(with_checkpoint=True)
+        machine.append("Orders", 0, [0], prepared=False)
+        assert len(machine.sent) == 14
+        machine.kill_and_start()
+    finally:
+        machine.teardown()

@@ -1,0 +1,64 @@
+"""All long campaigns, one after the other: `make proof`.
+
+Each is a target of the Makefile, and can be run alone. A campaign that fails does not keep the
+others from running; the end tells which failed, and the exit code is 1 then.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A target of the Makefile, and about how long it takes on two cores."""
+
+    target: str
+    minutes: int
+    what: str
+
+
+CAMPAIGNS = (
+    Campaign("search", 20, "property tests with random examples, twenty times as many"),
+    Campaign("power-cuts", 25, "100,000 lives of a store, each ended by a power failure"),
+    Campaign("simulation", 25, "200,000 lives of a replicated cluster in virtual time"),
+    Campaign("torture", 15, "200 rounds of kill -9 under load with synchronous flush"),
+    Campaign("failover", 30, "100 fail-overs of real processes under load"),
+    Campaign("audit-proof", 15, "audits of damaged stores and of a busy cluster, on Spark"),
+    Campaign("k8s-test", 25, "the manifests on a real API server, the pods in containers"),
+    Campaign("procedures", 20, "every page of docs/operations, carried out"),
+)
+
+
+def run_all(campaigns: Sequence[Campaign], run: Callable[[str], int]) -> int:
+    """Run each target with `run`, which returns an exit code. 0 if all succeeded, else 1."""
+    total = sum(campaign.minutes for campaign in campaigns)
+    print(f"{len(campaigns)} campaigns, about {total} minutes on two cores:")
+    for campaign in campaigns:
+        print(f"  make {campaign.target:<12} about {campaign.minutes:>3} min   {campaign.what}")
+    results = []
+    for campaign in campaigns:
+        print(f"\n=== make {campaign.target}: about {campaign.minutes} min", flush=True)
+        began = time.monotonic()
+        status = run(campaign.target)
+        results.append((campaign, status, (time.monotonic() - began) / 60))
+    print("\n=== all campaigns have run")
+    for campaign, status, minutes in results:
+        ending = "passed" if status == 0 else f"FAILED, exit code {status}"
+        print(f"  make {campaign.target:<12} {minutes:>6.1f} min   {ending}")
+    return int(any(status != 0 for _, status, _ in results))
+
+
+def make(target: str) -> int:
+    return subprocess.call(["make", "--no-print-directory", target], cwd=ROOT)
+
+
+if __name__ == "__main__":
+    sys.exit(run_all(CAMPAIGNS, make))
