@@ -26,6 +26,7 @@ from tests.support.local_up import (
 )
 
 pytestmark = pytest.mark.slow
+MIB = 1024 * 1024
 
 
 def test_whatever_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -45,6 +46,23 @@ def test_whatever_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path)
         assert sorted(received(up, "kept", "g", 1_030)) == sorted(numbers(1_030))
 
 
+def bytes_of(folder: Path) -> int:
+    """Of all files together, as they are told, not as they lie on the disk."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def refused(data: Path, setting: str) -> str:
+    """What `up` says that does not even begin."""
+    done = subprocess.run(
+        [*AEROBEE, "up", "--data", str(data), "--ports", "auto", "--broker-set", setting],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 2
+    return done.stderr
+
+
 def test_a_stopped_folder_goes_on_with_its_messages_and_offsets(tmp_path: Path) -> None:
     with running(tmp_path) as up:
         sent(up, "kept", numbers(100))
@@ -53,6 +71,14 @@ def test_a_stopped_folder_goes_on_with_its_messages_and_offsets(tmp_path: Path) 
         assert up.end(signal.SIGTERM) == 0
     assert not any(is_alive(pid) for pid in pids)
     assert not up.ready_file.exists()
+    store = up.data / "brokers" / "broker-a"
+    assert bytes_of(store) < 3 * 64 * MIB
+    assert refused(up.data, "store.segment_bytes=1073741824") == (
+        f"aerobee: --broker-set store.segment_bytes=1073741824 contradicts the data folder "
+        f"{up.data}: broker-a was written with 67108864; leave the option out, or choose another "
+        "--data\n"
+    )
+    subprocess.run([*AEROBEE, "store", "verify", str(store)], check=True, timeout=PATIENCE_S)
     with running(tmp_path) as up:
         second = received(up, "kept", "g", 40)
         assert sorted(first + second) == sorted(numbers(100))

@@ -18,6 +18,7 @@ from aerobee.store_format.index_file import (
     insert,
     share_out,
 )
+from aerobee.store_format.index_geometry import geometry_of
 from aerobee.store_format.index_unhashed import LooseRecord, hash_loose_records
 from tests.support.plain_index import PlainFile
 
@@ -140,6 +141,23 @@ def test_many_keys_at_once_give_the_bytes_of_one_by_one(
     assert [bytes(content) for _, _, content in files] == [file.encode() for file in plain]
     for header, _, content in files:
         assert IndexHeader.decode(content) == header
+
+
+@pytest.mark.parametrize("keys", [1, 7])
+def test_the_sizes_of_a_file_that_is_hardly_used_are_found_with_few_reads(keys: int) -> None:
+    """Its first record lies at 0, as nearly all bytes of the file do."""
+    plain = PlainFile([0] * 250_000, 300_000)
+    for number in range(keys):
+        plain.put(1_234_567 + number, 100 * number, 1_700_000_000_000)
+    content = plain.encode()
+    reads: list[int] = []
+
+    def read(begin: int, end: int) -> bytes:
+        reads.append(begin)
+        return content[begin:end]
+
+    assert geometry_of(read, len(content)) == IndexGeometry(250_000, 300_000)
+    assert len(reads) < 10
 
 
 def test_a_header_without_a_count_is_that_of_an_empty_file() -> None:

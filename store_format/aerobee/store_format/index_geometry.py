@@ -3,10 +3,14 @@
 A file's length is 40 + 4 * slots + 20 * entries, so the first entry can lie at many places. It is
 the one whose physical offset is the header's first and from which the last entry leads where it
 must: to the header's last offset. Where a broker has its usual sizes, the length alone tells.
+
+The first offset of a log is 0, and so are nearly all bytes of a file that is hardly used: so the
+entry is looked for with its hash, which is not 0 (one key in two thousand million has that one).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -44,17 +48,15 @@ def geometry_of(read: Read, file_bytes: int) -> IndexGeometry | None:
     if not header.has_entries:
         return None
     first_offset = header.begin_physical_offset.to_bytes(8, "big", signed=True)
+    # A lookahead, for the bytes of one candidate may be part of the next.
+    first_entry = re.compile(rb"(?s)(?=(?!\0{4}).{4}" + re.escape(first_offset) + rb")")
     at = HEADER_SIZE
     while at < file_bytes:
-        data = read(at, min(at + _CHUNK_BYTES + len(first_offset) - 1, file_bytes))
-        found = data.find(first_offset)
-        while found >= 0:
-            # Entry 1 begins 4 bytes before its offset, the entries one entry before that.
-            entries_at = at + found - _OFFSET_AT - INDEX_ENTRY_SIZE
-            geometry = _fitting(entries_at, file_bytes)
+        data = read(at, min(at + _CHUNK_BYTES + _OFFSET_AT + len(first_offset) - 1, file_bytes))
+        for found in first_entry.finditer(data):
+            geometry = _fitting(at + found.start() - INDEX_ENTRY_SIZE, file_bytes)
             if geometry is not None and _leads_to_the_end(read, geometry, header):
                 return geometry
-            found = data.find(first_offset, found + 1)
         at += _CHUNK_BYTES
     return None
 

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -20,6 +20,7 @@ from aerobee.cli.local_cluster.cluster import LocalCluster, running_cluster
 from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
 from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
+from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
 from aerobee.cli.output import remark
 from aerobee.cli.settings import parse_settings
 from aerobee.runtime.clock import SystemClock, system_random
@@ -135,6 +136,8 @@ def up(
     _check_numbers(chosen)
     with _folder(data, ephemeral) as folder:
         plan = ClusterPlan(data=folder, cluster=cluster, ports=chosen, broker_settings=settings)
+        sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
+        plan = replace(plan, broker_sizes=sizes)
         run_until_signal(lambda stop: _serve(plan, ready_file, stop))
 
 
@@ -153,6 +156,7 @@ async def _serve(plan: ClusterPlan, ready_file: Path | None, stop: asyncio.Event
             on_ended=announcer.on_ended,
         ) as cluster:
             if await _serving_before(stop, cluster):
+                note_sizes(plan, plan.broker_settings)
                 announcer.on_serving(cluster, clock.monotonic_s() - started_s)
                 await stop.wait()
             announcer.on_stopping()

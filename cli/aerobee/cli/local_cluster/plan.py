@@ -1,8 +1,9 @@
 """What a local cluster consists of: processes, ports and folders. Values only, nothing is started.
 
-Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`.
-Starting again on the same folder continues with its messages. The first replica of a group has the
-group's name, the others a number behind it; so replicas can be added to a cluster that had none.
+Layout of the data folder: `etcd/`, `brokers/NAME/` (one store each), `logs/NAME.log`, `up.lock`,
+`store-sizes.json`. Starting again on the same folder continues with its messages. The first replica
+of a group has the group's name, the others a number after it; so replicas can be added to a cluster
+that had none.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class ClusterPlan:
     cluster: str
     ports: Ports
     broker_settings: Mapping[str, str] = field(default_factory=dict)
+    broker_sizes: Mapping[Replica, Mapping[str, int]] = field(default_factory=dict)
+    """Sizes of each broker's files, as configuration keys; see `sizes`."""
 
     @property
     def nameserver_address(self) -> str:

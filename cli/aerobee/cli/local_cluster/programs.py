@@ -82,7 +82,8 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
 
 def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
     address = plan.brokers[replica]
-    settings = {**_LAPTOP_SETTINGS, **plan.broker_settings}
+    sizes = {key: str(value) for key, value in plan.broker_sizes.get(replica, {}).items()}
+    settings = {**_LAPTOP_SETTINGS, **sizes, **plan.broker_settings}
     return ChildSpec(
         name=replica.name,
         argv=_aerobee(
