@@ -7,6 +7,7 @@ import pytest
 from aerobee.runtime import errors
 from aerobee.store_format.record import HostAddress
 from aerobee.store_format.record_encode import encode_record
+from aerobee.store_format.record_layout import SYS_FLAG_AT
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.faults.refused import Refused
 from tests.faults.serving import MIB, Client, batch_of
@@ -58,6 +59,14 @@ def joined(*batches: Batch) -> Batch:
         records=b"".join(batch.records for batch in batches),
         record_sizes=[size for batch in batches for size in batch.record_sizes],
     )
+
+
+def flagged(batch: Batch, sys_flag: int, *, number: int | None = None) -> Batch:
+    """The batch's first record with a system flag, which no checksum covers; `number`: of a
+    producer of its own."""
+    if number is not None:
+        batch.producer_id, batch.producer_sequence = 7, number
+    return changed(batch, SYS_FLAG_AT, sys_flag.to_bytes(4, "big"))
 
 
 MANY = [b"body %d" % number for number in range(100)]
@@ -227,6 +236,36 @@ BATCHES = [
         lambda: changed(batch_of("t", 0, b"x"), 84, b"\x7f\xff\xff\xff"),
         errors.MessageIllegal,
         ("does not fit", "encode the batch again"),
+    ),
+    Refused(
+        "prepared record",
+        lambda: flagged(batch_of("t", 0, b"x"), 0x4),
+        errors.MessageIllegal,
+        ("record 0", "0x4", "transaction", "send it without that flag"),
+    ),
+    Refused(
+        "committed record",
+        lambda: flagged(batch_of("t", 0, b"x"), 0x8),
+        errors.MessageIllegal,
+        ("record 0", "0x8", "transaction", "send it without that flag"),
+    ),
+    Refused(
+        "rolled back record with its producer's number",
+        lambda: flagged(batch_of("t", 0, b"x"), 0xC, number=0),
+        errors.MessageIllegal,
+        ("record 0", "0xc", "transaction", "send it without that flag"),
+    ),
+    Refused(
+        "prepared record as the last of many",
+        lambda: joined(batch_of("t", 0, *MANY), flagged(batch_of("t", 0, b"x"), 0x4)),
+        errors.MessageIllegal,
+        ("record 100", "transaction", "send it without that flag"),
+    ),
+    Refused(
+        "inner batch",
+        lambda: flagged(batch_of("t", 0, b"x"), 0xC0),
+        errors.MessageIllegal,
+        ("record 0", "0xc0", "does not unwrap", "a record of its own"),
     ),
     Refused(
         "record of another topic",

@@ -1,7 +1,8 @@
 """The send path: from a client's batches to acknowledged records. Read this file first.
 
     frame of batches -> may we? (guard) -> stored before? (store.producers)
-      -> join neighbours, check the bytes (store_format.batch) -> append and stamp (store)
+      -> join neighbours, check the bytes (store_format: batch, client_records)
+      -> append and stamp (store)
       -> acknowledge now (page cache), or when `wait_end` is safe
 
 Owns: the order of these steps and the answer to each batch. Everything here is sync and runs on the
@@ -43,6 +44,7 @@ from aerobee.store_format.batch import (
     number_batch,
 )
 from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.client_records import check_client_records
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.tags import TagsCodes
 
@@ -220,14 +222,7 @@ class Ingest:
         topic, queue_id = queue
         try:
             self._guard.check_send(topic, queue_id)
-            joined = check_batch(
-                b"".join(run.records),
-                run.sizes,
-                topic=topic,
-                limits=self._limits,
-                store_host_ipv6=self._store_host_ipv6,
-                tags=self._tags,
-            )
+            joined = self._checked(topic, b"".join(run.records), run.sizes)
             if run.sequence_ends:
                 number_batch(joined, run.producers)
             appended = self._store.append(joined, queue_id=queue_id)
@@ -269,14 +264,7 @@ class Ingest:
                 resent = self._accept_resent(batch, producer_id, sequence)
                 if resent is not None:
                     return resent
-            checked = check_batch(
-                batch.records,
-                batch.record_sizes,
-                topic=batch.topic,
-                limits=self._limits,
-                store_host_ipv6=self._store_host_ipv6,
-                tags=self._tags,
-            )
+            checked = self._checked(batch.topic, batch.records, batch.record_sizes)
             if producer_id:
                 number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
             appended = self._store.append(checked, queue_id=batch.queue_id)
@@ -290,6 +278,19 @@ class Ingest:
         return self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )
+
+    def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
+        """Raises BatchIllegal for bytes that are no records, or none that a client may send."""
+        checked = check_batch(
+            records,
+            sizes,
+            topic=topic,
+            limits=self._limits,
+            store_host_ipv6=self._store_host_ipv6,
+            tags=self._tags,
+        )
+        check_client_records(checked)
+        return checked
 
     def _accept_resent(
         self, batch: IncomingBatch, producer_id: int, sequence: int

@@ -74,6 +74,7 @@ class BatchFault(StrEnum):
     PROPERTIES_TOO_LARGE = "properties too large"
     BODY_CRC = "body crc"
     TRANSACTION = "transaction"
+    INNER_BATCH = "inner batch"
 
 
 class BatchIllegal(ValueError):

@@ -158,9 +158,13 @@ class CheckedBatch:
     @property
     def has_transactions(self) -> bool:
         """Whether any record takes part in a transaction; these carry no producer's number."""
+        return self.has_flags(SYSFLAG_TRANSACTION_MASK)
+
+    def has_flags(self, mask: int) -> bool:
+        """Whether the system flag of any record has any bit of `mask`."""
         if isinstance(self._sys_flags, list):
-            return any(sys_flag & SYSFLAG_TRANSACTION_MASK for sys_flag in self._sys_flags)
-        return bool((self._sys_flags & SYSFLAG_TRANSACTION_MASK).any())
+            return any(sys_flag & mask for sys_flag in self._sys_flags)
+        return bool((self._sys_flags & mask).any())
 
     @property
     def tags_codes(self) -> Int64Array:

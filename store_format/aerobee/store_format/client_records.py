@@ -1,0 +1,46 @@
+"""What clients may not write into a record, although the format has it.
+
+Replicas, the broker's own journal and stores that are taken over may hold such records; a client's
+are refused before they are stored, since no queue would ever show them, or not as they are meant.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+import numpy as np
+
+from aerobee.store_format.batch import BatchFault, BatchIllegal
+from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.record_layout import (
+    SYSFLAG_INNER_BATCH,
+    SYSFLAG_NEED_UNWRAP,
+    SYSFLAG_TRANSACTION_MASK,
+)
+
+_INNER: Final = SYSFLAG_NEED_UNWRAP | SYSFLAG_INNER_BATCH
+_REFUSED_FLAGS: Final = SYSFLAG_TRANSACTION_MASK | _INNER
+
+
+def check_client_records(batch: CheckedBatch) -> None:
+    """Raises BatchIllegal for the first record that a client may not send."""
+    if batch.has_flags(_REFUSED_FLAGS):
+        _refuse_flags(batch)
+
+
+def _refuse_flags(batch: CheckedBatch) -> NoReturn:
+    index = int(np.flatnonzero(batch.sys_flags & _REFUSED_FLAGS)[0])
+    sys_flag = int(batch.sys_flags[index])
+    if sys_flag & _INNER:
+        raise BatchIllegal(
+            BatchFault.INNER_BATCH,
+            index,
+            f"its system flag {sys_flag:#x} says that it holds several messages, which this broker "
+            "does not unwrap; send each as a record of its own",
+        )
+    raise BatchIllegal(
+        BatchFault.TRANSACTION,
+        index,
+        f"its system flag {sys_flag:#x} makes it part of a transaction, which this broker does not "
+        "take; send it without that flag",
+    )
