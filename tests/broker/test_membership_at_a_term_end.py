@@ -13,14 +13,15 @@ from aerobee.broker.config import SessionConfig
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.rpc.group_service import GroupService
-from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import broker_pb2_grpc, common_pb2
 from tests.broker.test_membership import Participant
 from tests.support.journal_log import MemoryLog
-from tests.support.journal_replica import Replica, running
+from tests.support.journal_replica import Replica, nothing, running
 
 
 class NoQueues:
@@ -50,6 +51,14 @@ async def served(
         guard,
         NoQueues(),
         clock,
+        removal=GroupRemoval(
+            master.table,
+            SubscriptionGroupTable(),
+            master.journal,
+            coordinator,
+            clock,
+            save_configs=nothing,
+        ),
         sessions=SessionConfig(),
         on_session_timeout=promise,
         on_group=lambda group: None,

@@ -223,3 +223,31 @@ async def test_a_member_keeps_its_queue_over_a_change_of_master(
         assert await commit(group, successor, 7, lease.epoch + 1) == common_pb2.LEASE_EXPIRED
         assert await commit(group, successor, 7) == common_pb2.LEASE_HELD
         assert await committed(group, successor) == 6
+
+
+async def test_a_deleted_group_stays_deleted_on_every_replica(tmp_path: Path, etcd: str) -> None:
+    """Its master is killed right after it has answered; the next one and a replica that was away
+    know nothing of the old group: a new one's smaller offset counts everywhere."""
+    async with replica_group(tmp_path, etcd) as group:
+        master = await ready(group)
+        away = next(broker_id for broker_id in group.replicas if broker_id != master)
+        assert await commit(group, master, 7) == common_pb2.OK
+        await group.replicas[away].kill()
+        async with connected(group, master) as channel:
+            deleted = await broker_pb2_grpc.GroupServiceStub(channel).DeleteGroup(
+                broker_pb2.DeleteGroupRequest(group=GROUP), timeout=30
+            )
+        assert (deleted.known, deleted.removed_count) == (True, 1)
+        await group.replicas[master].kill()
+        await group.replicas[away].start()
+        successor = await group.send_until_stored("t", b"after")
+        assert await committed(group, successor) == -1
+        await group.replicas[master].start()
+        await group.in_sync(*group.replicas)
+        assert await commit(group, successor, 2) == common_pb2.OK, "a group of that name begins"
+        for broker_id in group.replicas:
+
+            async def knows(broker_id: int = broker_id) -> bool:
+                return await described(group, broker_id) == 2
+
+            await until(knows)

@@ -125,7 +125,7 @@ def test_topics_are_created_shown_changed_and_deleted(cluster: Up) -> None:
     cluster.run("topic", "update", "life", "--queues", "5")
     listed = {topic["topic"]: topic for topic in cluster.json("topic", "list")}
     assert listed["life"]["queues"] == 5
-    cluster.run("topic", "delete", "life")
+    cluster.run("topic", "delete", "life", "--yes")
     assert "life" not in {topic["topic"] for topic in cluster.json("topic", "list")}
 
 
@@ -133,13 +133,13 @@ def test_topics_are_created_shown_changed_and_deleted(cluster: Up) -> None:
     ("arguments", "exit_code", "told"),
     [
         (["topic", "show", "nowhere"], 1, "nowhere"),
-        (["topic", "delete", "nowhere"], 1, "nowhere"),
+        (["topic", "delete", "nowhere", "--yes"], 1, "nowhere"),
         (["topic", "create", "no name"], 2, "illegal"),
         (["produce", "nowhere", "--no-create"], 1, "nowhere"),
         (["consume", "nowhere", "--group", "g", "--count", "1"], 1, "nowhere"),
         (["consume", "nowhere", "--group", "no name", "--count", "1"], 2, "illegal"),
         (["group", "show", "nobody"], 1, "nobody"),
-        (["offset", "reset", "g", "nowhere", "--to", "first"], 1, "nowhere"),
+        (["offset", "reset", "g", "nowhere", "--to", "first", "--yes"], 1, "nowhere"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
 )
@@ -163,9 +163,9 @@ def test_groups_show_their_lag_and_can_be_reset(cluster: Up) -> None:
     assert "lagger" in {each["group"] for each in cluster.json("group", "list")}
     cluster.run("offset", "reset", "lagger", "lagging", "--to", "last", "--dry-run")
     assert cluster.json("group", "show", "lagger")["lag"] == 40
-    cluster.run("offset", "reset", "lagger", "lagging", "--to", "last")
+    cluster.run("offset", "reset", "lagger", "lagging", "--to", "last", "--yes")
     assert cluster.json("group", "show", "lagger")["lag"] == 0
-    cluster.run("offset", "reset", "lagger", "lagging", "--to", "1h")
+    cluster.run("offset", "reset", "lagger", "lagging", "--to", "1h", "--yes")
     assert cluster.json("group", "show", "lagger")["lag"] == 100
     assert len(received(cluster, "lagging", "lagger", 100)) == 100
 
@@ -247,3 +247,44 @@ def test_an_unreachable_cluster_is_one_sentence() -> None:
             "with `aerobee up`, or name another with --nameserver"
         )
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topic", "delete", "t"),
+        ("group", "delete", "g"),
+        ("offset", "delete", "g", "t"),
+        ("offset", "reset", "g", "t", "--to", "last"),
+        ("cluster", "remove-replica", "broker-a", "1"),
+        ("cluster", "clean", "broker-a", "--unread"),
+    ],
+)
+def test_without_a_terminal_nothing_is_deleted_unless_it_is_told_yes(
+    command: tuple[str, ...],
+) -> None:
+    """Whatever comes over standard input is no answer. No cluster is asked."""
+    done = subprocess.run(
+        [*AEROBEE, *command], input="y\n", capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--yes" in done.stderr
+
+
+def test_a_group_and_offsets_are_deleted_and_the_group_begins_anew(cluster: Up) -> None:
+    lines = numbers(30)
+    sent(cluster, "forgotten", lines)
+    assert sorted(received(cluster, "forgotten", "leaver", 30)) == sorted(lines)
+    would = cluster.json("group", "delete", "leaver", "--dry-run")
+    assert (would["changed"], would["members"]) == (False, 0)
+    assert would["offsets"] > 0
+    assert cluster.json("group", "show", "leaver")["queueList"]
+    queue = cluster.json("offset", "delete", "leaver", "forgotten", "--dry-run")["queues"][0]
+    one = ("--queue", f"{queue['broker']}:{queue['queue']}", "--yes")
+    assert cluster.json("offset", "delete", "leaver", "forgotten", *one)["queues"] == [queue]
+    assert cluster.json("offset", "delete", "leaver", "forgotten", *one)["queues"] == []
+    done = cluster.json("group", "delete", "leaver", "--yes")
+    assert (done["changed"], done["offsets"]) == (True, would["offsets"] - 1)
+    assert "leaver" not in {group["group"] for group in cluster.json("group", "list")}
+    cluster.run("group", "delete", "leaver", "--yes", expect=1)
+    assert sorted(received(cluster, "forgotten", "leaver", 30)) == sorted(lines)

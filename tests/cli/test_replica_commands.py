@@ -109,11 +109,13 @@ async def test_a_refused_hand_over_is_one_sentence(cluster: Cluster) -> None:
 
 
 async def test_a_replica_is_removed_or_the_reason_is_given(cluster: Cluster) -> None:
-    code, said, _ = await cluster.command("cluster", "remove-replica", "broker-a", "2")
+    code, said, _ = await cluster.command("cluster", "remove-replica", "broker-a", "2", "--yes")
     assert (code, said) == (0, "broker-a: replica 2 is removed; left are 0, 1\n")
     (asked,) = cluster.nameserver.removed
     assert (asked.broker_name, asked.broker_id) == ("broker-a", 2)
-    code, said, remarked = await cluster.command("cluster", "remove-replica", "broker-a", "1")
+    code, said, remarked = await cluster.command(
+        "cluster", "remove-replica", "broker-a", "1", "--yes"
+    )
     assert (code, said) == (2, "")
     assert remarked == "aerobee: replica 1 of broker-a is alive: stop it first\n"
     code, _, remarked = await cluster.command("cluster", "remove-replica", "broker-a", "x")

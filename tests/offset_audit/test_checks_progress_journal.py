@@ -49,6 +49,18 @@ class Histories(TableRows):
                 **({"broker_name": "store"} if name.startswith("store") else {}),
             )
 
+    def removed(self, *, at_ms: int = BEGIN_MS + MINUTE, **selected: Any) -> None:
+        """Offsets were deleted; what is not named is all."""
+        self._records += 1
+        named = {"group": None, "topic": None, "queue_id": None, **selected}
+        self.add(
+            "journal",
+            journal_offset=self._records,
+            kind="remove",
+            timestamp_ms=at_ms,
+            **{**named, "lease_epoch": None, "client_id": None},
+        )
+
     def seen(self, name: str, minutes: int, offset: int, **values: Any) -> None:
         known = {"max_offset": 200, **values}
         self.add(
@@ -74,6 +86,7 @@ def run(spark: SparkSession) -> ProgressRun:
     without_journal(rows)
     beyond_the_window(rows)
     in_use(rows)
+    deletions(rows)
     return ProgressRun(spark, rows)
 
 
@@ -323,3 +336,37 @@ def test_a_slave_s_offsets_may_be_old_and_prove_no_fall(run: ProgressRun) -> Non
 @pytest.mark.parametrize("name", ["back", "forward", "below"])
 def test_the_docs_show_what_is_printed(run: ProgressRun, name: str) -> None:
     assert shown(run.only(name)), run.only(name).evidence
+
+
+DELETIONS = {
+    "deleted-group": ("group",),
+    "deleted-topic": ("topic",),
+    "deleted-offsets": ("group", "topic"),
+    "deleted-queue": ("group", "topic", "queue_id"),
+}
+
+
+def deletions(rows: Histories) -> None:
+    """Each group begins anew at 5 after its offset of 90 was deleted, by one way or another."""
+    for number, (name, shape) in enumerate(DELETIONS.items()):
+        rows.said(name, (90, "commit", 60 + number))
+        rows.seen(name, 70, 90)
+        selected: dict[str, Any] = {"group": name, "topic": f"t-{name}", "queue_id": 0}
+        rows.removed(**{column: selected[column] for column in shape})
+        rows.said(name, (5, "commit", 70 + number), begin_ms=BEGIN_MS + 2 * MINUTE)
+        rows.stands(name, 5, committed_at_ms=BEGIN_MS + 2 * MINUTE)
+    # Other groups' deletions excuse nobody.
+    rows.said("not-deleted", (90, "commit", 80))
+    rows.removed(group="not-deleted", topic="t-not-deleted", queue_id=1)
+    rows.said("not-deleted", (5, "commit", 81), begin_ms=BEGIN_MS + 2 * MINUTE)
+
+
+@pytest.mark.parametrize("name", DELETIONS)
+def test_a_group_that_begins_anew_after_a_deletion_is_no_finding(
+    run: ProgressRun, name: str
+) -> None:
+    assert {"RESET", "REWOUND", "SKIPPED"}.isdisjoint(run.checks(name))
+
+
+def test_a_deletion_of_something_else_excuses_nothing(run: ProgressRun) -> None:
+    assert "REWOUND" in run.checks("not-deleted")

@@ -114,3 +114,21 @@ def test_nothing_is_concluded_from_a_journal_that_broke_off(spark: SparkSession)
     assert [row["broker_name"] for row in kept.collect()] == ["broker-b"]
     assert len(notes) == 2
     assert "10.0.0.1:9000: it is behind" in notes[0]
+
+
+def test_deletions_are_read_with_what_they_name_and_odd_ones_are_left_out() -> None:
+    said = {"kind": "remove", "timestamp": 9, "reason": "deleted"}
+    rows = list(
+        entries_of(
+            record(
+                {**said, "group": "g"},
+                {**said, "topic": "t"},
+                {**said, "group": "g", "topic": "t", "queueId": 3},
+                said,
+                {**said, "group": "g", "queueId": 3},
+                *({**said, "group": odd} for odd in ODD_VALUES if odd != ""),
+            )
+        )
+    )
+    assert [row[5:8] for row in rows] == [("g", None, None), (None, "t", None), ("g", "t", 3)]
+    assert {row[-1] for row in rows} == {"remove"}

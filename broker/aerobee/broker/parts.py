@@ -29,6 +29,7 @@ from aerobee.broker.message_encoder import MessageEncoder
 from aerobee.broker.message_lookup import MessageLookup
 from aerobee.broker.metrics.traffic import Traffic
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.offsets.parts import Around, Groups, assemble_groups
@@ -91,6 +92,7 @@ class Parts:
     coordinator: GroupCoordinator
     journal: OffsetJournal
     offsets: ConsumerOffsets
+    removal: GroupRemoval
     files: TableFiles
     snapshots: Snapshots
     checksums: LogChecksums
@@ -190,6 +192,7 @@ def assemble(
     queues = QueueReader(store, reads)
     around = Around(folder, guard, roles, durability, egress, reads, queues, files, clock)
     groups = assemble_groups(config, around, store_host=store_host, on_store_failed=on_store_failed)
+    offsets = groups.offsets
     return Parts(
         config=config,
         clock=clock,
@@ -211,11 +214,10 @@ def assemble(
         group_state=groups.state,
         coordinator=groups.coordinator,
         journal=groups.journal,
-        offsets=groups.offsets,
+        offsets=offsets,
+        removal=groups.removal,
         files=files,
-        snapshots=Snapshots(
-            folder, groups.coordinator, groups.offsets, roles, minutes, reads, clock
-        ),
+        snapshots=Snapshots(folder, groups.coordinator, offsets, roles, minutes, reads, clock),
         checksums=LogChecksums(store, reads),
         started_s=clock.monotonic_s(),
     )

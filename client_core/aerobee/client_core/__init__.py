@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
 from aerobee.client_core.messages import FoundMessages, Messages
 from aerobee.client_core.offsets import Offsets, QueueBounds
@@ -18,6 +19,8 @@ __all__ = [
     "Admin",
     "Audit",
     "ClusterConnection",
+    "DeletedGroup",
+    "Deletions",
     "Endpoint",
     "FoundMessages",
     "GroupQueueState",

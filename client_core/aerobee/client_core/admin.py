@@ -268,9 +268,7 @@ class Admin:
         answers = await all_of([ask(endpoint) for endpoint in await self.masters()])
         found = [answer for answer in answers if answer is not None]
         if not found:
-            raise errors.GroupNotFound(
-                f"no broker knows group {group!r}: check the name with `aerobee group list`"
-            )
+            raise unknown_group(group)
         members = {member.client_id: member for _, each in found for member in each.members}
         queues = [_queue_state(broker, queue) for broker, each in found for queue in each.queues]
         return GroupState(
@@ -278,6 +276,12 @@ class Admin:
             members=tuple(members[client_id] for client_id in sorted(members)),
             queues=tuple(sorted(queues, key=lambda state: state.queue)),
         )
+
+
+def unknown_group(group: str) -> errors.GroupNotFound:
+    return errors.GroupNotFound(
+        f"no broker knows group {group!r}: check the name with `aerobee group list`"
+    )
 
 
 def _queue_state(broker_name: str, queue: broker_pb2.GroupQueue) -> GroupQueueState:

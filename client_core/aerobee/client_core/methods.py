@@ -84,6 +84,9 @@ SEARCH_BY_TIMESTAMP = Method(
 RESET_OFFSETS = Method(
     _OFFSET + "ResetOffsets", broker_pb2.ResetOffsetsRequest, broker_pb2.ResetOffsetsResponse
 )
+DELETE_OFFSETS = Method(
+    _OFFSET + "DeleteOffsets", broker_pb2.DeleteOffsetsRequest, broker_pb2.DeleteOffsetsResponse
+)
 
 _GROUP = "/aerobee.v1.GroupService/"
 MEMBERSHIP = Method(_GROUP + "Membership", broker_pb2.MemberEvent, broker_pb2.GroupEvent)
@@ -92,6 +95,9 @@ LIST_GROUPS = Method(
 )
 DESCRIBE_GROUP = Method(
     _GROUP + "DescribeGroup", broker_pb2.DescribeGroupRequest, broker_pb2.GroupDescription
+)
+DELETE_GROUP = Method(
+    _GROUP + "DeleteGroup", broker_pb2.DeleteGroupRequest, broker_pb2.DeleteGroupResponse
 )
 
 _ADMIN = "/aerobee.v1.AdminService/"

@@ -94,7 +94,8 @@ read_queue_count int, write_queue_count int, perm int, topic_revision long"""
 
 JOURNAL = f"""{ORIGIN}, journal_offset long, entry int, group string, topic string, queue_id int,
 offset long, lease_epoch long, timestamp_ms long, client_id string, kind string"""
-"""The history of commits, entry by entry; `kind`: commit, reset or image."""
+"""The history of commits, entry by entry; `kind`: commit, reset, image, or remove (offsets deleted:
+of its `group`, `topic` and `queue_id` null stands for all)."""
 
 LOG_RANGES = f"""{ORIGIN}, store string, begin long, end long, records long, blanks long,
 checksum long, first_store_ms long, last_store_ms long"""

@@ -344,6 +344,24 @@ class ResetOffsetsResponse(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[_common_pb2.Status]
     def __init__(self, results: _Optional[_Iterable[_Union[_common_pb2.Status, _Mapping]]] = ...) -> None: ...
 
+class DeleteOffsetsRequest(_message.Message):
+    __slots__ = ("group", "topic", "queue_ids")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_IDS_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    topic: str
+    queue_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DeleteOffsetsResponse(_message.Message):
+    __slots__ = ("removed_count", "removed")
+    REMOVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    removed_count: int
+    removed: _containers.RepeatedCompositeFieldContainer[CommittedOffset]
+    def __init__(self, removed_count: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[CommittedOffset, _Mapping]]] = ...) -> None: ...
+
 class MemberEvent(_message.Message):
     __slots__ = ("join", "heartbeat", "acquire", "release", "leave")
     JOIN_FIELD_NUMBER: _ClassVar[int]
@@ -547,6 +565,26 @@ class GroupQueue(_message.Message):
     min_offset: int
     max_offset: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_holder: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., committed_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
+
+class DeleteGroupRequest(_message.Message):
+    __slots__ = ("group", "force")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    force: bool
+    def __init__(self, group: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class DeleteGroupResponse(_message.Message):
+    __slots__ = ("known", "members_ended", "removed_count", "removed")
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_ENDED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    members_ended: int
+    removed_count: int
+    removed: _containers.RepeatedCompositeFieldContainer[CommittedOffset]
+    def __init__(self, known: _Optional[bool] = ..., members_ended: _Optional[int] = ..., removed_count: _Optional[int] = ..., removed: _Optional[_Iterable[_Union[CommittedOffset, _Mapping]]] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
     __slots__ = ("successor_id", "timeout_ms")

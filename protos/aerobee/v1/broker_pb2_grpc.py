@@ -311,6 +311,11 @@ class OffsetServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.ResetOffsetsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.ResetOffsetsResponse.FromString,
                 _registered_method=True)
+        self.DeleteOffsets = channel.unary_unary(
+                '/aerobee.v1.OffsetService/DeleteOffsets',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsResponse.FromString,
+                _registered_method=True)
 
 
 class OffsetServiceServicer:
@@ -354,6 +359,14 @@ class OffsetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteOffsets(self, request, context):
+        """Forget what a group committed on queues of a topic; neither the queues nor the topic need exist.
+        LEASE_HELD while a member holds one of them; then nothing is deleted.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OffsetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -381,6 +394,11 @@ def add_OffsetServiceServicer_to_server(servicer, server):
                     servicer.ResetOffsets,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.ResetOffsetsRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.ResetOffsetsResponse.SerializeToString,
+            ),
+            'DeleteOffsets': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteOffsets,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -530,6 +548,33 @@ class OffsetService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def DeleteOffsets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.OffsetService/DeleteOffsets',
+            aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class GroupServiceStub:
     """---------------------------------------------------------------------------------- groups
@@ -556,6 +601,11 @@ class GroupServiceStub:
                 '/aerobee.v1.GroupService/DescribeGroup',
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.DescribeGroupRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.GroupDescription.FromString,
+                _registered_method=True)
+        self.DeleteGroup = channel.unary_unary(
+                '/aerobee.v1.GroupService/DeleteGroup',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupResponse.FromString,
                 _registered_method=True)
 
 
@@ -587,6 +637,14 @@ class GroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteGroup(self, request, context):
+        """Forget all that this broker has of a group. GROUP_IN_USE while it has members; BUSY with
+        nothing deleted while members that were told to stop may still work on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -604,6 +662,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.DescribeGroup,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.DescribeGroupRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.GroupDescription.SerializeToString,
+            ),
+            'DeleteGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteGroup,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -689,6 +752,33 @@ class GroupService:
             '/aerobee.v1.GroupService/DescribeGroup',
             aerobee_dot_v1_dot_broker__pb2.DescribeGroupRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.GroupDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.GroupService/DeleteGroup',
+            aerobee_dot_v1_dot_broker__pb2.DeleteGroupRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.DeleteGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DUPLICATE_CLIENT: _ClassVar[Code]
     DUPLICATE_BROKER: _ClassVar[Code]
     UNKNOWN_MEMBER: _ClassVar[Code]
+    GROUP_IN_USE: _ClassVar[Code]
     SHUTTING_DOWN: _ClassVar[Code]
     NOT_WRITABLE: _ClassVar[Code]
     BUSY: _ClassVar[Code]
@@ -100,6 +101,7 @@ LEASE_EXPIRED: Code
 DUPLICATE_CLIENT: Code
 DUPLICATE_BROKER: Code
 UNKNOWN_MEMBER: Code
+GROUP_IN_USE: Code
 SHUTTING_DOWN: Code
 NOT_WRITABLE: Code
 BUSY: Code

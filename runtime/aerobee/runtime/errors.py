@@ -197,6 +197,12 @@ class UnknownMember(MqError):
     retryable = True
 
 
+class GroupInUse(MqError):
+    """The consumer group to be deleted has members."""
+
+    code = 207
+
+
 class ShuttingDown(MqError):
     """The service is stopping."""
 

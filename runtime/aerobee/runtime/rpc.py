@@ -57,6 +57,7 @@ STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
     errors.DuplicateClient: grpc.StatusCode.ALREADY_EXISTS,
     errors.DuplicateBroker: grpc.StatusCode.ALREADY_EXISTS,
     errors.UnknownMember: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.GroupInUse: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ShuttingDown: grpc.StatusCode.UNAVAILABLE,
     errors.NotWritable: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.Busy: grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -155,6 +155,11 @@ class ConsumerGroups:
         """The longest session of the present members; 0 without any."""
         return max((member.session_timeout_s for member in self.all_members()), default=0.0)
 
+    def forget(self, group: str) -> None:
+        """Forget a group without members: who joins it later begins a new one."""
+        if group not in self._groups:
+            self._generations.pop(group, None)
+
     def next_expiry_s(self) -> float | None:
         """When `expire` may next find something; None without members."""
         return min((member.deadline_s for member in self.all_members()), default=None)

@@ -188,6 +188,28 @@ class GroupCoordinator:
         if ended is not None:
             self._announce((ended,), (), reason)
 
+    def close_group(self, group: str) -> int:
+        """End the sessions of all members of a group, and their leases; returns how many there
+        were. Nobody gets such a queue before its former holder can have noticed."""
+        held = self._leases.held(group)
+        members = self._groups.members(group)
+        for member in members:
+            self._leases.forget_wishes(group, member.client_id)
+            for lease in held:
+                if lease.client_id == member.client_id:
+                    self._leases.revoke(lease.key, member.deadline_s)
+                    self._on_lease_ended(lease)
+            self._groups.leave(group, member.client_id, member.instance)
+            session = self._sessions.pop((group, member.client_id), None)
+            if session is not None:
+                session.on_ended(
+                    UnknownMember(
+                        f"group {group} is being deleted by an operator; joining again begins a "
+                        "new group"
+                    )
+                )
+        return len(members)
+
     def expire(self, now_s: float) -> None:
         """End the sessions whose time is up, and the grace after an unclean stop. A master that may
         not act leaves all as it is: queues may be another one's to grant by now."""

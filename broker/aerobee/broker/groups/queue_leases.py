@@ -14,7 +14,7 @@ member which is still working on the queue has noticed the end of its session be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -188,6 +188,18 @@ class QueueLeases:
         for key in free:
             del self._blocks[key]
         return self._grant_all(free)
+
+    def believed_until_s(self, group: str, concerns: Callable[[QueueKey], bool]) -> float | None:
+        """How long somebody who holds none of these queues of the group any more may believe to;
+        None: nobody can."""
+        times = [
+            until_s
+            for key, (_, until_s) in self._blocks.items()
+            if key.group == group and concerns(key)
+        ]
+        if self._grace_end_s is not None:
+            times.append(self._grace_end_s)
+        return max(times, default=None)
 
     def next_block_end_s(self) -> float | None:
         """When `end_blocks` may next have something to do."""

@@ -18,10 +18,11 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
 from aerobee.broker.offsets.merge import Change, ChangeKind, is_fenced
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument, LeaseHeld
+from aerobee.runtime.errors import Busy, InvalidArgument, LeaseHeld
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -81,6 +82,7 @@ class ConsumerOffsets:
                 f"{lease.client_id!r} holds queue {key.queue_id} of topic {key.topic} for group "
                 f"{key.group}; only it may commit there"
             )
+        _check_not_removing(writer, key)
         standing = writer.standing(key)
         if is_fenced(standing, lease_epoch):
             raise lease_expired(key, lease_epoch)
@@ -101,6 +103,7 @@ class ConsumerOffsets:
         """
         writer = self._journal.writer()
         self._check(key, offset)
+        _check_not_removing(writer, key)
         granted = self._coordinator.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 
@@ -166,4 +169,13 @@ class ConsumerOffsets:
             queue_id=key.queue_id,
             offset=offset,
             committed=standing,
+        )
+
+
+def _check_not_removing(writer: OffsetJournalWriter, key: QueueKey) -> None:
+    """Whoever got the queue since the removal began loses it again, and begins anew."""
+    if writer.is_removing(key):
+        raise Busy(
+            f"the offset of group {key.group} on queue {key.queue_id} of topic {key.topic} is "
+            "being deleted; commit again in a moment"
         )

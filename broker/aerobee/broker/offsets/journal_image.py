@@ -97,12 +97,14 @@ async def write_image(
             writer.add(entry)
     keys = writer.keys()
     for start in range(0, len(keys), ENTRIES_PER_TURN):
+        done: asyncio.Future[None] | None = None
         for key in keys[start : start + ENTRIES_PER_TURN]:
             standing = writer.standing(key)
             if standing is not None:
                 done = writer.change(key, Change(ChangeKind.IMAGE, *standing))
         # One record after the other: commits come in between, and little waits in memory.
-        await asyncio.shield(done)
+        if done is not None:
+            await asyncio.shield(done)
     await asyncio.shield(writer.add(ImageEnd(position, first_offset, clock.now_ms())))
 
 

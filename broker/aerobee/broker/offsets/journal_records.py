@@ -26,6 +26,7 @@ member with very many subscriptions makes an entry longer."""
 
 _LEASE_KIND = "lease"
 _IMAGE_END_KIND = "imageEnd"
+_REMOVE_KIND = "remove"
 _CHANGE_KINDS = frozenset(ChangeKind)
 
 
@@ -60,6 +61,34 @@ class ImageEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsRemoved:
+    """Committed offsets are gone: those of a group, of a topic, of a group on a topic, or of a
+    group on one queue. What is None selects all; group or topic is given, a queue with both."""
+
+    group: str | None
+    topic: str | None
+    queue_id: int | None
+    timestamp_ms: int
+    reason: str = ""
+    """For people who read the journal."""
+
+    def __post_init__(self) -> None:
+        has_both = self.group is not None and self.topic is not None
+        is_legal = has_both or (
+            self.queue_id is None and (self.group is not None or self.topic is not None)
+        )
+        if not is_legal:
+            raise ValueError("a removal names a group, a topic, or a queue of both")
+
+    def selects(self, key: QueueKey) -> bool:
+        return (
+            self.group in (None, key.group)
+            and self.topic in (None, key.topic)
+            and self.queue_id in (None, key.queue_id)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRecords:
     """Confirmed records, each with its number; `next_offset` is where to read on: behind them, or
     behind a gap if there are none."""
@@ -68,7 +97,7 @@ class JournalRecords:
     next_offset: int
 
 
-Entry = OffsetEntry | LeaseEntry | ImageEnd
+Entry = OffsetEntry | LeaseEntry | ImageEnd | OffsetsRemoved
 
 
 def offset_text(entry: OffsetEntry) -> str:
@@ -95,6 +124,14 @@ def entry_text(entry: Entry) -> str:
             "part": entry.part,
             "parts": entry.parts,
             "lease": entry.record.as_object(),
+        }
+    elif isinstance(entry, OffsetsRemoved):
+        selected = {"group": entry.group, "topic": entry.topic, "queueId": entry.queue_id}
+        document = {
+            "kind": _REMOVE_KIND,
+            **{name: value for name, value in selected.items() if value is not None},
+            "timestamp": entry.timestamp_ms,
+            "reason": entry.reason,
         }
     else:
         document = {
@@ -174,6 +211,14 @@ def _entry(value: dict[str, Any]) -> Entry | None:
     if kind == _IMAGE_END_KIND:
         return ImageEnd(
             _whole(value["position"]), _whole(value["firstOffset"]), _whole(value["timestamp"])
+        )
+    if kind == _REMOVE_KIND:
+        return OffsetsRemoved(
+            _text(value["group"]) if "group" in value else None,
+            _text(value["topic"]) if "topic" in value else None,
+            _whole(value["queueId"]) if "queueId" in value else None,
+            _whole(value["timestamp"]),
+            _text(value["reason"]),
         )
     return None
 

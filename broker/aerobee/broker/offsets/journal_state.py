@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
@@ -21,6 +21,7 @@ from aerobee.broker.offsets.journal_records import (
     LeaseEntry,
     LeaseParts,
     OffsetEntry,
+    OffsetsRemoved,
 )
 from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
@@ -47,13 +48,21 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
 class OffsetJournalState:
     """See the module; on the loop."""
 
-    def __init__(self, table: ConsumerOffsetTable, *, journal_end: int) -> None:
-        """`journal_end`: the number of records that the journal has now.
+    def __init__(
+        self,
+        table: ConsumerOffsetTable,
+        *,
+        journal_end: int,
+        on_group_removed: Callable[[str], object] = lambda group: None,
+    ) -> None:
+        """`journal_end`: the number of records that the journal has now. `on_group_removed` is
+        told of a group that was deleted as a whole.
 
         A table that nobody knows the place of is taken as newer than all of them; of one that is
         ahead of them see `cut_mark`.
         """
         self._table = table
+        self._on_group_removed = on_group_removed
         cut_mark(table, journal_end)
         mark = table.mark
         if mark is None:
@@ -61,6 +70,9 @@ class OffsetJournalState:
             mark = JournalMark(journal_end, 0 if is_complete else UNKNOWN_IMAGE)
         self._mark = mark
         self._whole_from = 0 if mark.is_whole else mark.next_offset
+        self._unsaid: set[QueueKey] = set() if mark.is_whole else set(self.keys())
+        """After a gap: what the table has and no record since has said. Whatever the next image
+        does not say either was removed in the gap."""
         self.lease_parts = LeaseParts()
         """Of a record that is not complete yet."""
         self.lease = _lease_of(mark.lease)
@@ -97,6 +109,21 @@ class OffsetJournalState:
             for queue_id in queues
         ]
 
+    def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
+        """The queues on which a removal would take an offset away."""
+        groups = self._table.groups() if removed.group is None else [removed.group]
+        found: list[QueueKey] = []
+        for group in groups:
+            topics = self._table.topics_of(group) if removed.topic is None else [removed.topic]
+            for topic in topics:
+                queue_ids = self._table.of_topic(group, topic)
+                found += [
+                    QueueKey(group, topic, queue_id)
+                    for queue_id in queue_ids
+                    if removed.queue_id in (None, queue_id)
+                ]
+        return found
+
     def apply(self, entries: Sequence[Entry], queue_offset: int) -> None:
         """The next record of the journal."""
         assert queue_offset == self._mark.next_offset, "records count in the order of the journal"
@@ -108,6 +135,12 @@ class OffsetJournalState:
             elif isinstance(entry, ImageEnd):
                 if entry.first_offset >= self._whole_from:
                     image_position, is_whole = entry.position, True
+                    self._remove(sorted(self._unsaid))
+                    self._unsaid.clear()
+            elif isinstance(entry, OffsetsRemoved):
+                self._remove(self.selected(entry))
+                if entry.group is not None and entry.topic is None:
+                    self._on_group_removed(entry.group)
             elif (record := self._take_lease(entry)) is not None:
                 self.lease = record
                 lease = json.dumps(record.as_object(), separators=(",", ":"))
@@ -117,6 +150,7 @@ class OffsetJournalState:
         """The records before this one are not there any more, or cannot be read."""
         assert queue_offset > self._mark.next_offset
         self._whole_from = queue_offset
+        self._unsaid = set(self.keys())
         self.lease_parts = LeaseParts()
         self._put(JournalMark(queue_offset, UNKNOWN_IMAGE, False, self._mark.lease))
 
@@ -124,7 +158,13 @@ class OffsetJournalState:
         self._mark = mark
         self._table.mark = mark
 
+    def _remove(self, keys: Sequence[QueueKey]) -> None:
+        for key in keys:
+            self._table.remove(*key)
+            self._unsaid.discard(key)
+
     def _change(self, entry: OffsetEntry) -> None:
+        self._unsaid.discard(entry.key)
         before = self.standing(entry.key)
         after = merge(before, entry.change)
         if after is not before:

@@ -26,6 +26,7 @@ from aerobee.broker.offsets.journal_records import (
     Entry,
     LeaseEntry,
     OffsetEntry,
+    OffsetsRemoved,
     body_of,
     entry_text,
     offset_text,
@@ -103,7 +104,8 @@ class OffsetJournalWriter:
         *,
         on_reset: Callable[[QueueKey], None],
     ) -> None:
-        """`on_reset` is told when a reset has set an offset, before whoever asked for it."""
+        """`on_reset` is told when a reset has set an offset, or a removal has taken it away, before
+        whoever asked for it."""
         self._state = state
         self._log = journal_log
         self._clock = clock
@@ -112,7 +114,8 @@ class OffsetJournalWriter:
         self._open: Batch | None = None
         self._confirming: deque[Batch] = deque()
         # What will stand once all that waits is confirmed, and the newest entry that says so.
-        self._ahead: dict[QueueKey, tuple[Standing, OffsetEntry]] = {}
+        self._ahead: dict[QueueKey, tuple[Standing | None, OffsetEntry | OffsetsRemoved]] = {}
+        self._removing: list[OffsetsRemoved] = []
         self._waiting_bytes = 0
         self._written_s = float("-inf")
         self._written_entries = 0
@@ -135,6 +138,15 @@ class OffsetJournalWriter:
     def keys(self) -> list[QueueKey]:
         """Every queue of every group for which something stands, or will."""
         return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
+
+    def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
+        """The queues on which a removal takes an offset away, now or once all that waits counts;
+        sorted."""
+        return sorted({*self._state.selected(removed), *filter(removed.selects, self._ahead)})
+
+    def is_removing(self, key: QueueKey) -> bool:
+        """Whether a removal of the queue's offset waits to be confirmed."""
+        return any(removed.selects(key) for removed in self._removing)
 
     def lease(self) -> LeaseRecord | None:
         """The newest record of queue leases once all that waits counts; None: there is none."""
@@ -171,8 +183,13 @@ class OffsetJournalWriter:
         """
         entry = OffsetEntry(key, change, self._clock.now_ms(), client_id)
         batch = self._room_for(entry, offset_text(entry), is_durable=is_durable)
-        after = merge(self.standing(key), change)
-        self._ahead[key] = after, entry
+        self._look_ahead(entry)
+        return batch.done
+
+    def remove(self, removed: OffsetsRemoved) -> asyncio.Future[None]:
+        """Take offsets away; done when it counts and is on the disk, raising as `change`."""
+        batch = self._room_for(removed, entry_text(removed), is_durable=True)
+        self._look_ahead(removed)
         return batch.done
 
     def add(self, entry: Entry, *, is_durable: bool = True) -> asyncio.Future[None]:
@@ -201,6 +218,15 @@ class OffsetJournalWriter:
         batch.is_durable |= is_durable
         self._waiting_bytes += size
         return batch
+
+    def _look_ahead(self, entry: Entry) -> None:
+        """Note what will stand with this entry, the newest of all that wait."""
+        if isinstance(entry, OffsetEntry):
+            self._ahead[entry.key] = merge(self.standing(entry.key), entry.change), entry
+        elif isinstance(entry, OffsetsRemoved):
+            self._removing.append(entry)
+            for key in self.selected(entry):
+                self._ahead[key] = None, entry
 
     def _begin(self) -> Batch:
         done: asyncio.Future[None] = self._loop.create_future()
@@ -250,11 +276,10 @@ class OffsetJournalWriter:
         """The record is not in the log: all is as if its entries had never been added."""
         self._waiting_bytes -= batch.waiting_bytes
         self._ahead.clear()
+        self._removing.clear()
         for waiting in self._confirming:
             for entry in waiting.entries:
-                if isinstance(entry, OffsetEntry):
-                    after = merge(self.standing(entry.key), entry.change)
-                    self._ahead[entry.key] = after, entry
+                self._look_ahead(entry)
         if not batch.done.done():
             batch.done.set_exception(error)
 
@@ -266,16 +291,25 @@ class OffsetJournalWriter:
         self._state.apply(batch.entries, batch.queue_offset)
         self._waiting_bytes -= batch.waiting_bytes
         for entry in batch.entries:
-            if isinstance(entry, OffsetEntry):
-                ahead = self._ahead.get(entry.key)
-                if ahead is not None and ahead[1] is entry:
-                    del self._ahead[entry.key]
-                if entry.change.kind is ChangeKind.RESET:
-                    self._on_reset(entry.key)
+            self._forget_ahead(entry)
         if batch.is_durable:
             self._log.when_flushed(end, lambda reached: _finish(batch.done))
         else:
             _finish(batch.done)
+
+    def _forget_ahead(self, entry: Entry) -> None:
+        """The entry counts now."""
+        if isinstance(entry, OffsetEntry):
+            ahead = self._ahead.get(entry.key)
+            if ahead is not None and ahead[1] is entry:
+                del self._ahead[entry.key]
+            if entry.change.kind is ChangeKind.RESET:
+                self._on_reset(entry.key)
+        elif isinstance(entry, OffsetsRemoved):
+            self._removing.remove(entry)
+            for key in [key for key, (_, newest) in self._ahead.items() if newest is entry]:
+                del self._ahead[key]
+                self._on_reset(key)
 
     def _waiting(self) -> list[Batch]:
         """In the order in which they count."""

@@ -18,6 +18,7 @@ from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import PERM_READ, Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.journal_log import OffsetJournalLog
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
@@ -26,7 +27,12 @@ from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.queue_reader import QueueReader
 from aerobee.broker.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH, TopicConfig
+from aerobee.broker.store.tables.config_tables import (
+    CONSUMER_OFFSETS_PATH,
+    SUBSCRIPTION_GROUPS_PATH,
+    TopicConfig,
+    TopicTable,
+)
 from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import StoreFailed
@@ -42,6 +48,7 @@ class Groups:
     coordinator: GroupCoordinator
     journal: OffsetJournal
     offsets: ConsumerOffsets
+    removal: GroupRemoval
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +93,17 @@ def assemble_groups(
     )
 
     def on_reset(key: QueueKey) -> None:
-        coordinator.revoke(key, "the group's offset on this queue was reset")
+        coordinator.revoke(key, "the group's offset on this queue was reset or deleted")
 
     def on_term() -> None:
         _begin_granting(state, coordinator)
 
     journal = OffsetJournal(
-        OffsetJournalState(folder.offsets, journal_end=journal_log.records_end),
+        OffsetJournalState(
+            folder.offsets,
+            journal_end=journal_log.records_end,
+            on_group_removed=folder.groups.remove,
+        ),
         journal_log,
         state,
         around.clock,
@@ -113,10 +124,7 @@ def assemble_groups(
         folder.offsets,
         on_saved=lambda: journal.saved(folder.offsets.rendered_mark),
     )
-    if JOURNAL_TOPIC not in folder.topics:
-        folder.topics.put(
-            TopicConfig(name=JOURNAL_TOPIC, read_queue_count=1, write_queue_count=1, perm=PERM_READ)
-        )
+    _add_journal_topic(folder.topics)
     offsets = ConsumerOffsets(
         folder.offsets,
         journal,
@@ -125,7 +133,28 @@ def assemble_groups(
         around.clock,
         queue_max=around.queues.max_offset,
     )
-    return Groups(state, coordinator, journal, offsets)
+    return Groups(state, coordinator, journal, offsets, _removal(around, journal, coordinator))
+
+
+def _add_journal_topic(topics: TopicTable) -> None:
+    if JOURNAL_TOPIC not in topics:
+        topics.put(
+            TopicConfig(name=JOURNAL_TOPIC, read_queue_count=1, write_queue_count=1, perm=PERM_READ)
+        )
+
+
+def _removal(around: Around, journal: OffsetJournal, coordinator: GroupCoordinator) -> GroupRemoval:
+    async def save_configs() -> None:
+        await around.files.save_if_room(SUBSCRIPTION_GROUPS_PATH)
+
+    return GroupRemoval(
+        around.folder.offsets,
+        around.folder.groups,
+        journal,
+        coordinator,
+        around.clock,
+        save_configs=save_configs,
+    )
 
 
 class _Role:

@@ -15,7 +15,9 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
 from aerobee.broker.groups.queue_leases import Lease, QueueKey
 from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.rpc.convert import group_member, members_changed, status_of, subscriptions_of
+from aerobee.broker.rpc.offset_service import committed_offsets, timeout_s
 from aerobee.runtime import names, rpc
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError, ShuttingDown
@@ -23,6 +25,8 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
+DELETE_TIMEOUT_S = 150.0
+"""How long a deletion may wait, if its caller does: longer than any session lasts."""
 EVENTS_PENDING_MAX = 131_072
 """Above the grants that a member with the most queues can have outstanding."""
 
@@ -132,6 +136,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         queues: QueueBoundsSource,
         clock: Clock,
         *,
+        removal: GroupRemoval,
         sessions: SessionConfig,
         on_session_timeout: Callable[[int], Awaitable[None]],
         on_group: Callable[[str], None],
@@ -143,6 +148,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self._guard = guard
         self._queues = queues
         self._clock = clock
+        self._removal = removal
         self._session_config = sessions
         self._on_session_timeout = on_session_timeout
         self._on_group = on_group
@@ -222,6 +228,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         )
         held = [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in join.held]
         held = [shown for shown in held if not self._offsets.is_ended(*shown)]
+        self._removal.check_joinable(join.group)
         confirmed = self._coordinator.join(member, held, session)
         self._on_group(join.group)
         joined = broker_pb2.Joined(
@@ -302,3 +309,22 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 max_offset=max_offset,
             )
         return description
+
+    @rpc.unary
+    async def DeleteGroup(
+        self, request: broker_pb2.DeleteGroupRequest, context: Context
+    ) -> broker_pb2.DeleteGroupResponse:
+        names.check_group_name(request.group)
+        await self._offsets.begun()
+        self._offsets.check_master()
+        removed = await self._removal.delete_group(
+            request.group,
+            force=request.force,
+            timeout_s=timeout_s(context, DELETE_TIMEOUT_S),
+        )
+        return broker_pb2.DeleteGroupResponse(
+            known=removed.was_known,
+            members_ended=removed.members_ended,
+            removed_count=len(removed.offsets),
+            removed=committed_offsets(removed.offsets),
+        )

@@ -10,6 +10,7 @@ import grpc
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.rpc.convert import status_of
 from aerobee.runtime import names, rpc
 from aerobee.runtime.errors import (
@@ -28,6 +29,8 @@ QUEUES_PER_REQUEST_MAX = 65_536
 CONFIRM_TIMEOUT_S = 5.0
 """So long a commit waits for disk and replicas, unless its caller waits less."""
 CALLER_MARGIN_S = 0.1
+REMOVED_LISTED_MAX = 10_000
+"""How many removed offsets an answer names; its count has all."""
 
 Outcome = MqError | asyncio.Future[None] | None
 """Of one entry: refused, to be confirmed, or true already."""
@@ -54,8 +57,11 @@ class QueueReader(Protocol):
 class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     """Each entry of a request has its own result."""
 
-    def __init__(self, offsets: ConsumerOffsets, guard: Guard, queues: QueueReader) -> None:
+    def __init__(
+        self, offsets: ConsumerOffsets, removal: GroupRemoval, guard: Guard, queues: QueueReader
+    ) -> None:
         self._offsets = offsets
+        self._removal = removal
         self._guard = guard
         self._queues = queues
 
@@ -159,20 +165,48 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                 outcomes.append(error)
         return broker_pb2.ResetOffsetsResponse(results=await _settled(outcomes, context))
 
+    @rpc.unary
+    async def DeleteOffsets(
+        self, request: broker_pb2.DeleteOffsetsRequest, context: Context
+    ) -> broker_pb2.DeleteOffsetsResponse:
+        names.check_group_name(request.group)
+        names.check_topic_name(request.topic)
+        _check_count(len(request.queue_ids))
+        for queue_id in request.queue_ids:
+            if queue_id < 0:
+                raise InvalidArgument(f"queue id {queue_id} is below 0")
+        await self._offsets.begun()
+        self._offsets.check_master()
+        removed = await self._removal.delete_offsets(
+            request.group,
+            request.topic,
+            request.queue_ids,
+            timeout_s=timeout_s(context, CONFIRM_TIMEOUT_S),
+        )
+        return broker_pb2.DeleteOffsetsResponse(
+            removed_count=len(removed.offsets), removed=committed_offsets(removed.offsets)
+        )
+
 
 async def _settled(outcomes: list[Outcome], context: Context) -> list[common_pb2.Status]:
     """The results, once everything is confirmed or the time is over."""
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
-        await asyncio.wait(waiting, timeout=_timeout_s(context))
+        await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
     return [_status(outcome) for outcome in outcomes]
 
 
-def _timeout_s(context: Context) -> float:
+def timeout_s(context: Context, longest_s: float) -> float:
+    """How long a call may wait: as long as its caller, and at most `longest_s`."""
     remaining_s = context.time_remaining()
     if remaining_s is None:
-        return CONFIRM_TIMEOUT_S
-    return max(0.0, min(CONFIRM_TIMEOUT_S, remaining_s - CALLER_MARGIN_S))
+        return longest_s
+    return max(0.0, min(longest_s, remaining_s - CALLER_MARGIN_S))
+
+
+def committed_offsets(offsets: list[tuple[QueueKey, int]]) -> list[broker_pb2.CommittedOffset]:
+    """The first REMOVED_LISTED_MAX of them, sorted by queue."""
+    return [_committed(key, offset) for key, offset in sorted(offsets)[:REMOVED_LISTED_MAX]]
 
 
 def _status(outcome: Outcome) -> common_pb2.Status:

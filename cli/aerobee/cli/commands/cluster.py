@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
 from aerobee.cli.output import json_option, print_json, print_table, remark
 from aerobee.cli.target import Target, target_options
@@ -66,14 +66,16 @@ def show(target: Target, as_json: bool) -> None:
 @cluster.command("remove-replica")
 @click.argument("broker")
 @click.argument("broker_id", metavar="ID", type=click.IntRange(min=0))
+@yes_option
 @json_option
 @target_options
-def remove_replica(target: Target, broker: str, broker_id: int, as_json: bool) -> None:
+def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_json: bool) -> None:
     """Forget replica ID of the group BROKER, which has gone for good.
 
     Refused while it is registered, or in sync: its log may then be the only one with all messages.
     A replica that is started again later is a new one.
     """
+    confirm(f"Forget replica {broker_id} of {broker} for good?", yes=yes)
 
     async def main() -> None:
         from aerobee.cli.cluster_picture import group_document
@@ -94,7 +96,7 @@ def remove_replica(target: Target, broker: str, broker_id: int, as_json: bool) -
 @click.argument("broker")
 @click.option("--force", is_flag=True, help="Unexpired segments too, while the disk is too full.")
 @click.option("--unread", is_flag=True, help="Also messages that groups have not read.")
-@click.option("--yes", is_flag=True, help="Do not ask, even on a terminal.")
+@yes_option
 @json_option
 @target_options
 def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_json: bool) -> None:
@@ -103,10 +105,8 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
     BROKER is a broker's name or its address. Segments that are not expired stay, and those with
     messages that a group has not read; the options change that.
     """
-    if unread and not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("--unread loses messages: say --yes, too")
-        click.confirm(f"Remove messages of {broker} even if groups have not read them?", abort=True)
+    if unread:
+        confirm(f"Remove messages of {broker} even if groups have not read them?", yes=yes)
 
     async def main() -> None:
         from aerobee.cli.cluster_picture import message_document

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
 from aerobee.cli.output import json_option, print_json, print_table
 from aerobee.cli.target import Target, target_options
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def group() -> None:
-    """Show consumer groups: members, queue leases, committed offsets, lag."""
+    """Show consumer groups: members, queue leases, committed offsets, lag; delete them."""
 
 
 @group.command("list")
@@ -116,6 +117,45 @@ def show(target: Target, name: str, as_json: bool) -> None:
                 ["topic", "broker", "queue", "removed unread"],
                 [[each.topic, each.broker_name, each.queue_id, lost[each]] for each in lost],
             )
+
+    run(main)
+
+
+@group.command()
+@click.argument("name")
+@click.option("--force", is_flag=True, help="End the sessions of its members first.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted and change nothing.")
+@yes_option
+@json_option
+@target_options
+def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Delete the group NAME: its offsets on all brokers, its leases and its settings.
+
+    Refused while it has members. --force ends their sessions and waits until none of them can still
+    work; a member that is not stopped joins again, as a new group. Messages stay.
+    """
+    if not dry_run:
+        confirm(f"Delete group {name} with all its offsets?", yes=yes)
+
+    async def main() -> None:
+        from aerobee.client_core import Admin, Deletions
+
+        async with target.connect() as connection:
+            if dry_run:
+                state = await Admin(connection).describe_group(name)
+                members = len(state.members)
+                offsets = sum(1 for each in state.queues if each.committed_offset is not None)
+            else:
+                deleted = await Deletions(connection).delete_group(name, force=force)
+                members, offsets = deleted.members_ended, deleted.offsets
+        if as_json:
+            document = {"group": name, "changed": not dry_run, "offsets": offsets}
+            print_json({**document, "members": members})
+            return
+        told = f"{members} sessions, {offsets} offsets"
+        click.echo(
+            f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}"
+        )
 
     run(main)
 

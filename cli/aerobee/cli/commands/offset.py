@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
 from aerobee.cli.output import json_option, print_json, print_table
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def offset() -> None:
-    """Move the committed offsets of a consumer group."""
+    """Move or delete the committed offsets of a consumer group."""
 
 
 @offset.command()
@@ -38,6 +39,7 @@ def offset() -> None:
     help="Only this queue; repeatable.  [default: all queues]",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be set and change nothing.")
+@yes_option
 @json_option
 @target_options
 def reset(
@@ -48,6 +50,7 @@ def reset(
     to_offset: int | None,
     queues: tuple[str, ...],
     dry_run: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Set the offsets of GROUP on TOPIC; running members continue from there.
@@ -56,6 +59,8 @@ def reset(
     """
     if (to is None) == (to_offset is None):
         raise click.UsageError("say where to: either --to first|last|TIME or --to-offset NUMBER")
+    if not dry_run:
+        confirm(f"Set the offsets of {group} on {topic}, whatever they are now?", yes=yes)
 
     async def main() -> None:
         from aerobee.client_core import Offsets
@@ -72,6 +77,76 @@ def reset(
         _print(group, topic, before, after, bounds, dry_run=dry_run, as_json=as_json)
 
     run(main)
+
+
+@offset.command()
+@click.argument("group")
+@click.argument("topic")
+@click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="BROKER:ID",
+    help="Only this queue, which need not exist any more; repeatable.  [default: all]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted and change nothing.")
+@yes_option
+@json_option
+@target_options
+def delete(
+    target: Target,
+    group: str,
+    topic: str,
+    queues: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Forget the offsets of GROUP on TOPIC; the group begins there anew when it comes back.
+
+    Also of queues and topics that do not exist any more. Refused while a member holds one of the
+    queues.
+    """
+    chosen = [_place(name) for name in queues]
+    if not dry_run:
+        confirm(f"Delete the offsets of {group} on {topic}?", yes=yes)
+
+    async def main() -> None:
+        from aerobee.client_core import Deletions
+
+        async with target.connect() as connection:
+            deletions = Deletions(connection)
+            if dry_run:
+                removed = await deletions.committed_offsets(group, topic, chosen)
+            else:
+                removed = await deletions.delete_offsets(group, topic, chosen)
+        if as_json:
+            print_json(
+                {
+                    "group": group,
+                    "topic": topic,
+                    "changed": not dry_run,
+                    "queues": [
+                        {"broker": queue.broker_name, "queue": queue.queue_id, "offset": committed}
+                        for queue, committed in removed.items()
+                    ],
+                }
+            )
+            return
+        print_table(
+            ["broker", "queue", "offset"],
+            [[queue.broker_name, queue.queue_id, each] for queue, each in removed.items()],
+            title=f"{group} on {topic}: " + ("would be deleted" if dry_run else "deleted"),
+        )
+
+    run(main)
+
+
+def _place(name: str) -> tuple[str, int]:
+    broker, _, queue_id = name.rpartition(":")
+    if not broker or not (queue_id.isascii() and queue_id.isdigit()):
+        raise click.UsageError(f"--queue is BROKER:ID, as broker-a:3, not {name!r}")
+    return broker, int(queue_id)
 
 
 def _chosen(known: tuple[MessageQueue, ...], wanted: tuple[str, ...]) -> list[MessageQueue]:

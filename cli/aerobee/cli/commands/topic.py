@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
+from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
 from aerobee.cli.moments import timestamp_text
 from aerobee.cli.output import json_option, print_json, print_table
@@ -177,12 +177,11 @@ def update(
 
 @topic.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask, even on a terminal.")
+@yes_option
 @target_options
 def delete(target: Target, name: str, yes: bool) -> None:
     """Delete the topic NAME; its messages can no longer be read."""
-    if not yes and sys.stdin.isatty():
-        click.confirm(f"Delete topic {name} and all access to its messages?", abort=True)
+    confirm(f"Delete topic {name} with its messages?", yes=yes)
 
     async def main() -> None:
         from aerobee.client_core import Topics

@@ -194,6 +194,23 @@ class ConsumerOffsetTable:
         """topic -> queue id -> offset; a copy."""
         return {topic: dict(queues) for topic, queues in self._offsets.get(group, {}).items()}
 
+    def remove(self, group: str, topic: str, queue_id: int) -> None:
+        """Forget the group's offset on one queue; nothing happens if there is none."""
+        queues = self._offsets.get(group, {}).get(topic, {})
+        if queue_id not in queues:
+            return
+        if len(queues) == 1:
+            self._remove(group, topic)
+            return
+        del queues[queue_id]
+        self._rendered.pop((topic, group), None)
+        epochs = self._epochs.get((topic, group))
+        if epochs is not None:
+            epochs.pop(queue_id, None)
+            self._epochs_rendered.pop((topic, group), None)
+        self.note_change(group, topic, queue_id, None)
+        self._document.changes += 1
+
     def forget(self, mark: JournalMark) -> None:
         """Without any offset, as far as the journal is concerned at `mark`."""
         for group, topics in list(self._offsets.items()):

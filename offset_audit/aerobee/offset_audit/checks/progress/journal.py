@@ -20,6 +20,14 @@ from aerobee.offset_audit.checks.progress.replicas import BROKER
 BLOCK_RECORDS: Final = 256
 """Records of the journal whose entries of one queue are summed up together."""
 
+REMOVAL_SHAPES: Final = (
+    ("group",),
+    ("topic",),
+    ("group", "topic"),
+    ("group", "topic", "queue_id"),
+)
+"""What an entry of kind `remove` names; what it does not name is null and selects all."""
+
 NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
     array_sort(later),
     named_struct('covered_to', was, 'covered', cast(0 as bigint)),
@@ -34,20 +42,45 @@ NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
 def entries(journal: DataFrame, replicas: DataFrame) -> DataFrame:
     """The changes in the journals of the judging replicas, each with its `position` in the order
     that counts, and with `role`, `epoch` and `as_of_ms` of its replica. What a store's journal got
-    after its queues were read is left out."""
-    return (
-        journal.filter("kind in ('commit', 'reset', 'image')")
+    after its queues were read is left out, and all that was said of an offset before its newest
+    deletion, at `removed_ms`: what came then is another history."""
+    rows = (
+        journal.filter("kind in ('commit', 'reset', 'image', 'remove')")
         .join(F.broadcast(replicas), [*BROKER, "broker_id"])
         # Its broker may write on while files are read: the ends were read before.
         .filter("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
         .withColumn("position", F.struct("journal_offset", "entry"))
+    )
+    removals = rows.filter("kind = 'remove'")
+    changes = rows.filter("kind <> 'remove'")
+    for number, shape in enumerate(REMOVAL_SHAPES):
+        names = {name for each in REMOVAL_SHAPES for name in each}
+        of_shape = " and ".join(
+            f"{name} is {'not ' if name in shape else ''}null" for name in sorted(names)
+        )
+        newest = (
+            removals.filter(of_shape)
+            .groupBy(*BROKER, *shape)
+            .agg(
+                F.max("position").alias(f"removed_at_{number}"),
+                F.max("timestamp_ms").alias(f"removed_ms_{number}"),
+            )
+        )
+        changes = changes.join(F.broadcast(newest), [*BROKER, *shape], "left")
+    numbers = range(len(REMOVAL_SHAPES))
+    removed_at = ", ".join(f"removed_at_{number}" for number in numbers)
+    removed_ms = ", ".join(f"removed_ms_{number}" for number in numbers)
+    return (
+        changes.filter(f"coalesce(position > greatest({removed_at}), true)")
+        .withColumn("removed_ms", F.expr(f"greatest({removed_ms})"))
+        .drop(*(f"removed_{what}_{number}" for number in numbers for what in ("at", "ms")))
     )
 
 
 def standings(changes: DataFrame, limits: Limits) -> DataFrame:
     """What stands by the journal: `stands_at` and `told_ms` (its last change; null if only an image
     is left), without what may be younger than the committed offsets that were read; and
-    `last_reset_ms`."""
+    `last_reset_ms`, of the newest reset or deletion."""
     is_settled = f"role = 'STORE' or timestamp_ms <= as_of_ms - {limits.settle_ms}"
     resets = (
         changes.filter("kind = 'reset'")
@@ -64,7 +97,7 @@ def standings(changes: DataFrame, limits: Limits) -> DataFrame:
         .agg(
             F.expr(f"max(if({counts}, offset, null)) stands_at"),
             F.expr(f"max(if({counts} and kind <> 'image', timestamp_ms, null)) told_ms"),
-            F.max("last_reset_ms").alias("last_reset_ms"),
+            F.expr("greatest(max(last_reset_ms), max(removed_ms)) last_reset_ms"),
         )
     )
 

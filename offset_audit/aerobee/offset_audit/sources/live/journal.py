@@ -44,6 +44,9 @@ PULL_MESSAGES: Final = 1_024
 BATCH_ROWS: Final = 16_384
 CHANGES: Final = frozenset({"commit", "reset", "image"})
 """Kinds of entries that say an offset."""
+REMOVE: Final = "remove"
+"""Offsets were deleted. What such an entry does not name, of group, topic and queue id, is null in
+its row and stands for all."""
 UNREAD: Final = "unread"
 """Kind of the row that stands for a journal whose reading broke off: what else there is of it must
 not count. `client_id` has why; no other column but the origin is set."""
@@ -259,7 +262,12 @@ def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
         return
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
         kind = entry.get("kind") if isinstance(entry, dict) else None
-        if isinstance(kind, str) and kind in CHANGES and (row := _row(record, number, entry)):
+        row: tuple[object, ...] | None = None
+        if kind == REMOVE:
+            row = _removal(record, number, entry)
+        elif isinstance(kind, str) and kind in CHANGES:
+            row = _row(record, number, entry)
+        if row is not None:
             yield row
 
 
@@ -282,3 +290,19 @@ def _row(record: JournalRecord, number: int, entry: Mapping[str, Any]) -> tuple[
         text_of(entry.get("clientId")),
         entry["kind"],
     )
+
+
+def _removal(
+    record: JournalRecord, number: int, entry: Mapping[str, Any]
+) -> tuple[object, ...] | None:
+    """None: it does not say what is deleted."""
+    group, topic = text_of(entry.get("group")), text_of(entry.get("topic"))
+    queue_id = queue_number(entry.get("queueId"))
+    for name, value in (("group", group), ("topic", topic), ("queueId", queue_id)):
+        if name in entry and value is None:
+            return None
+    if (group is None or topic is None) and (queue_id is not None or group is topic):
+        return None
+    timestamp_ms = int64(entry.get("timestamp"))
+    head = (*record.origin, record.journal_offset, number)
+    return (*head, group, topic, queue_id, None, None, timestamp_ms, None, REMOVE)

@@ -1,0 +1,192 @@
+"""Groups and their offsets come to an end: by an operator's command, or because nobody uses them.
+
+Owns: the order of the steps. While a group is being deleted nobody joins it. Its offsets go once
+nobody can believe to hold one of its queues any more, so that no commit under an older lease brings
+one back; then the group's name goes from every table. What counts is one record of the offset
+journal, which every replica applies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.offsets.journal_records import OffsetsRemoved
+from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupInUse, LeaseHeld
+
+POLL_S = 0.2
+"""How often it is looked whether former holders still believe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What a deletion took away."""
+
+    offsets: list[tuple[QueueKey, int]]
+    members_ended: int = 0
+    was_known: bool = True
+    """Whether this broker had anything of the group."""
+
+
+class GroupRemoval:
+    """Deletes groups and offsets on this master; on the loop."""
+
+    def __init__(
+        self,
+        table: ConsumerOffsetTable,
+        configs: SubscriptionGroupTable,
+        journal: OffsetJournal,
+        coordinator: GroupCoordinator,
+        clock: Clock,
+        *,
+        save_configs: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`save_configs` writes subscriptionGroup.json, if the disk has room."""
+        self._table = table
+        self._configs = configs
+        self._journal = journal
+        self._coordinator = coordinator
+        self._clock = clock
+        self._save_configs = save_configs
+        self._closing: dict[str, int] = {}
+
+    def check_joinable(self, group: str) -> None:
+        """Raises Busy while the group is being deleted."""
+        if group in self._closing:
+            raise Busy(
+                f"group {group} is being deleted; join again in a moment", retry_after_ms=1_000
+            )
+
+    async def delete_group(
+        self, group: str, *, force: bool, timeout_s: float, reason: str = "deleted"
+    ) -> Removed:
+        """Take away all that this broker has of a group.
+
+        `force` ends the sessions of its members first.
+
+        Raises:
+            GroupInUse: it has members, without `force`.
+            Busy: members that were told to stop, or those of the last run, may work on for longer
+                than `timeout_s`. Nothing was removed.
+            DeadlineExceeded: not confirmed in time; it may count yet.
+            NotMaster, ReplicaBehind, NotWritable, StoreFailed.
+        """
+        end_s = self._clock.monotonic_s() + timeout_s
+        ended = 0
+        with self._closed(group):
+            self._journal.check_granting()
+            if force:
+                self._coordinator.expire(self._clock.monotonic_s())
+                ended = self._coordinator.close_group(group)
+            await self._until_unheld(group, None, None, end_s)
+            if members := self._coordinator.groups.members(group):
+                names = ", ".join(repr(member.client_id) for member in members[:3])
+                raise GroupInUse(
+                    f"group {group} has {len(members)} members here ({names}); stop them, or "
+                    "delete it with --force, which ends their sessions"
+                )
+            entry = OffsetsRemoved(group, None, None, self._clock.now_ms(), reason)
+            was_known = bool(ended or group in self._configs or self._table.topics_of(group))
+            offsets = await self._remove([entry], end_s) if was_known else []
+            self._configs.remove(group)
+            self._coordinator.groups.forget(group)
+        if was_known:
+            await self._save_configs()
+        return Removed(offsets, ended, was_known)
+
+    async def delete_offsets(
+        self, group: str, topic: str, queue_ids: Sequence[int], *, timeout_s: float
+    ) -> Removed:
+        """Take away a group's offsets on these queues of a topic, on all if none is named. Neither
+        queues nor topic need exist.
+
+        Raises:
+            LeaseHeld: a member holds one of the queues.
+            Busy, DeadlineExceeded, NotMaster, ReplicaBehind, NotWritable, StoreFailed: as
+                `delete_group`.
+        """
+        end_s = self._clock.monotonic_s() + timeout_s
+        self._journal.check_granting()
+        await self._until_unheld(group, topic, queue_ids or None, end_s)
+        now_ms = self._clock.now_ms()
+        entries = [
+            OffsetsRemoved(group, topic, queue_id, now_ms, "deleted")
+            for queue_id in (queue_ids or (None,))
+        ]
+        return Removed(await self._remove(entries, end_s))
+
+    # ---------------------------------------------------------------------- inside
+
+    @contextmanager
+    def _closed(self, group: str) -> Iterator[None]:
+        self._closing[group] = self._closing.get(group, 0) + 1
+        try:
+            yield
+        finally:
+            self._closing[group] -= 1
+            if not self._closing[group]:
+                del self._closing[group]
+
+    async def _until_unheld(
+        self, group: str, topic: str | None, queue_ids: Sequence[int] | None, end_s: float
+    ) -> None:
+        """Until nobody can believe to hold one of the queues. Raises Busy; LeaseHeld."""
+        wanted = None if queue_ids is None else frozenset(queue_ids)
+
+        def concerns(key: QueueKey) -> bool:
+            is_topic = topic is None or key.topic == topic
+            return is_topic and (wanted is None or key.queue_id in wanted)
+
+        while True:
+            now_s = self._clock.monotonic_s()
+            self._coordinator.expire(now_s)
+            self._journal.check_granting()
+            leases = self._coordinator.leases
+            if topic is not None:
+                for lease in leases.held(group):
+                    if concerns(lease.key):
+                        raise LeaseHeld(
+                            f"{lease.client_id!r} holds queue {lease.key.queue_id} of topic "
+                            f"{lease.key.topic} for group {group}; stop it first, or reset the "
+                            "offset instead"
+                        )
+            until_s = leases.believed_until_s(group, concerns)
+            if until_s is None or until_s <= now_s:
+                return
+            if until_s >= end_s:
+                raise Busy(
+                    f"members of group {group} may still work on its queues for "
+                    f"{until_s - now_s:.1f} s; nothing was deleted, try again then",
+                    retry_after_ms=max(1, int((until_s - now_s) * 1_000)),
+                )
+            await asyncio.sleep(min(POLL_S, until_s - now_s))
+
+    async def _remove(
+        self, entries: Sequence[OffsetsRemoved], end_s: float
+    ) -> list[tuple[QueueKey, int]]:
+        writer = self._journal.writer()
+        removed = [
+            (key, standing.offset)
+            for entry in entries
+            for key in writer.selected(entry)
+            if (standing := writer.standing(key)) is not None
+        ]
+        waiting = {writer.remove(entry) for entry in entries}
+        left_s = max(0.0, end_s - self._clock.monotonic_s())
+        done, late = await asyncio.wait(waiting, timeout=left_s)
+        for future in done:
+            future.result()
+        if late:
+            raise DeadlineExceeded(
+                "the deletion is stored, but disk and replicas have not confirmed it in time; "
+                "delete again to be sure"
+            )
+        return removed
