@@ -124,7 +124,7 @@ async def test_a_slave_is_never_asked_where_a_group_starts(
         offsets = Offsets(connection, timeout_ms=700)
         assert queue in await offsets.bounds([queue]), "the slave would answer"
         with pytest.raises(errors.NoBrokerAvailable):
-            await policy.start_offset(offsets, queue)
+            await policy.start_offsets(offsets, [queue])
         await two_brokers.brokers["broker-a"].start()
         await two_brokers.nameserver.publish()
-        assert await policy.start_offset(Offsets(connection), queue) == 0
+        assert await policy.start_offsets(Offsets(connection), [queue]) == {queue: 0}

@@ -200,10 +200,10 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
         self._server: rpc.RpcServer | None = None
         self.address = ""
 
-    async def start(self) -> Self:
+    async def start(self, port: int = 0) -> Self:
         self._server = rpc.RpcServer(["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self._server.server)
-        self.address = f"127.0.0.1:{await self._server.start('127.0.0.1:0')}"
+        self.address = f"127.0.0.1:{await self._server.start(f'127.0.0.1:{port}')}"
         return self
 
     async def stop(self) -> None:

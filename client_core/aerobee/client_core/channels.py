@@ -239,18 +239,19 @@ def _serialize(request: Message | bytes) -> bytes:
 
 
 def _raise_typed(error: BaseException, address: str, request_id: str) -> NoReturn:
-    """As an MqError, or as the cancellation that it is if the task was cancelled."""
+    """As an MqError, or as the cancellation that it is if the task was cancelled. What the
+    transport raised tells a user nothing more, in a dozen frames."""
     if isinstance(error, grpc.aio.AioRpcError):
-        raise _named(rpc.error_from_rpc(error, address), request_id) from error
+        raise _named(rpc.error_from_rpc(error, address), request_id) from None
     if isinstance(error, asyncio.CancelledError):
         # grpc.aio also raises this when the call, not the task, was cancelled.
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise error
         cancelled = errors.Unreachable(f"the stream to {address} was cancelled")
-        raise _named(cancelled, request_id) from error
+        raise _named(cancelled, request_id) from None
     ended = errors.Unreachable(f"the connection to {address} has ended")
-    raise _named(ended, request_id) from error
+    raise _named(ended, request_id) from None
 
 
 def _named(error: errors.MqError, request_id: str) -> errors.MqError:

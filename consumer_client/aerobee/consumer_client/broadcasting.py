@@ -8,7 +8,7 @@ write the same offset file, is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
@@ -48,6 +48,10 @@ class Broadcasting:
     def obstacles(self) -> list[str]:
         """What keeps this member from brokers; see Sessions."""
         return self._sessions.obstacles()
+
+    async def joined(self, broker_names: Iterable[str]) -> None:
+        """Until these brokers count this member in; see Sessions."""
+        await self._sessions.joined(broker_names)
 
     async def run(self) -> None:
         """Take queues as routes show them; endless.
@@ -108,6 +112,7 @@ class Broadcasting:
 
     def on_joined(self, broker_name: str) -> None:
         """Offsets are local: nothing of theirs can be lost with a broker."""
+        self._sessions.on_joined()
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
         """Nobody shares queues here."""

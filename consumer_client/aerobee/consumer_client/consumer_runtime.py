@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +20,16 @@ from types import TracebackType
 from typing import Any
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
+from aerobee.client_core.offsets import all_of
 from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.beginnings import Beginnings
 from aerobee.consumer_client.broadcasting import Broadcasting
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.membership import Identity
 from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
 from aerobee.consumer_client.offsets.file_store import FileOffsetStore
 from aerobee.consumer_client.offsets.store import OffsetStore
-from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
 from aerobee.consumer_client.rebalance.averagely import Averagely
 from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
@@ -48,6 +50,10 @@ NOT_YET = (
     errors.ShuttingDown,
 )
 """Waiting can heal it."""
+
+ASK_PAUSE_S = 0.2
+WARN_AFTER_S = 1.0
+"""Who waits longer than this for a cluster is told so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +106,19 @@ class ConsumerRuntime:
         )
         self.tasks = BackgroundTasks()
         self.store = self._make_store()
+        self.beginnings = Beginnings(
+            self.connection,
+            self.store,
+            settings.start_policy,
+            group=settings.group,
+            options=settings.options,
+        )
         self.consumption = Consumption(
             self.connection,
             group=settings.group,
             client_id=settings.client_id,
             store=self.store,
-            start_policy=settings.start_policy,
+            beginnings=self.beginnings,
             options=settings.options,
             make_queue=lambda assignment: make_queue(self, assignment),
             tasks=self.tasks,
@@ -131,20 +144,25 @@ class ConsumerRuntime:
         )
 
     async def open(self) -> None:
-        """Connect and start.
+        """Connect, join the group, and fix where it begins: nothing that is sent after this is
+        missed.
 
         Raises:
             TopicNotFound: a subscribed topic does not exist (unless `await_topics`).
             Unreachable, DeadlineExceeded, RegistryUnavailable: no nameserver answers (likewise).
+            NoBrokerAvailable, DeadlineExceeded: the group begins, or could not be joined anywhere,
+                and a broker group was without a master for `failover_timeout_ms`.
+            DuplicateClient: another live member has this client id.
         """
         try:
             await self._stack.enter_async_context(self.connection)
-            await self._check_topics()
+            topics = await self._await_topics()
             await self._stack.enter_async_context(self.tasks)
             self._stack.push_async_exit(self._close_gracefully)
             self._start_tasks()
-        except BaseException:
-            await self._stack.aclose()
+            await self._begin(topics)
+        except BaseException as error:
+            await self.close(type(error), error, error.__traceback__)
             raise
 
     async def close(
@@ -179,14 +197,104 @@ class ConsumerRuntime:
         group = self.rebalancer or self._broadcasting
         return missing + ([] if group is None else group.obstacles())
 
-    async def _check_topics(self) -> None:
+    async def _await_topics(self) -> list[str]:
+        """The subscribed topics that exist, once a nameserver answers."""
         options = self.settings.options
-        for topic in self.subscriptions:
+        end_s = self._now_s() + options.await_cluster_ms / 1_000
+        found: list[str] = []
+        for topic in sorted(self.subscriptions):
             try:
-                await self.connection.routes.route(topic, timeout_ms=options.request_timeout_ms)
+                await self._await_topic(topic, end_s)
+            except errors.TopicNotFound:
+                if not options.await_topics:
+                    raise
+                self.beginnings.settle_as_new(topic)
             except NOT_YET:
                 if not options.await_topics:
                     raise
+            else:
+                found.append(topic)
+        return found
+
+    async def _await_topic(self, topic: str, end_s: float) -> None:
+        """A cluster may be started after its consumers."""
+        options = self.settings.options
+        warn_s = self._now_s() + WARN_AFTER_S
+        while True:
+            try:
+                await self.connection.routes.route(topic, timeout_ms=options.request_timeout_ms)
+                return
+            except errors.TopicNotFound:
+                raise
+            except NOT_YET as error:
+                now_s = self._now_s()
+                if options.await_topics or now_s + ASK_PAUSE_S >= end_s:
+                    raise
+                if now_s >= warn_s:
+                    warn_s = end_s
+                    log_event(
+                        log,
+                        "the start waits for the cluster",
+                        level=logging.WARNING,
+                        group=self.settings.group,
+                        topic=topic,
+                        reason=error,
+                        left_s=round(end_s - now_s, 1),
+                    )
+            await asyncio.sleep(ASK_PAUSE_S)
+
+    async def _begin(self, topics: Sequence[str]) -> None:
+        """Joined, and where the group begins is fixed."""
+        options = self.settings.options
+        if self.settings.start_policy.start_from is not StartFrom.LAST:
+            for topic in self.subscriptions:
+                self.beginnings.settle_as_new(topic)
+            return
+        for topic in self.subscriptions.keys() - set(topics):
+            self.tasks.create_task(self._settle_later(topic), name=f"settle:{topic}")
+        group = self.rebalancer or self._broadcasting
+        if group is None:
+            return
+        end_s = self._now_s() + options.failover_timeout_ms / 1_000
+        settled = await all_of(
+            [
+                self.beginnings.settle(topic, timeout_ms=options.failover_timeout_ms)
+                for topic in topics
+            ]
+        )
+        brokers = frozenset[str]().union(*settled)
+        try:
+            async with asyncio.timeout(max(0.0, end_s - self._now_s())):
+                await group.joined(brokers)
+        except TimeoutError:
+            raise errors.DeadlineExceeded(
+                f"group {self.settings.group!r} could not be joined within "
+                f"{options.failover_timeout_ms} ms: {'; '.join(self.obstacles())}"
+            ) from None
+
+    async def _settle_later(self, topic: str) -> None:
+        """With `await_topics`: when somebody can be asked."""
+        options = self.settings.options
+        failures = 0
+        while not self.beginnings.is_settled(topic):
+            try:
+                await self.beginnings.settle(topic, timeout_ms=options.failover_timeout_ms)
+            except errors.TopicNotFound:
+                self.beginnings.settle_as_new(topic)
+            except errors.MqError as error:
+                log_event(
+                    log,
+                    "where the group begins is not known yet, asking again",
+                    level=logging.DEBUG,
+                    group=self.settings.group,
+                    topic=topic,
+                    reason=error,
+                )
+                await asyncio.sleep(options.backoff.delay_s(failures, self.connection.random))
+                failures += 1
+
+    def _now_s(self) -> float:
+        return self.settings.clock.monotonic_s()
 
     def _start_tasks(self) -> None:
         settings = self.settings

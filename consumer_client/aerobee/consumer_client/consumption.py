@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.offsets import Offsets
 from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.beginnings import Beginnings
 from aerobee.consumer_client.committing import LEASE_ERRORS, ROUTE_ERRORS, Committing, Holding
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue, Trust
-from aerobee.consumer_client.start_policy import StartPolicy
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 from aerobee.v1 import broker_pb2, common_pb2
@@ -52,7 +51,7 @@ class Consumption:
         group: str,
         client_id: str,
         store: OffsetStore,
-        start_policy: StartPolicy,
+        beginnings: Beginnings,
         options: ConsumerOptions,
         make_queue: Callable[[Assignment], OwnedQueue],
         tasks: BackgroundTasks,
@@ -60,11 +59,10 @@ class Consumption:
         self._connection = connection
         self._group = group
         self._client_id = client_id
-        self._start_policy = start_policy
+        self._beginnings = beginnings
         self._options = options
         self._make_queue = make_queue
         self._tasks = tasks
-        self._offsets = Offsets(connection, timeout_ms=options.request_timeout_ms)
         self._holdings: dict[MessageQueue, Holding] = {}
         self._starting: dict[MessageQueue, Terms] = {}
         self._reads: dict[str, GroupReads] = {}
@@ -99,7 +97,7 @@ class Consumption:
         return max(0, holding.max_offset - holding.owned.safe_offset)
 
     def take(self, terms: Terms) -> None:
-        """Own a queue from now on, at its committed offset or where the start policy says."""
+        """Own a queue from now on, at its committed offset or where the group begins."""
         self.drop(terms.queue)
         if self._is_closing:
             return
@@ -114,7 +112,7 @@ class Consumption:
         offset: int | None = None
         while self._starting.get(terms.queue) is terms and offset is None:
             try:
-                offset = await self._start_policy.start_offset(self._offsets, terms.queue)
+                offset = await self._beginnings.of_queue(terms.queue)
             except errors.MqError as error:
                 self._on_start_failed(terms.queue, error)
                 await asyncio.sleep(
@@ -125,7 +123,7 @@ class Consumption:
             return
         del self._starting[terms.queue]
         self._own(terms, offset)
-        # The starting point is kept at once: after a crash "last" would be somewhere else.
+        # Known to the group at once, also if it could not be stored before.
         self._commit_now.set()
 
     async def stop(self, queue: MessageQueue) -> None:

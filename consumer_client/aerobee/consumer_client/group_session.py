@@ -30,6 +30,7 @@ from aerobee.consumer_client.membership import (
     SessionEvents,
     clustering_members,
 )
+from aerobee.consumer_client.name_in_use import NameInUse
 from aerobee.consumer_client.session_outbox import SessionOutbox
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
@@ -79,6 +80,7 @@ class GroupSession:
         self._is_joined = False
         self._is_leaving = False
         self._interval_s = identity.heartbeat_interval_s(identity.session_timeout_ms)
+        self._name = NameInUse(identity, route.broker_name)
 
     def __repr__(self) -> str:
         return f"GroupSession({self.broker_name}, joined={self._is_joined}, {self.table!r})"
@@ -163,21 +165,16 @@ class GroupSession:
             IllegalName, InvalidArgument: the broker will never take this member.
         """
         failures = 0
-        duplicate_end_s: float | None = None
         with self._route.telling(self._wake.set):
             while not self._is_leaving:
                 try:
                     await self._one_stream()
-                    failures, duplicate_end_s = 0, None
+                    failures = 0
+                    self._name.on_free()
                 except errors.InvalidArgument:
                     raise
                 except errors.DuplicateClient as error:
-                    # A process that died without a goodbye keeps its name for one session.
-                    now_s = self._clock.monotonic_s()
-                    patience_s = self._identity.session_timeout_ms * 1.5 / 1_000
-                    duplicate_end_s = duplicate_end_s or now_s + patience_s
-                    if now_s > duplicate_end_s:
-                        raise
+                    self._name.on_refused(error, self._clock.monotonic_s())
                     self._note_break(error)
                 except errors.MqError as error:
                     if self._is_joined:

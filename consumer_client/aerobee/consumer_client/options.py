@@ -18,7 +18,7 @@ class StartFrom(StrEnum):
     FIRST = "first"
     """At the oldest message that is still stored."""
     LAST = "last"
-    """Behind the newest message: only what comes from now on."""
+    """Past the newest message: everything that is sent once the start has returned."""
     TIMESTAMP = "timestamp"
     """At the first message that was stored at or after a given time."""
 
@@ -36,8 +36,10 @@ class ConsumerOptions:
     """A rebalance is computed at every change of members and routes, and this often anyway."""
     request_timeout_ms: int = 5_000
     failover_timeout_ms: int = 30_000
-    """How long `commit`, `committed` and `assign` of a PullConsumer wait for a broker group without
-    a master."""
+    """How long the start, and `commit`, `committed` and `assign` of a PullConsumer, wait for a
+    broker group without a master."""
+    await_cluster_ms: int = 10_000
+    """How long the start asks again while no nameserver answers; 0: it fails at once."""
     release_timeout_ms: int = 5_000
     """How long running listeners may go on when their queue moves to another member; then they
     are cancelled and their messages handled again elsewhere."""
@@ -52,8 +54,8 @@ class ConsumerOptions:
     fetch_messages_max: int = 512
     """In one frame of a PushConsumer. Frames may overshoot the flow limits by one."""
     await_topics: bool = False
-    """True: subscribed topics may be created later, and the cluster may be started later; False: a
-    missing topic, or that no nameserver answers, fails the start."""
+    """True: subscribed topics may be created later, and the cluster may be started later, and the
+    start waits for neither; False: a missing topic, or that no nameserver answers, fails it."""
     backoff: Backoff = field(default_factory=lambda: Backoff(base_ms=100, max_ms=2_000))
     """Between tries to reach a broker."""
 
@@ -73,6 +75,10 @@ class ConsumerOptions:
         for name, value in times.items():
             if value < 1:
                 raise InvalidArgument(f"{name} must be at least 1, it is {value}")
+        if self.await_cluster_ms < 0:
+            raise InvalidArgument(
+                f"await_cluster_ms must be at least 0, it is {self.await_cluster_ms}"
+            )
         if self.session_timeout_ms < 500:
             raise InvalidArgument(
                 f"session_timeout_ms must be at least 500, it is {self.session_timeout_ms}: "

@@ -121,17 +121,25 @@ class PullConsumer:
         return self
 
     async def start(self) -> None:
-        """Connect, and join the group if something is subscribed. Close it in the same task.
+        """Connect, and join the group if something is subscribed; with `StartFrom.LAST`, return
+        when everything that is sent from now on will be read. Close it in the same task.
 
         Raises:
             InvalidArgument: it was started before.
-            TopicNotFound, Unreachable, DeadlineExceeded: as the nameservers answer.
+            TopicNotFound: a subscribed topic does not exist.
+            Unreachable, DeadlineExceeded: no nameserver answers within `await_cluster_ms`.
+            NoBrokerAvailable, DeadlineExceeded: a broker group without which nobody knows where the
+                group begins was away for `failover_timeout_ms`.
+            DuplicateClient: another live member has this client id.
         """
         if self._runtime is not None:
             raise InvalidArgument("a consumer is started once; make another")
-        runtime = ConsumerRuntime(self._settings, self._subscriptions, self._make_queue)
-        await runtime.open()
-        self._runtime = runtime
+        self._runtime = ConsumerRuntime(self._settings, self._subscriptions, self._make_queue)
+        try:
+            await self._runtime.open()
+        except BaseException:
+            self._is_closed = True
+            raise
 
     async def aclose(self) -> None:
         """Commit what is acknowledged, give the queues back, leave the group.
@@ -167,7 +175,7 @@ class PullConsumer:
         Raises:
             InvalidArgument: topics are subscribed.
             FilterIllegal: the expression names no tag.
-            MqError: the committed offsets cannot be read.
+            MqError: where to begin cannot be asked.
         """
         if self._subscriptions:
             raise InvalidArgument("a consumer either subscribes topics or is assigned queues")
@@ -178,9 +186,9 @@ class PullConsumer:
             if queue not in wanted:
                 await runtime.consumption.stop(queue)
         fresh = sorted(queue for queue in wanted if not runtime.consumption.has(queue))
-        committed = await runtime.store.read(fresh) if fresh else {}
+        begun = await runtime.beginnings.of_chosen(fresh) if fresh else {}
         for queue in fresh:
-            runtime.consumption.take(Terms(queue, expression, 0, Unleased(), committed.get(queue)))
+            runtime.consumption.take(Terms(queue, expression, 0, Unleased(), begun[queue]))
 
     @property
     def assignment(self) -> list[MessageQueue]:

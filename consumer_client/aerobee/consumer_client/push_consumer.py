@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -127,6 +128,9 @@ class PushConsumer:
         self._subscriptions: dict[str, str] = {}
         self._runtime: ConsumerRuntime | None = None
         self._stopping = asyncio.Event()
+        self._is_closed = False
+        self._starting: asyncio.Timeout | None = None
+        """Of `run`, until the start has returned."""
         self._duplicates_of_past_queues = 0
 
     def __repr__(self) -> str:
@@ -152,21 +156,29 @@ class PushConsumer:
         return self
 
     async def start(self) -> None:
-        """Join the group and begin. Close it in the same task.
+        """Join the group and begin; with `StartFrom.LAST`, return when everything that is sent
+        from now on will be read. Close it in the same task.
 
         Raises:
             InvalidArgument: nothing is subscribed, or it was started before.
-            TopicNotFound, Unreachable, DeadlineExceeded: as the nameservers answer.
+            TopicNotFound: a subscribed topic does not exist.
+            Unreachable, DeadlineExceeded: no nameserver answers within `await_cluster_ms`.
+            NoBrokerAvailable, DeadlineExceeded: a broker group without which nobody knows where the
+                group begins was away for `failover_timeout_ms`.
+            DuplicateClient: another live member has this client id.
         """
         if self._runtime is not None:
             raise InvalidArgument("a consumer is started once; make another")
         if not self._subscriptions:
             raise InvalidArgument("subscribe to at least one topic before the start")
-        runtime = ConsumerRuntime(
+        self._runtime = ConsumerRuntime(
             self._settings, self._subscriptions, self._make_queue, work=self._pool.run
         )
-        await runtime.open()
-        self._runtime = runtime
+        try:
+            await self._runtime.open()
+        except BaseException:
+            self._is_closed = True
+            raise
 
     async def aclose(self) -> None:
         """Let running listeners end, commit, give the queues back, leave the group.
@@ -183,12 +195,31 @@ class PushConsumer:
 
         Raises: as `start`; DuplicateClient: another live member has this client id.
         """
-        async with self:
-            await self._stopping.wait()
+        async with AsyncExitStack() as stack:
+            if await self._start_unless_stopped():
+                stack.push_async_exit(self)
+                await self._stopping.wait()
+
+    async def _start_unless_stopped(self) -> bool:
+        if self._stopping.is_set():
+            return False
+        scope = self._starting = asyncio.timeout(None)
+        try:
+            async with scope:
+                await self.start()
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            return False
+        finally:
+            self._starting = None
+        return True
 
     def stop(self) -> None:
-        """Have `run` return."""
+        """Have `run` return, also while it waits for a cluster to start with."""
         self._stopping.set()
+        if self._starting is not None and not self._starting.expired():
+            self._starting.reschedule(asyncio.get_running_loop().time())
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -201,8 +232,9 @@ class PushConsumer:
         traceback: TracebackType | None,
     ) -> bool:
         self._stopping.set()
-        if self._runtime is None:
+        if self._runtime is None or self._is_closed:
             return False
+        self._is_closed = True
         return await self._runtime.close(kind, error, traceback)
 
     def statistics(self) -> ConsumerStatistics:

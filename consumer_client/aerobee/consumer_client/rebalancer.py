@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
@@ -76,6 +76,10 @@ class Rebalancer:
         """What keeps this member from brokers; see Sessions."""
         return self._sessions.obstacles()
 
+    async def joined(self, broker_names: Iterable[str]) -> None:
+        """Until these brokers count this member in; see Sessions."""
+        await self._sessions.joined(broker_names)
+
     async def run(self) -> None:
         """Rebalance at every change, and at intervals; endless."""
         interval_s = self._options.rebalance_interval_ms / 1_000
@@ -106,6 +110,7 @@ class Rebalancer:
     # -------------------------------------------------------------------------- sessions' news
 
     def on_joined(self, broker_name: str) -> None:
+        self._sessions.on_joined()
         self._consumption.on_confirmed(broker_name)
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:

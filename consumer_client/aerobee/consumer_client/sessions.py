@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.background_tasks import BackgroundTasks, wait_event
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.group_session import GroupSession
 from aerobee.consumer_client.membership import Identity, SessionEvents
 from aerobee.consumer_client.options import ConsumerOptions
+
+LOOK_AGAIN_S = 0.2
+"""Who waits for sessions looks so often whether masters are still there."""
 
 
 class Sessions:
@@ -32,6 +35,7 @@ class Sessions:
         self._tasks = tasks
         self._sessions: dict[str, tuple[GroupSession, GroupRoute, asyncio.Task[None]]] = {}
         self._is_closed = False
+        self._news = asyncio.Event()
 
     def get(self, broker_name: str) -> GroupSession | None:
         known = self._sessions.get(broker_name)
@@ -40,6 +44,25 @@ class Sessions:
     @property
     def broker_names(self) -> list[str]:
         return sorted(self._sessions)
+
+    def on_joined(self) -> None:
+        """Some broker counts this member in: whoever waits for that looks."""
+        self._news.set()
+
+    async def joined(self, broker_names: Iterable[str]) -> None:
+        """Return once all these brokers count this member in, or none of them has a master that
+        could."""
+        names = set(broker_names)
+        while not all(self._is_in(name) for name in names):
+            self._news.clear()
+            await wait_event(self._news, LOOK_AGAIN_S)
+
+    def _is_in(self, broker_name: str) -> bool:
+        known = self._sessions.get(broker_name)
+        if known is None:
+            return self._is_closed
+        session, route, _ = known
+        return session.is_joined or route.master() is None
 
     def obstacles(self) -> list[str]:
         """Why brokers do not count this member in, a sentence for each of them."""

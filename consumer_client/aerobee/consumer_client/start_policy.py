@@ -6,7 +6,9 @@ came before it joined.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.offsets import Offsets
@@ -28,15 +30,22 @@ class StartPolicy:
                 "give start_timestamp_ms with StartFrom.TIMESTAMP, and only with it"
             )
 
-    async def start_offset(self, offsets: Offsets, queue: MessageQueue) -> int:
-        """The first offset to read.
+    def for_new_queues(self) -> Self:
+        """The policy for queues that are younger than their group: there is nothing in them that
+        the group came too late for."""
+        return type(self)(StartFrom.FIRST) if self.start_from is StartFrom.LAST else self
+
+    async def start_offsets(
+        self, offsets: Offsets, queues: Sequence[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """The first offsets to read.
 
         Raises:
-            MqError: the broker could not be asked.
+            MqError: a broker could not be asked.
         """
         if self.timestamp_ms is not None:
-            return (await offsets.by_timestamp([queue], self.timestamp_ms, of_master=True))[queue]
-        bounds = (await offsets.bounds([queue], of_master=True))[queue]
+            return await offsets.by_timestamp(queues, self.timestamp_ms, of_master=True)
+        bounds = await offsets.bounds(queues, of_master=True)
         if self.start_from is StartFrom.FIRST:
-            return bounds.min_offset
-        return bounds.max_offset_end
+            return {queue: found.min_offset for queue, found in bounds.items()}
+        return {queue: found.max_offset_end for queue, found in bounds.items()}

@@ -237,14 +237,16 @@ class QueueOffset(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., offset: _Optional[int] = ..., lease_epoch: _Optional[int] = ...) -> None: ...
 
 class CommitOffsetsRequest(_message.Message):
-    __slots__ = ("group", "client_id", "offsets")
+    __slots__ = ("group", "client_id", "offsets", "begins")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_FIELD_NUMBER: _ClassVar[int]
     group: str
     client_id: str
     offsets: _containers.RepeatedCompositeFieldContainer[QueueOffset]
-    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ...) -> None: ...
+    begins: bool
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., offsets: _Optional[_Iterable[_Union[QueueOffset, _Mapping]]] = ..., begins: _Optional[bool] = ...) -> None: ...
 
 class CommitOffsetsResponse(_message.Message):
     __slots__ = ("results",)

@@ -3,6 +3,7 @@
 Owns: the rules of committing (lease, range) over the offset journal. Sync, on the loop.
 Invariants: an offset moves only by the present holder of the queue's lease, or without a lease
 while nobody holds one, or by an operator's reset; so a member that lost its queue moves nothing.
+Where a group begins on a queue is decided once, by whoever says so first.
 Without a reset no offset moves back: a lower commit, as of a member that has gone back to read
 something again, is taken for an old one and changes nothing.
 """
@@ -19,7 +20,7 @@ from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
-from aerobee.broker.offsets.merge import Change, ChangeKind, is_fenced
+from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, LeaseHeld
@@ -92,6 +93,22 @@ class ConsumerOffsets:
             return writer.waiting_for(key)
         change = Change(ChangeKind.COMMIT, offset, lease_epoch)
         return writer.change(key, change, client_id, is_durable=standing is None)
+
+    def begin(self, key: QueueKey, offset: int, client_id: str = "") -> asyncio.Future[None] | None:
+        """Where the group begins on this queue, if it never committed there; otherwise nothing
+        changes. Whoever says so first decides, with a lease or without. As `commit` returns.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy, TopicNotFound, QueueNotFound,
+            InvalidArgument: as `commit`.
+        """
+        writer = self._journal.writer()
+        self._check(key, offset)
+        _check_not_removing(writer, key)
+        if writer.standing(key) is not None:
+            return writer.waiting_for(key)
+        change = Change(ChangeKind.COMMIT, offset, NO_LEASE)
+        return writer.change(key, change, client_id, is_durable=True)
 
     def reset(self, key: QueueKey, offset: int) -> asyncio.Future[None]:
         """An operator sets the offset; to be acknowledged when what is returned is done. Then the

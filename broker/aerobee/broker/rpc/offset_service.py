@@ -76,7 +76,12 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         for entry in request.offsets:
             key = QueueKey(request.group, entry.topic, entry.queue_id)
             try:
-                done = self._offsets.commit(key, entry.offset, entry.lease_epoch, request.client_id)
+                if request.begins:
+                    done = self._offsets.begin(key, entry.offset, request.client_id)
+                else:
+                    done = self._offsets.commit(
+                        key, entry.offset, entry.lease_epoch, request.client_id
+                    )
             except MqError as error:
                 outcomes.append(error)
             else:

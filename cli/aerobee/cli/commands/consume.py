@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from aerobee.cli.output import remark
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from aerobee.cli.waiting import WaitNotice
     from aerobee.client_core import ReceivedMessage
     from aerobee.consumer_client import PullConsumer
 
@@ -128,7 +130,9 @@ def consume(
 
 async def _consume(job: _Job) -> int:
     """Returns how many messages were printed."""
+    from aerobee.cli.waiting import WaitNotice
     from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
+    from aerobee.runtime.clock import SystemClock
 
     starts = {
         MomentKind.FIRST: StartFrom.FIRST,
@@ -143,13 +147,20 @@ async def _consume(job: _Job) -> int:
         start_timestamp_ms=job.start.timestamp_ms if job.start.kind is MomentKind.TIME else None,
         client_id=job.client_id,
         cluster=job.target.cluster,
-        options=ConsumerOptions(session_timeout_ms=job.session_timeout_ms),
+        options=ConsumerOptions(session_timeout_ms=job.session_timeout_ms, await_cluster_ms=0),
     )
     consumer.subscribe(job.topic, job.expression)
     printed = 0
-    async with consumer:
+    notice = WaitNotice(SystemClock(), consumer.obstacles)
+    async with AsyncExitStack() as stack:
+        watch = asyncio.get_running_loop().create_task(notice.run(), name="consume:wait-notice")
         try:
-            printed = await _print_messages(job, consumer)
+            await consumer.start()
+        finally:
+            watch.cancel()
+        stack.push_async_exit(consumer)
+        try:
+            printed = await _print_messages(job, consumer, notice)
         except asyncio.CancelledError:
             # After Ctrl-C too, what was printed does not come again. If printing itself failed,
             # the messages in hand stay uncommitted.
@@ -170,13 +181,9 @@ async def _commit(consumer: PullConsumer) -> None:
         ) from None
 
 
-async def _print_messages(job: _Job, consumer: PullConsumer) -> int:
-    from aerobee.cli.waiting import WaitNotice
-    from aerobee.runtime.clock import SystemClock
-
+async def _print_messages(job: _Job, consumer: PullConsumer, notice: WaitNotice) -> int:
     loop = asyncio.get_running_loop()
     output = sys.stdout.buffer
-    notice = WaitNotice(SystemClock(), consumer.obstacles)
     printed = 0
     last_s = loop.time()
     while job.count is None or printed < job.count:

@@ -44,24 +44,42 @@ class BrokerOffsetStore:
         committed = await offsets.committed(self._group, queues)
         return {queue: offset for queue, offset in committed.items() if offset is not None}
 
+    async def begin(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, errors.MqError]:
+        commits = [Commit(queue, offset, 0) for queue, offset in offsets.items()]
+        return await self._commit(commits, begins=True)
+
     async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.MqError]:
+        return await self._commit(commits, begins=False)
+
+    async def _commit(
+        self, commits: Sequence[Commit], *, begins: bool
+    ) -> Mapping[MessageQueue, errors.MqError]:
         by_broker: dict[str, list[Commit]] = {}
         for commit in commits:
             by_broker.setdefault(commit.queue.broker_name, []).append(commit)
         refused: dict[MessageQueue, errors.MqError] = {}
         async with asyncio.TaskGroup() as tasks:
             for broker_name, entries in by_broker.items():
-                tasks.create_task(self._commit_at(entries, refused), name=f"commit:{broker_name}")
+                tasks.create_task(
+                    self._commit_at(entries, refused, begins=begins), name=f"commit:{broker_name}"
+                )
         return refused
 
     async def _commit_at(
-        self, entries: Sequence[Commit], refused: dict[MessageQueue, errors.MqError]
+        self,
+        entries: Sequence[Commit],
+        refused: dict[MessageQueue, errors.MqError],
+        *,
+        begins: bool,
     ) -> None:
         """One broker's entries; its failure concerns these alone."""
         first = entries[0].queue
         request = broker_pb2.CommitOffsetsRequest(
             group=self._group,
             client_id=self._client_id,
+            begins=begins,
             offsets=[
                 broker_pb2.QueueOffset(
                     topic=queue.topic, queue_id=queue.queue_id, offset=offset, lease_epoch=epoch

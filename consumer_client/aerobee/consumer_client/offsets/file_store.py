@@ -54,6 +54,15 @@ class FileOffsetStore:
         known = await self._load()
         return {queue: known[queue] for queue in queues if queue in known}
 
+    async def begin(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, MqError]:
+        try:
+            known = await self._load()
+        except MqError as error:
+            return dict.fromkeys(offsets, error)
+        return await self.commit(
+            [Commit(queue, offset, 0) for queue, offset in offsets.items() if queue not in known]
+        )
+
     async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, MqError]:
         try:
             async with self._writing:

@@ -29,6 +29,11 @@ class OffsetStore(Protocol):
         """
         ...
 
+    async def begin(self, offsets: Mapping[MessageQueue, int]) -> Mapping[MessageQueue, MqError]:
+        """Store offsets where none is stored yet; whoever says so first decides. Returns the queues
+        that were refused or not reached, and why."""
+        ...
+
     async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, MqError]:
         """Store offsets; returns the queues that were refused or not reached, and why."""
         ...

@@ -1,0 +1,256 @@
+"""Where a group begins on queues on which it never committed, fixed before anything can be missed.
+
+Owns: the rule. With `StartFrom.LAST` a consumer's start asks for the ends of all queues of its
+topics, whoever will read them, and has them stored as the group's first offsets; the first who says
+so decides, so that members that start together agree. Whatever is stored after the start lies at
+or past it. A queue without a committed offset that turns up later, or that a group finds beside
+queues on which it has committed, is new since the group exists, and is read from its first message.
+Invariants: a queue is begun only after its topic is settled; what was begun is never begun again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.client_core.offsets import Offsets
+from aerobee.consumer_client.offsets.store import OffsetStore
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+OTHER_BROKERS_PATIENCE_S = 2.0
+"""A group that is known to have begun waits so long for brokers that do not answer: their queues
+have begun, too, or are new."""
+OTHER_MEMBERS_PATIENCE_S = 2.0
+"""So long another member, that is starting just now, may take to fix the rest of what it began."""
+ASK_AGAIN_S = 0.05
+
+_PASSING = (
+    errors.NotMaster,
+    errors.StaleEpoch,
+    errors.ReplicaBehind,
+    errors.NoBrokerAvailable,
+    errors.ShuttingDown,
+    errors.Unreachable,
+    errors.DeadlineExceeded,
+    errors.Busy,
+)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """What the brokers of one topic answered."""
+
+    committed: dict[MessageQueue, int] = field(default_factory=dict)
+    failures: dict[str, errors.MqError] = field(default_factory=dict)
+    """By name, brokers that did not."""
+
+
+class Beginnings:
+    """Of one consumer."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        store: OffsetStore,
+        policy: StartPolicy,
+        *,
+        group: str,
+        options: ConsumerOptions,
+    ) -> None:
+        self._connection = connection
+        self._store = store
+        self._policy = policy
+        self._group = group
+        self._options = options
+        self._offsets = Offsets(connection, timeout_ms=options.request_timeout_ms)
+        self._settled: dict[str, asyncio.Event] = {}
+
+    # ------------------------------------------------------------------------------ topics
+
+    def is_settled(self, topic: str) -> bool:
+        return self._event(topic).is_set()
+
+    def settle_as_new(self, topic: str) -> None:
+        """Nothing is to be fixed: the topic did not exist when this consumer was started, or begins
+        at its first message or one of a certain time, whenever that is looked for."""
+        self._event(topic).set()
+
+    async def settle(self, topic: str, *, timeout_ms: int) -> frozenset[str]:
+        """Fix where the group begins on every queue that the topic has now; returns the brokers
+        that answered.
+
+        Raises:
+            TopicNotFound: no such topic.
+            MqError: a group that begins could not ask a broker in time; some queues may have begun.
+        """
+        end_s = self._now_s() + timeout_ms / 1_000
+        route = await self._connection.routes.route(topic, timeout_ms=timeout_ms)
+        queues = route.queues
+        standing = await self._ask(queues, end_s)
+        if not standing.committed:
+            for name, failure in standing.failures.items():
+                raise self._cannot_begin(topic, name, failure)
+            await self._begin_all(queues, end_s)
+        else:
+            await self._await_others(queues, standing)
+        self._event(topic).set()
+        return frozenset(route.queues_by_broker) - standing.failures.keys()
+
+    async def _ask(self, queues: Sequence[MessageQueue], end_s: float) -> _Standing:
+        """What the group has committed. One broker that does not answer decides nothing if another
+        one knows the group."""
+        standing = _Standing()
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                group.create_task(self._read(asked), name=f"beginnings:{name}"): name
+                for name, asked in _by_broker(queues).items()
+            }
+            waiting = set(tasks)
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting,
+                    timeout=max(0.0, end_s - self._now_s()),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not done:
+                    break
+                for task in done:
+                    answer = task.result()
+                    if isinstance(answer, errors.MqError):
+                        standing.failures[tasks[task]] = answer
+                    else:
+                        standing.committed.update(answer)
+                if standing.committed:
+                    end_s = min(end_s, self._now_s() + OTHER_BROKERS_PATIENCE_S)
+            for task in waiting:
+                task.cancel()
+        for task in waiting:
+            name = tasks[task]
+            standing.failures[name] = errors.DeadlineExceeded(
+                f"broker group {name!r} did not say in time where group {self._group!r} stands"
+            )
+        return standing
+
+    async def _read(
+        self, queues: Sequence[MessageQueue]
+    ) -> Mapping[MessageQueue, int] | errors.MqError:
+        try:
+            return await self._store.read(queues)
+        except errors.MqError as error:
+            return error
+
+    def _cannot_begin(
+        self, topic: str, broker_name: str, failure: errors.MqError
+    ) -> errors.MqError:
+        route = self._connection.routes.cached(topic)
+        if route is None or route.master(broker_name) is not None:
+            return failure
+        return errors.NoBrokerAvailable(
+            f"group {self._group!r} begins on topic {topic!r} now, and broker group "
+            f"{broker_name!r} has no master to say where its queues end; start again when it has "
+            "one, or start from FIRST"
+        )
+
+    async def _begin_all(self, queues: Sequence[MessageQueue], end_s: float) -> None:
+        """Nobody has begun: now, at the end of each queue."""
+        left_ms = max(1, int((end_s - self._now_s()) * 1_000))
+        bounds = await Offsets(self._connection, timeout_ms=left_ms).bounds(queues, of_master=True)
+        left = {queue: found.max_offset_end for queue, found in bounds.items()}
+        failures = 0
+        while left:
+            refused = await self._store.begin(left)
+            if not refused:
+                break
+            error = next(iter(refused.values()))
+            delay_s = self._options.backoff.delay_s(failures, self._connection.random)
+            if not isinstance(error, _PASSING) or self._now_s() + delay_s >= end_s:
+                raise error
+            for queue in refused:
+                self._connection.routes.invalidate(queue.topic)
+            left = {queue: left[queue] for queue in refused}
+            await asyncio.sleep(delay_s)
+            failures += 1
+
+    async def _await_others(self, queues: Sequence[MessageQueue], standing: _Standing) -> None:
+        """Another member may be half-way through `_begin_all`: what it has not begun after a while
+        is new."""
+        end_s = self._now_s() + OTHER_MEMBERS_PATIENCE_S
+        missing = [
+            queue
+            for queue in queues
+            if queue not in standing.committed and queue.broker_name not in standing.failures
+        ]
+        while missing and self._now_s() < end_s:
+            await asyncio.sleep(ASK_AGAIN_S)
+            try:
+                committed = await self._store.read(missing)
+            except errors.MqError:
+                return
+            missing = [queue for queue in missing if queue not in committed]
+
+    # ------------------------------------------------------------------------------ queues
+
+    async def of_queue(self, queue: MessageQueue) -> int:
+        """Where the group begins on a queue that it was given without a committed offset, once the
+        topic is settled.
+
+        Raises:
+            MqError: the brokers could not be asked; ask again.
+        """
+        await self._event(queue.topic).wait()
+        return (await self._begin([queue], self._policy.for_new_queues()))[queue]
+
+    async def of_chosen(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The committed offsets of queues that a user has chosen, and where the start policy says
+        on those without one.
+
+        Raises:
+            MqError: the brokers could not be asked.
+        """
+        return await self._begin(list(queues), self._policy)
+
+    async def _begin(
+        self, queues: Sequence[MessageQueue], policy: StartPolicy
+    ) -> dict[MessageQueue, int]:
+        committed = await self._store.read(queues)
+        fresh = [queue for queue in queues if queue not in committed]
+        if not fresh:
+            return committed
+        begun = await policy.start_offsets(self._offsets, fresh)
+        refused = await self._store.begin(begun)
+        for queue, error in refused.items():
+            # Only for this consumer then; its commits will tell the group.
+            log_event(
+                log,
+                "beginning not stored yet",
+                level=logging.DEBUG,
+                group=self._group,
+                topic=queue.topic,
+                queue=queue,
+                offset=begun[queue],
+                reason=error,
+            )
+        stored = [queue for queue in fresh if queue not in refused]
+        return {**committed, **begun, **(await self._store.read(stored) if stored else {})}
+
+    def _event(self, topic: str) -> asyncio.Event:
+        return self._settled.setdefault(topic, asyncio.Event())
+
+    def _now_s(self) -> float:
+        return self._connection.clock.monotonic_s()
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> Mapping[str, list[MessageQueue]]:
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    return by_broker

@@ -1,0 +1,309 @@
+"""A consumer that has started misses nothing that is sent afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aerobee.client_core import ClusterConnection
+from aerobee.client_core.message import MessageQueue
+from aerobee.consumer_client import ConsumerOptions, PullConsumer, PushConsumer, StartFrom
+from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
+from aerobee.runtime import errors
+from tests.support.real_brokers import RealCluster
+
+Eventually = Callable[..., Awaitable[None]]
+
+QUICK = ConsumerOptions(
+    session_timeout_ms=1_000,
+    commit_interval_ms=60_000,
+    request_timeout_ms=1_000,
+    failover_timeout_ms=4_000,
+    close_timeout_ms=3_000,
+)
+
+
+def member(cluster: RealCluster, topic: str = "orders", group: str = "g") -> PullConsumer:
+    return PullConsumer(cluster.address, group, options=QUICK).subscribe(topic)
+
+
+async def read(consumer: PullConsumer, count: int) -> set[bytes]:
+    """Exactly so many messages, or what came in time."""
+    bodies: list[bytes] = []
+    async with asyncio.timeout(10):
+        while len(bodies) < count:
+            bodies += [message.body for message in await consumer.poll()]
+    assert len(bodies) == count
+    return set(bodies)
+
+
+async def send_to_all(cluster: RealCluster, word: str) -> set[bytes]:
+    for queue_id in range(4):
+        await cluster.send("orders", queue_id, [f"{word} {queue_id}".encode()])
+    return {f"{word} {queue_id}".encode() for queue_id in range(4)}
+
+
+async def test_what_is_sent_right_after_the_start_arrives_and_nothing_older(
+    cluster: RealCluster,
+) -> None:
+    await send_to_all(cluster, "before")
+    async with member(cluster) as consumer:
+        sent = await send_to_all(cluster, "after")
+        assert await read(consumer, 4) == sent
+
+
+async def test_a_push_consumer_that_has_started_is_called_with_what_follows(
+    cluster: RealCluster, eventually: Eventually
+) -> None:
+    bodies: set[bytes] = set()
+    await send_to_all(cluster, "before")
+    consumer = PushConsumer(
+        cluster.address,
+        "g",
+        lambda messages: bodies.update(each.body for each in messages),
+        options=QUICK,
+    ).subscribe("orders")
+    async with consumer:
+        sent = await send_to_all(cluster, "after")
+        await eventually(lambda: bodies >= sent)
+    assert bodies == sent
+
+
+async def test_members_that_start_together_and_one_without_a_queue_miss_nothing(
+    cluster: RealCluster, eventually: Eventually
+) -> None:
+    await cluster.send("single", 0, [b"before"])
+    members = [member(cluster, "single") for _ in range(3)]
+    await asyncio.gather(*(each.__aenter__() for each in members))
+    try:
+        await cluster.send("single", 0, [b"after"])
+        bodies: list[bytes] = []
+
+        async def poll_all() -> bool:
+            for each in members:
+                bodies.extend(message.body for message in await each.poll(timeout_s=0.05))
+            return bool(bodies)
+
+        await eventually(poll_all)
+        assert bodies == [b"after"]
+    finally:
+        for each in members:
+            await each.aclose()
+
+
+async def test_the_beginning_stays_when_the_first_member_is_gone_before_its_first_commit(
+    cluster: RealCluster,
+) -> None:
+    """Nobody may have held the queue yet: the group knows where it begins all the same."""
+    await send_to_all(cluster, "before")
+    async with member(cluster):
+        assert set((await cluster.committed("g")).values()) == {1}
+    sent = await send_to_all(cluster, "between")
+    async with member(cluster) as second:
+        assert await read(second, 4) == sent
+
+
+async def test_queues_that_are_new_since_the_start_are_read_from_their_first_message(
+    cluster: RealCluster,
+) -> None:
+    broker = cluster.brokers["broker-a"]
+    broker.topics = {"orders": 2}
+    await cluster.nameserver.publish()
+    async with member(cluster) as consumer:
+        broker.topics = {"orders": 4}
+        # A producer knows of them before this consumer does.
+        sent = await send_to_all(cluster, "after")
+        await cluster.nameserver.publish()
+        assert await read(consumer, 4) == sent
+
+
+async def test_queues_that_came_while_no_member_was_there_are_read_from_their_first_message(
+    cluster: RealCluster,
+) -> None:
+    broker = cluster.brokers["broker-a"]
+    broker.topics = {"orders": 2}
+    await cluster.nameserver.publish()
+    async with member(cluster):
+        pass
+    broker.topics = {"orders": 4}
+    await cluster.nameserver.publish()
+    sent = await send_to_all(cluster, "between")
+    async with member(cluster) as consumer:
+        assert await read(consumer, 4) == sent
+
+
+async def test_a_start_waits_for_a_master_that_is_away_for_a_moment(
+    cluster: RealCluster,
+) -> None:
+    await send_to_all(cluster, "before")
+    await cluster.brokers["broker-a"].stop()
+    await cluster.nameserver.publish()
+
+    async def come_back() -> None:
+        await asyncio.sleep(0.3)
+        await cluster.brokers["broker-a"].start()
+        await cluster.nameserver.publish()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(come_back())
+        consumer = member(cluster)
+        await consumer.start()
+    sent = await send_to_all(cluster, "after")
+    assert await read(consumer, 4) == sent
+    await consumer.aclose()
+
+
+async def test_a_group_that_begins_needs_every_broker_and_says_which_one_is_missing(
+    two_brokers: RealCluster,
+) -> None:
+    await two_brokers.brokers["broker-b"].stop()
+    await two_brokers.nameserver.publish()
+    options = replace(QUICK, failover_timeout_ms=500)
+    consumer = PullConsumer(two_brokers.address, "g", options=options).subscribe("orders")
+    with pytest.raises(errors.NoBrokerAvailable, match="broker-b"):
+        await consumer.start()
+    assert await two_brokers.committed("g") == {}, "a start that fails fixes nothing"
+
+
+async def test_a_group_that_has_begun_starts_without_a_broker_that_is_down(
+    two_brokers: RealCluster,
+) -> None:
+    async with member(two_brokers):
+        pass
+    await two_brokers.send("orders", 0, [b"kept"], broker="broker-b")
+    await two_brokers.brokers["broker-b"].stop()
+    await two_brokers.nameserver.publish()
+    async with member(two_brokers) as consumer:
+        await two_brokers.send("orders", 0, [b"a"], broker="broker-a")
+        assert await read(consumer, 1) == {b"a"}
+        await two_brokers.brokers["broker-b"].start()
+        await two_brokers.nameserver.publish()
+        assert await read(consumer, 1) == {b"kept"}
+
+
+async def test_a_topic_that_is_created_later_is_read_from_its_first_message(
+    cluster: RealCluster,
+) -> None:
+    broker = cluster.brokers["broker-a"]
+    broker.topics = {}
+    await cluster.nameserver.publish()
+    options = ConsumerOptions(session_timeout_ms=1_000, await_topics=True)
+    async with PullConsumer(cluster.address, "g", options=options).subscribe("orders") as consumer:
+        sent = await send_to_all(cluster, "first")
+        broker.topics = {"orders": 4}
+        await cluster.nameserver.publish()
+        assert await read(consumer, 4) == sent
+
+
+async def test_broadcasting_fixes_the_beginning_in_its_file(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    await send_to_all(cluster, "before")
+
+    def screen() -> PullConsumer:
+        return PullConsumer(
+            cluster.address,
+            "g",
+            auto_commit=False,
+            broadcasting=True,
+            offsets_folder=tmp_path,
+            options=QUICK,
+        ).subscribe("orders")
+
+    async with screen() as consumer:
+        sent = await send_to_all(cluster, "after")
+        assert await read(consumer, 4) == sent
+    async with screen() as consumer:
+        assert await read(consumer, 4) == sent
+
+
+async def test_queues_of_ones_own_choice_are_read_from_where_assign_returned(
+    cluster: RealCluster,
+) -> None:
+    await cluster.send("single", 0, [b"before"])
+    async with PullConsumer(cluster.address, "g", options=QUICK) as consumer:
+        await consumer.assign(await consumer.queues_of("single"))
+        await cluster.send("single", 0, [b"after"])
+        assert await read(consumer, 1) == {b"after"}
+
+
+async def test_who_says_first_where_a_group_begins_decides(cluster: RealCluster) -> None:
+    await cluster.send("single", 0, [b"x"] * 5)
+    queue = MessageQueue("single", "broker-a", 0)
+    async with ClusterConnection(cluster.address) as connection:
+        store = BrokerOffsetStore(connection, group="g", client_id="m", timeout_ms=2_000)
+        assert await store.begin({queue: 2}) == {}
+        assert await store.begin({queue: 4}) == {}
+        assert await store.read([queue]) == {queue: 2}
+        refused = await store.begin({MessageQueue("single", "broker-a", 9): 0})
+        assert [type(error) for error in refused.values()] == [errors.QueueNotFound]
+
+
+async def test_begins_at_first_needs_nobody_at_the_start(two_brokers: RealCluster) -> None:
+    await two_brokers.brokers["broker-b"].stop()
+    await two_brokers.nameserver.publish()
+    await two_brokers.send("orders", 0, [b"a"], broker="broker-a")
+    consumer = PullConsumer(
+        two_brokers.address, "g", start_from=StartFrom.FIRST, options=QUICK
+    ).subscribe("orders")
+    async with consumer:
+        assert await read(consumer, 1) == {b"a"}
+
+
+async def test_a_consumer_may_be_started_before_its_cluster(
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = cluster.address.rpartition(":")[2]
+    await cluster.nameserver.stop()
+    consumer = member(cluster)
+    starting = asyncio.create_task(consumer.start())
+    async with asyncio.timeout(10):
+        while "the start waits for the cluster" not in caplog.text:
+            await asyncio.sleep(0.05)
+    assert not starting.done()
+    await cluster.nameserver.start(port=int(port))
+    await starting
+    sent = await send_to_all(cluster, "after")
+    assert await read(consumer, 4) == sent
+    await consumer.aclose()
+
+
+async def test_a_cluster_that_does_not_come_is_one_error_without_the_transports(
+    cluster: RealCluster,
+) -> None:
+    await cluster.nameserver.stop()
+    options = replace(QUICK, await_cluster_ms=300)
+    consumer = PullConsumer(cluster.address, "g", options=options).subscribe("orders")
+    with pytest.raises(errors.Unreachable, match="cannot reach") as caught:
+        await consumer.start()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "grpc" not in shown
+
+
+async def test_stop_ends_a_start_that_waits_for_its_cluster(cluster: RealCluster) -> None:
+    await cluster.nameserver.stop()
+    consumer = PushConsumer(cluster.address, "g", lambda messages: None, options=QUICK)
+    running = asyncio.create_task(consumer.subscribe("orders").run())
+    await asyncio.sleep(0.1)
+    consumer.stop()
+    async with asyncio.timeout(2):
+        await running
+
+
+async def test_a_second_member_of_one_name_fails_its_start_and_the_log_says_why_before(
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    def twin() -> PullConsumer:
+        return PullConsumer(cluster.address, "g", client_id="twin", options=QUICK).subscribe(
+            "orders"
+        )
+
+    async with twin():
+        with pytest.raises(errors.DuplicateClient, match="twin"):
+            await twin().start()
+    assert "another live member has this client id" in caplog.text
