@@ -111,3 +111,17 @@ def test_no_line_is_lost_or_written_twice_while_logging_is_configured_anew() -> 
         root.setLevel(level)
     assert old.getvalue().count("lost") == 2
     assert (old.getvalue() + new.getvalue()).count("meanwhile") == 1
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_no_line_holds_what_a_terminal_would_obey(
+    formatter: logging.Formatter,
+    logger: tuple[logging.Logger, logging.StreamHandler[io.StringIO]],
+) -> None:
+    hostile = "a\x1b[2Jb\x9b31mc\u202ed\x7f"
+    log, handler = logger
+    handler.setFormatter(formatter)
+    log_event(log, f"refused {hostile}", name=hostile, error=ValueError(hostile))
+    written = handler.stream.getvalue()
+    assert written.count("31mc") == 3
+    assert not set(written) & set("\x1b\x9b\u202e\x7f")

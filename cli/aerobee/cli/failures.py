@@ -12,6 +12,7 @@ from typing import IO, Any
 import click
 
 from aerobee.runtime import errors
+from aerobee.runtime.printable import printable
 
 NEGATIVE = 1
 """The command worked and the answer is no."""
@@ -35,7 +36,7 @@ class Failure(click.ClickException):
             self.__dict__["exit_code"] = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"aerobee: {self.format_message()}", file=file or sys.stderr)
+        click.echo(f"aerobee: {printable(self.format_message())}", file=file or sys.stderr)
 
 
 class EnvironmentFailure(Failure):

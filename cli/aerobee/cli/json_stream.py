@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from aerobee.runtime.printable import printable_json
+
 Write = Callable[[str], object]
 
 
@@ -62,4 +64,4 @@ def _write_all(brackets: str, parts: Iterator[tuple[str, Any]], write: Write, de
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return printable_json(json.dumps(value, ensure_ascii=False))

@@ -16,6 +16,7 @@ from typing import Any
 
 from aerobee.client_core import Message, ReceivedMessage
 from aerobee.runtime.errors import MessageIllegal
+from aerobee.runtime.printable import printable, printable_json
 from aerobee.store_format.properties import RESERVED_NAMES, TRANSIENT_PREFIX
 
 
@@ -75,7 +76,18 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
 
 def json_of_message(message: ReceivedMessage) -> bytes:
     """One line, without its end."""
-    return json.dumps(document_of_message(message), ensure_ascii=False).encode()
+    text = json.dumps(document_of_message(message), ensure_ascii=False)
+    return printable_json(text).encode()
+
+
+def text_of_message(message: ReceivedMessage) -> bytes:
+    """The body as it is, for a pipe."""
+    return message.body
+
+
+def text_for_terminal(message: ReceivedMessage) -> bytes:
+    """The body as one line that the terminal only shows; what is no text in UTF-8, as escapes."""
+    return printable(message.body.decode("utf-8", "backslashreplace"), keep="\t").encode()
 
 
 def document_of_message(message: ReceivedMessage) -> dict[str, object]:

@@ -1,18 +1,24 @@
 """What commands print: tables for people, JSON for programs.
 
 Standard output carries the answer only; progress and remarks go to standard error, so that a pipe
-gets clean data.
+gets clean data. All that a command prints goes through here: names, properties and addresses were
+written by others, and none of their characters may command the terminal.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 
+from aerobee.runtime.printable import printable, printable_json
+
+GAP: Final = "  "
+"""Between the columns of a table."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -22,37 +28,122 @@ def json_option(command: Command) -> Command:
     return option(command)
 
 
-def print_json(value: object) -> None:
-    """One document, indented, on standard output."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+def wide_option(command: Command) -> Command:
+    """Adds --wide (parameter `wide`) to a listing whose columns a narrow terminal leaves out."""
+    option = click.option("--wide", is_flag=True, help="All columns, however narrow the terminal.")
+    return option(command)
 
 
-def print_table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = ""
+def say(
+    text: str = "", *, keep: str = "", nl: bool = True, label: str = "", colour: str = ""
 ) -> None:
-    """Columns with headers. On a terminal with rules; in a pipe plain aligned text, never cut."""
-    texts = [[_cell(value) for value in row] for row in rows]
-    numeric = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(headers))]
-    if sys.stdout.isatty():
-        _print_rich(headers, texts, numeric, title)
-        return
-    widths = [
-        max(len(headers[i]), *(len(row[i]) for row in texts)) if texts else len(headers[i])
-        for i in range(len(headers))
-    ]
-    if title:
-        click.echo(title)
-    for row in [list(headers), *texts]:
-        cells = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
-        ]
-        click.echo("  ".join(cells).rstrip())
+    """A line of the answer, on standard output; of what is not printable only `keep` stays.
+
+    `label` goes before it, in a colour on a terminal.
+    """
+    label = click.style(printable(label), fg=colour) if label else ""
+    click.echo(label + printable(text, keep=keep), nl=nl)
 
 
 def remark(text: str) -> None:
     """A line for the person at the terminal, on standard error."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
+
+
+def counted(count: int, noun: str, several: str | None = None) -> str:
+    """`1 broker`, `2,000 messages`; `several` where the noun takes more than an s."""
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def print_json(value: object) -> None:
+    """One document, indented, on standard output."""
+    click.echo(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def print_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    title: str = "",
+    empty: str = "",
+    droppable: Sequence[str] = (),
+    wide: bool = True,
+) -> None:
+    """Columns with headers. On a terminal with rules; in a pipe plain aligned text, never cut.
+
+    Cells are never folded. Where a terminal is too narrow and `wide` is not asked for, columns of
+    `droppable` are left out, the first one first.
+
+    Args:
+        empty: said instead, on standard error, where there are no rows.
+    """
+    texts = [[_cell(value) for value in row] for row in rows]
+    numeric = [all(_is_number(row[i]) for row in rows) and bool(rows) for i in range(len(headers))]
+    columns = [
+        _Column(_cell(header), [row[i] for row in texts], numeric[i])
+        for i, header in enumerate(headers)
+    ]
+    on_terminal = sys.stdout.isatty()
+    left_out: list[str] = []
+    if on_terminal and not wide:
+        columns, left_out = _fitting(columns, droppable, shutil.get_terminal_size().columns)
+    if title:
+        say(title)
+    if empty and not rows:
+        remark(empty)
+        if on_terminal:
+            return
+    line, *lines = (
+        _line(cells) for cells in zip(*(column.cells() for column in columns), strict=True)
+    )
+    click.echo(click.style(line, bold=True) if on_terminal else line)
+    if on_terminal:
+        click.echo(GAP.join("\N{BOX DRAWINGS LIGHT HORIZONTAL}" * each.width for each in columns))
+    for line in lines:
+        click.echo(line)
+    if left_out:
+        remark(f"not shown, for want of room: {', '.join(left_out)} (--wide shows all)")
+
+
+class _Column:
+    """Texts of one width, a header first."""
+
+    def __init__(self, header: str, texts: Sequence[str], is_numeric: bool) -> None:
+        self.header = header
+        self._texts = (header, *texts)
+        self._is_numeric = is_numeric
+        self.width = max(map(_width, self._texts))
+
+    def cells(self) -> Iterator[str]:
+        for text in self._texts:
+            room = " " * (self.width - _width(text))
+            yield room + text if self._is_numeric else text + room
+
+
+def _fitting(
+    columns: list[_Column], droppable: Sequence[str], width: int
+) -> tuple[list[_Column], list[str]]:
+    """The columns for which there is room, and the headers of the others."""
+    left_out: list[str] = []
+    for header in droppable:
+        if sum(column.width + len(GAP) for column in columns) - len(GAP) <= width:
+            break
+        columns = [column for column in columns if column.header != header]
+        left_out.append(header)
+    return columns, left_out
+
+
+def _line(cells: Sequence[str]) -> str:
+    return GAP.join(cells).rstrip()
+
+
+def _width(text: str) -> int:
+    """In cells of a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _cell(value: object) -> str:
@@ -60,24 +151,8 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return printable(str(value))
 
 
 def _is_number(value: object) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-def _print_rich(
-    headers: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool], title: str
-) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title or None, box=SIMPLE_HEAD, title_justify="left")
-    for header, right in zip(headers, numeric, strict=True):
-        table.add_column(header, justify="right" if right else "left", overflow="fold")
-    for row in texts:
-        table.add_row(*(escape(text) for text in row))
-    Console().print(table)

@@ -15,7 +15,7 @@ import click
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.json_stream import collected, write_json
-from aerobee.cli.output import json_option, print_table
+from aerobee.cli.output import json_option, print_table, say
 from aerobee.cli.store_document import DumpRequest, OnProgress, dump_store, open_dump
 from aerobee.cli.store_questions import ChosenQuestions, GivenQuestions, Questions
 
@@ -154,7 +154,7 @@ def _print_queues(topics: dict[str, Any]) -> None:
         for queue_id, queue in queues.items()
     ]
     headers = ("Topic", "Queue", "Min", "Max", "Log end", "Records SHA-256")
-    click.echo()
+    say()
     print_table(headers, rows, title="Queues")
 
 
@@ -176,7 +176,7 @@ def _print_messages(topics: dict[str, Any]) -> None:
     ]
     if rows:
         headers = ("Topic", "Queue", "Offset", "Log position", "Size", "Tag", "Keys", "Stored at")
-        click.echo()
+        say()
         print_table(headers, rows, title="Messages")
 
 
@@ -195,7 +195,7 @@ def _print_offsets(offsets: dict[str, Any]) -> None:
         topic, _, group = key.partition("@")
         rows += [(group, topic, int(queue_id), offset) for queue_id, offset in queues.items()]
     if rows:
-        click.echo()
+        say()
         print_table(("Group", "Topic", "Queue", "Next offset"), rows, title="Consumer offsets")
 
 
@@ -211,12 +211,12 @@ def _print_configs(document: dict[str, Any]) -> None:
         for name, config in document["topicConfigs"].items()
     ]
     if rows:
-        click.echo()
+        say()
         print_table(("Topic", "Read", "Write", "Perm", "Attributes"), rows, title="Topics")
     groups = [
         (name, config["consumeEnable"], config["retryMaxTimes"])
         for name, config in document["subscriptionGroups"].items()
     ]
     if groups:
-        click.echo()
+        say()
         print_table(("Group", "May consume", "Retries"), groups, title="Subscription groups")

@@ -28,6 +28,7 @@ from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.log_config import LogConfig, LogFormat, LogLevel
 from aerobee.runtime.log_limit import FIELDS_ATTRIBUTE, REPEATED_FIELD, Collapsed, RepeatLimit
+from aerobee.runtime.printable import printable, printable_json
 
 __all__ = [
     "FIELDS_ATTRIBUTE",
@@ -76,11 +77,12 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO broker.store segment rolled base=0 bytes=1024`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        parts = [_timestamp(record), record.levelname, _short(record.name), record.getMessage()]
+        event = printable(record.getMessage())
+        parts = [_timestamp(record), record.levelname, _short(record.name), event]
         parts += [f"{name}={_text(value)}" for name, value in _fields(record).items()]
         line = " ".join(parts)
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
+            line += "\n" + printable(self.formatException(record.exc_info), keep="\n")
         return line
 
 
@@ -99,7 +101,7 @@ class JsonFormatter(logging.Formatter):
             document[f"field_{name}" if name in document else name] = _plain(value)
         if record.exc_info:
             document["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(document, ensure_ascii=False, default=str)
+        return printable_json(json.dumps(document, ensure_ascii=False, default=str))
 
 
 class EventHandler(logging.StreamHandler[TextIO]):
@@ -214,4 +216,4 @@ def _text(value: object) -> str:
     text = str(_plain(value))
     if text and text.isprintable() and not any(mark in text for mark in ' "='):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return printable_json(json.dumps(text, ensure_ascii=False))

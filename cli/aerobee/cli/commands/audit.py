@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from aerobee.cli.failures import Failure
+from aerobee.cli.output import remark, say
 from aerobee.offset_audit.run.arguments import ARGUMENTS, Argument
 from aerobee.offset_audit.run.exit_codes import USAGE, exit_code_of, is_understood
 from aerobee.offset_audit.run.request import AuditRequest, request_of
@@ -124,7 +125,7 @@ def _once(request: AuditRequest) -> int:
             )
         ask(lambda: task_counts(session))
         summary = run_audit(session, request, clock=clock, chance=chance, progress=progress)
-        click.echo(printed(summary, request.format), nl=False)
+        say(printed(summary, request.format), keep="\n", nl=False)
         if is_brief:
             with contextlib.suppress(KeyboardInterrupt):
                 keep_classes(session)
@@ -142,9 +143,9 @@ def _watch(request: AuditRequest) -> int:
 
     def echo(summary: Summary | None, trouble: str) -> None:
         if summary is None:
-            click.echo(f"aerobee: this look broke off: {trouble}", err=True)
+            remark(f"aerobee: this look broke off: {trouble}")
         else:
-            click.echo(printed(summary, request.format), nl=False)
+            say(printed(summary, request.format), keep="\n", nl=False)
 
     clock, chance = SystemClock(), system_random()
     with contextlib.ExitStack() as stack:

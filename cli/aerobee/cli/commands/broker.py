@@ -9,7 +9,7 @@ import click
 from aerobee.broker.config import BrokerConfig
 from aerobee.cli.config_command import ConfigGroup
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import json_option, print_json
+from aerobee.cli.output import json_option, print_json, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.config import Loaded
 
@@ -63,7 +63,7 @@ def drain(address: str, timeout_ms: int, as_json: bool) -> None:
     if as_json:
         print_json(outcome.document())
     else:
-        click.echo(f"{address}: {outcome}")
+        say(f"{address}: {outcome}")
 
 
 @broker.command()
@@ -98,7 +98,7 @@ def handover(
                 }
             )
             return
-        click.echo(
+        say(
             f"{broker}: replica {done.master_id} is master in epoch {done.epoch}; writes paused "
             f"for {done.paused_ms} ms"
         )

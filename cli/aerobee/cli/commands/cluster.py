@@ -8,7 +8,7 @@ import click
 
 from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import json_option, print_json, print_table, remark
+from aerobee.cli.output import json_option, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_js
             print_json(group_document(group))
             return
         left = ", ".join(map(str, group.replicas))
-        click.echo(f"{broker}: replica {broker_id} is removed; left are {left}")
+        say(f"{broker}: replica {broker_id} is removed; left are {left}")
 
     run(main)
 
@@ -119,7 +119,7 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
         if as_json:
             print_json(message_document(done))
             return
-        click.echo(
+        say(
             f"{broker}: removed {done.removed_segments} segments "
             f"({done.removed_bytes / MIB:,.1f} MiB); the log begins at {done.log_min_offset}"
         )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from aerobee.cli.failures import NEGATIVE
-from aerobee.cli.output import json_option, print_json
+from aerobee.cli.output import json_option, print_json, remark, say
 from aerobee.cli.service_kinds import SERVICES, ServiceKind, environment_of, guess_service
 from aerobee.cli.settings import parse_settings
 from aerobee.runtime.config_check import Checked, Finding, check_config
@@ -60,7 +60,7 @@ def check(
             overrides=overrides,
         )
     except InvalidArgument as error:
-        click.echo(f"{file}: {error}", err=True)
+        remark(f"{file}: {error}")
         raise click.exceptions.Exit(NEGATIVE) from error
     if as_json:
         print_json(_document(kind, checked))
@@ -75,16 +75,17 @@ def reference() -> None:
     """Print the page docs/configuration.md: every key of every service."""
     from aerobee.cli.config_reference import render_reference
 
-    click.echo(render_reference(SERVICES), nl=False)
+    say(render_reference(SERVICES), keep="\n", nl=False)
 
 
 def _print(file: Path, kind: ServiceKind, checked: Checked[Any]) -> None:
     for word, findings in (("error", checked.errors), ("warning", checked.warnings)):
         for finding in findings:
             where = f"{file}:{finding.line}" if finding.line else str(file)
-            click.echo(f"{where}: {word}: {finding.sentence}", err=word == "error")
+            tell = remark if word == "error" else say
+            tell(f"{where}: {word}: {finding.sentence}")
     if not checked.errors:
-        click.echo(f"{file}: the {kind.name} takes it ({len(checked.keys)} keys)")
+        say(f"{file}: the {kind.name} takes it ({len(checked.keys)} keys)")
 
 
 def _document(kind: ServiceKind, checked: Checked[Any]) -> dict[str, object]:

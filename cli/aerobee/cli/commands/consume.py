@@ -106,8 +106,9 @@ def consume(
     Without --count and --idle-timeout it goes on until Ctrl-C. Exit code 1: fewer than --count
     messages came before the idle timeout. Who is waited for is told on standard error after 3 s.
     """
-    from aerobee.cli.message_lines import json_of_message
+    from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
 
+    to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
     job = _Job(
         target=target,
         topic=topic,
@@ -119,7 +120,7 @@ def consume(
         broadcast=broadcast,
         client_id=client_id,
         session_timeout_ms=session_timeout_ms,
-        to_line=json_of_message if line_format == "json" else lambda message: message.body,
+        to_line=json_of_message if line_format == "json" else to_text,
     )
     printed = run(lambda: _consume(job))
     if sys.stderr.isatty():

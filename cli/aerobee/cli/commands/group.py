@@ -9,7 +9,7 @@ import click
 
 from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import json_option, print_json, print_table
+from aerobee.cli.output import json_option, print_json, print_table, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def show(target: Target, name: str, as_json: bool) -> None:
             ],
             title=f"{name}: {len(state.members)} members, lag {state.lag:,}",
         )
-        click.echo()
+        say()
         print_table(
             ["topic", "broker", "queue", "held by", "lease epoch", "committed", "max", "lag"],
             [
@@ -112,7 +112,7 @@ def show(target: Target, name: str, as_json: bool) -> None:
             ],
         )
         if lost:
-            click.echo()
+            say()
             print_table(
                 ["topic", "broker", "queue", "removed unread"],
                 [[each.topic, each.broker_name, each.queue_id, lost[each]] for each in lost],
@@ -153,9 +153,7 @@ def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_
             print_json({**document, "members": members})
             return
         told = f"{members} sessions, {offsets} offsets"
-        click.echo(
-            f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}"
-        )
+        say(f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}")
 
     run(main)
 

@@ -8,7 +8,7 @@ import click
 
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.output import json_option, print_json
+from aerobee.cli.output import json_option, print_json, say
 from aerobee.runtime import errors
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def health(address: str, service: str, timeout_ms: int, as_json: bool) -> None:
     if as_json:
         print_json({"address": address, "service": service, "status": status, **_reason(answer)})
     else:
-        click.echo(f"{status}: {answer.reason}" if answer.reason else status)
+        say(f"{status}: {answer.reason}" if answer.reason else status)
     if not answer.is_serving:
         raise click.exceptions.Exit(NEGATIVE)
 

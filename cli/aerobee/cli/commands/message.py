@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -10,8 +11,9 @@ import click
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import Moment, MomentKind, moment_argument, timestamp_text
-from aerobee.cli.output import json_option, print_json, print_table, remark
+from aerobee.cli.output import json_option, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
+from aerobee.runtime.printable import printable
 
 if TYPE_CHECKING:
     from aerobee.client_core import FoundMessages, Messages, ReceivedMessage
@@ -225,18 +227,27 @@ def _print_message(found: ReceivedMessage) -> None:
     rows += [(name, value) for name, value in sorted(found.properties.items())]
     if found.reconsume_times:
         rows.append(("consumed", f"{found.reconsume_times} times before"))
+    rows = [(printable(name), value) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        click.echo(f"{name:{width}}  {_printable(value)}")
-    click.echo()
-    click.echo(_body_text(found))
+        say(f"{name:{width}}  {value}")
+    say()
+    _print_body(_body_text(found))
 
 
 def _preview(found: ReceivedMessage) -> str:
-    text = _printable(_body_text(found))
+    text = printable(_body_text(found))
     if len(text) > BODY_PREVIEW_CHARACTERS:
         return text[: BODY_PREVIEW_CHARACTERS - 3] + "..."
     return text
+
+
+def _print_body(text: str) -> None:
+    """Several lines stay several; a pipe gets it as it is."""
+    if sys.stdout.isatty():
+        say(text, keep="\n\t")
+    else:
+        sys.stdout.write(text + "\n")
 
 
 def _body_text(found: ReceivedMessage) -> str:
@@ -251,7 +262,3 @@ def _body_text(found: ReceivedMessage) -> str:
         return body.decode()
     except UnicodeDecodeError:
         return f"({len(body)} bytes that are no text: --json shows them)"
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "." for character in text)

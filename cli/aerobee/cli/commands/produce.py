@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import print_json, remark
+from aerobee.cli.output import print_json, remark, say
 from aerobee.cli.settings import parse_settings
 from aerobee.cli.target import Target, target_options
 
@@ -144,7 +144,7 @@ async def _produce(job: _Job) -> None:
             }
         )
         return
-    click.echo(
+    say(
         f"sent {sent:,} messages ({meter.bytes:,} bytes) to {job.topic} in {elapsed_s:.2f} s: "
         f"{sent / elapsed_s if elapsed_s else 0:,.0f}/s"
     )

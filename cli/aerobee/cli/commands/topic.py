@@ -9,7 +9,7 @@ import click
 from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
 from aerobee.cli.moments import timestamp_text
-from aerobee.cli.output import json_option, print_json, print_table
+from aerobee.cli.output import json_option, print_json, print_table, say
 from aerobee.cli.settings import parse_settings
 from aerobee.cli.target import Target, target_options
 
@@ -60,9 +60,9 @@ def create(
             except TopicExists:
                 if not if_missing:
                     raise
-                click.echo(f"topic {name} is already there")
+                say(f"topic {name} is already there")
                 return
-        click.echo(f"created topic {name} with {_spread(made)}")
+        say(f"created topic {name} with {_spread(made)}")
 
     run(main)
 
@@ -168,9 +168,7 @@ def update(
             changed = await Topics(connection).update(
                 name, queues=queues, perm=perm, attributes=settings
             )
-        click.echo(
-            f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}"
-        )
+        say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}")
 
     run(main)
 
@@ -188,7 +186,7 @@ def delete(target: Target, name: str, yes: bool) -> None:
 
         async with target.connect() as connection:
             await Topics(connection).delete(name)
-        click.echo(f"deleted topic {name}")
+        say(f"deleted topic {name}")
 
     run(main)
 

@@ -21,7 +21,7 @@ from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
 from aerobee.cli.local_cluster.ports import free_ports
 from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
 from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
-from aerobee.cli.output import remark
+from aerobee.cli.output import remark, say
 from aerobee.cli.settings import parse_settings
 from aerobee.runtime.clock import SystemClock, system_random
 
@@ -190,7 +190,7 @@ class _Announcer:
         brokers = ", ".join(
             f"{replica.name} {address}" for replica, address in plan.brokers.items()
         )
-        click.echo(
+        say(
             f"ready in {elapsed_s:.1f} s: nameserver {plan.nameserver_address}, {brokers}, "
             f"etcd {plan.etcd_address}, data {plan.data}"
         )

@@ -18,7 +18,7 @@ from aerobee.broker.store.repair.repair import Repair, archive_name
 from aerobee.broker.store.repair.undo import undo_repair
 from aerobee.broker.store.repair.verify import Verified, verify_store
 from aerobee.cli.failures import NEGATIVE
-from aerobee.cli.output import json_option, print_json, remark
+from aerobee.cli.output import json_option, print_json, remark, say
 from aerobee.cli.store_tools.folder_argument import (
     folder_options,
     open_folder,
@@ -84,7 +84,7 @@ def _undo(disk: RealDisk, name: str) -> None:
     lock = lock_store(disk)
     try:
         for line in undo_repair(disk, name.rstrip("/").rpartition("/")[2]):
-            click.echo(line)
+            say(line)
     finally:
         lock.release()
 
@@ -98,7 +98,7 @@ def _show(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_json:
     else:
         _print_plan(plan, done=False)
         if plan.steps:
-            click.echo("nothing was changed; do it with --apply")
+            say("nothing was changed; do it with --apply")
     return not plan.left
 
 
@@ -130,7 +130,7 @@ def _repair(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_jso
     else:
         _print_plan(plan, done=True)
         for warning in warnings:
-            click.echo(f"recovery: {warning}")
+            say(f"recovery: {warning}")
         print_verified(after, disk)
     return after.is_sound
 
@@ -167,19 +167,19 @@ def plan_document(plan: RepairPlan) -> dict[str, Any]:
 
 def _print_plan(plan: RepairPlan, *, done: bool) -> None:
     if not plan.steps and not plan.left:
-        click.echo("nothing to repair")
+        say("nothing to repair")
         return
     for number, step in enumerate(plan.steps, 1):
         at = "" if step.position is None else f" at byte {step.position}"
         size = f" ({step.bytes} bytes)" if step.bytes else ""
-        click.echo(f"{number}. {step.name} {step.file}{at}{size}: {step.text}")
+        say(f"{number}. {step.name} {step.file}{at}{size}: {step.text}")
     lost = plan.lost
     if lost:
         count = sum(each.count for each in lost)
-        click.echo(f"{'lost' if done else 'would be lost'}: {count} messages")
+        say(f"{'lost' if done else 'would be lost'}: {count} messages")
         for each in lost:
-            click.echo(f"    {lost_text(each)}")
+            say(f"    {lost_text(each)}")
     for text in plan.left:
-        click.echo(f"left as it is: {text}")
+        say(f"left as it is: {text}")
     if done and plan.steps:
-        click.echo(f"what was replaced is in {plan.folder}; undo with --undo {plan.folder}")
+        say(f"what was replaced is in {plan.folder}; undo with --undo {plan.folder}")

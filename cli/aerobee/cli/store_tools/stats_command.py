@@ -10,7 +10,7 @@ import click
 from aerobee.broker.store.repair.findings import Findings
 from aerobee.broker.store.repair.folder import inspect_folder
 from aerobee.cli.moments import timestamp_text
-from aerobee.cli.output import json_option, print_json, print_table
+from aerobee.cli.output import json_option, print_json, print_table, say
 from aerobee.cli.store_tools.folder_argument import (
     folder_options,
     open_folder,
@@ -55,13 +55,13 @@ def store_stats(
 
 def _print(document: dict[str, Any], *, show_queues: bool) -> None:
     disk, log = document["disk"], document["log"]
-    click.echo(
+    say(
         f"log: {log['segments']} segments of {log['segmentBytes']} bytes, from {log['minOffset']} "
         f"to {log['filesEnd']}; queue files {_mib(disk['queueBytes'])}, index "
         f"{_mib(disk['indexBytes'])}, config {_mib(disk['configBytes'])}"
     )
-    click.echo(f"disk: {_mib(disk['freeBytes'])} of {_mib(disk['totalBytes'])} free")
-    click.echo(f"messages: {document['messages']} with {document['messageBytes']} bytes")
+    say(f"disk: {_mib(disk['freeBytes'])} of {_mib(disk['totalBytes'])} free")
+    say(f"messages: {document['messages']} with {document['messageBytes']} bytes")
     _print_topics(document["topics"])
     if show_queues:
         _print_queues(document["queues"])
@@ -73,7 +73,7 @@ def _print(document: dict[str, Any], *, show_queues: bool) -> None:
 
 
 def _print_topics(topics: list[dict[str, Any]]) -> None:
-    click.echo()
+    say()
     print_table(
         ("topic", "queues", "messages", "bytes", "average", "first stored", "last stored", "per s"),
         [
@@ -93,7 +93,7 @@ def _print_topics(topics: list[dict[str, Any]]) -> None:
 
 
 def _print_queues(queues: list[dict[str, Any]]) -> None:
-    click.echo()
+    say()
     print_table(
         ("topic", "queue", "min", "max", "messages", "bytes", "last stored"),
         [
@@ -113,7 +113,7 @@ def _print_queues(queues: list[dict[str, Any]]) -> None:
 
 def _print_groups(groups: list[dict[str, Any]]) -> None:
     if groups:
-        click.echo()
+        say()
         print_table(
             ("group", "topic", "queues", "lag"),
             [
@@ -125,7 +125,7 @@ def _print_groups(groups: list[dict[str, Any]]) -> None:
 
 def _print_largest(largest: list[dict[str, Any]]) -> None:
     if largest:
-        click.echo()
+        say()
         print_table(
             ("largest", "topic", "queue", "offset", "log position"),
             [
@@ -143,7 +143,7 @@ def _print_largest(largest: list[dict[str, Any]]) -> None:
 
 def _print_index(index: list[dict[str, Any]]) -> None:
     if index:
-        click.echo()
+        say()
         print_table(
             ("index file", "keys", "room", "used slots", "slots", "longest chain"),
             [
@@ -161,8 +161,8 @@ def _print_index(index: list[dict[str, Any]]) -> None:
 
 
 def _print_walk(walk: dict[str, Any]) -> None:
-    click.echo()
-    click.echo(
+    say()
+    say(
         f"walk: {walk['records']} records up to {walk['maxOffset']}, {walk['unqueued']} in no "
         f"queue, {walk['compressed']} compressed, {walk['propertyBytes']} bytes of properties, "
         f"{walk['damagedRegions']} damaged places"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from aerobee.broker.store.repair.damage import DamagedRegion, LostRange
 from aerobee.broker.store.repair.findings import Finding, Severity
 from aerobee.broker.store.repair.verify import Verified
+from aerobee.cli.output import counted, say
 
 _COLORS = {Severity.DAMAGE: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 
@@ -86,33 +85,34 @@ def print_verified(verified: Verified, folder: object) -> None:
     seen: set[str] = set()
     for finding in verified.findings.worst_first():
         at = "" if finding.position is None else f" at byte {finding.position}"
-        severity = click.style(str(finding.severity), fg=_COLORS[finding.severity])
-        click.echo(f"{severity}: {finding.code} {finding.file}{at}: {finding.text}")
+        said = f": {finding.code} {finding.file}{at}: {finding.text}"
+        say(said, label=str(finding.severity), colour=_COLORS[finding.severity])
         if finding.code not in seen:
             seen.add(finding.code)
-            click.echo(f"    {finding.kind.meaning}; {finding.kind.advice}")
+            say(f"    {finding.kind.meaning}; {finding.kind.advice}")
     for kind, count in verified.findings.counts.items():
         kept = sum(1 for finding in verified.findings if finding.kind is kind)
         if kept < count:
-            click.echo(f"{kind.name}: {count - kept} more like these")
+            say(f"{kind.name}: {count - kept} more like these")
     for region in verified.damage.regions:
         lost = region.lost()
-        click.echo(f"in log bytes {region.start} to {region.end} there were:")
+        say(f"in log bytes {region.start} to {region.end} there were:")
         for each in lost:
-            click.echo(f"    {lost_text(each)}")
+            say(f"    {lost_text(each)}")
         if not lost:
-            click.echo("    messages that no queue knows")
+            say("    messages that no queue knows")
     _print_summary(verified, folder)
 
 
 def _print_summary(verified: Verified, folder: object) -> None:
     findings, totals = verified.findings, verified.totals
     state = "in use, read as it was at the start" if verified.folder.is_live else "not in use"
-    click.echo(
-        f"{folder} ({state}): {totals.records} records in "
-        f"{len(verified.folder.segments)} segments, "
-        f"{len(verified.cursors)} queues with {verified.queued_records} entries, "
-        f"{verified.index_entries} index entries"
+    say(
+        f"{folder} ({state}): {counted(totals.records, 'record')} in "
+        f"{counted(len(verified.folder.segments), 'segment')}, "
+        f"{counted(len(verified.cursors), 'queue')} with "
+        f"{counted(verified.queued_records, 'entry', 'entries')}, "
+        f"{counted(verified.index_entries, 'index entry', 'index entries')}"
     )
     counts = ", ".join(
         f"{findings.count_of(severity)} {word}"
@@ -122,4 +122,4 @@ def _print_summary(verified: Verified, folder: object) -> None:
             (Severity.NOTE, "notes"),
         )
     )
-    click.echo(f"{'sound' if verified.is_sound else 'DAMAGED'}: {counts}")
+    say(f"{'sound' if verified.is_sound else 'DAMAGED'}: {counts}")
