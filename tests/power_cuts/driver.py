@@ -32,7 +32,7 @@ from aerobee.store_format.record_layout import (
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, DocumentState, Model, Sent, expect
 from tests.power_cuts.stepped_threads import SteppedThreads, Work, is_power_cut
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.stores import batch_of
+from tests.support.stores import batch_of, topic_end_batch
 
 Trace = Callable[[str], None]
 
@@ -154,16 +154,27 @@ class Driver:
         taken_back = sys_flag & SYSFLAG_TRANSACTION_MASK == SYSFLAG_TRANSACTION_ROLLBACK
         is_found = bool(properties) and not taken_back
         has_keys = frozenset({*keys.split(), unique_key}) if is_found else frozenset()
-        store = self._opened()
+        self._append(batch, queue_id, has_keys)
+
+    def end_topic(self, topic: str) -> None:
+        """Everything of the topic that was appended before is gone."""
+        batch = topic_end_batch(topic)
+        if batch.size + BLANK_BYTES_MIN <= self.config.segment_bytes:
+            self._append(batch, 0, frozenset(), ends_topic=topic)
+
+    def _append(
+        self, batch: CheckedBatch, queue_id: int, has_keys: frozenset[str], ends_topic: str = ""
+    ) -> None:
+        store, topic = self._opened(), batch.topic
         offset = self.model.next_offset(topic, queue_id)
         try:
-            appended = store.append(batch, queue_id=queue_id)
+            appended = store.append(batch, queue_id=queue_id, ends_topic=ends_topic)
         except (Busy, NotWritable) as refusal:
             self._note(f"append refused: {refusal}")
             return
         except StoreFailed as failure:
             self._note(f"append failed: {failure}")
-            records = self._records(batch, queue_id, offset, has_keys)
+            records = self._records(batch, queue_id, offset, has_keys, ends_topic)
             self.model.doubtful = [sent for sent in records if sent.store_timestamp_ms]
             raise
         expect(
@@ -175,12 +186,17 @@ class Driver:
             f"an append at {appended.base_physical_offset} overwrites the log, which ends at "
             f"{self.model.appended_end}",
         )
-        for sent in self._records(batch, queue_id, offset, has_keys):
+        for sent in self._records(batch, queue_id, offset, has_keys, ends_topic):
             self.model.add(sent)
             self._note(f"appended {sent}")
 
     def _records(
-        self, batch: CheckedBatch, queue_id: int, offset: int, keys: frozenset[str]
+        self,
+        batch: CheckedBatch,
+        queue_id: int,
+        offset: int,
+        keys: frozenset[str],
+        ends_topic: str,
     ) -> Iterator[Sent]:
         """The records of a batch as the store stamped them."""
         for record in iterate_records(bytes(batch.buffer)):
@@ -195,6 +211,7 @@ class Driver:
                 bytes(record.raw),
                 record.store_timestamp_ms,
                 keys,
+                ends_topic,
             )
             offset += queued
 

@@ -28,10 +28,13 @@ class Sent:
     data: bytes
     store_timestamp_ms: int
     keys: frozenset[str] = frozenset()
+    # Of a record that ends a topic: its name.
+    ends_topic: str = ""
 
     def __str__(self) -> str:
         place = "-" if self.queue_offset is None else str(self.queue_offset)
-        return f"{self.start}..{self.end} {self.topic}/{self.queue_id}@{place}"
+        ends = f" ends {self.ends_topic}" if self.ends_topic else ""
+        return f"{self.start}..{self.end} {self.topic}/{self.queue_id}@{place}{ends}"
 
 
 @dataclass(slots=True)
@@ -69,6 +72,12 @@ class Model:
 
     def add(self, sent: Sent) -> None:
         self.sent.append(sent)
+        self._count(sent)
+
+    def _count(self, sent: Sent) -> None:
+        for name in self.next_offsets:
+            if name[0] == sent.ends_topic:
+                self.next_offsets[name] = 0
         if sent.queue_offset is not None:
             self.next_offsets[sent.topic, sent.queue_id] = sent.queue_offset + 1
 
@@ -80,9 +89,11 @@ class Model:
         for doubtful in self.doubtful:
             self.add(doubtful)
         self.doubtful = []
-        kept = [sent for sent in self.sent if sent.end <= end]
-        for lost in self.sent[len(kept) :]:
-            if lost.queue_offset is not None:
-                name = lost.topic, lost.queue_id
-                self.next_offsets[name] = min(self.next_offsets[name], lost.queue_offset)
-        self.sent = kept
+        self.sent = [sent for sent in self.sent if sent.end <= end]
+        self.next_offsets = dict.fromkeys(self.next_offsets, 0)
+        for sent in self.sent:
+            self._count(sent)
+
+    def end_position(self, topic: str) -> int:
+        """Before this log position lies nothing of the topic's present life."""
+        return max((sent.start for sent in self.sent if sent.ends_topic == topic), default=0)

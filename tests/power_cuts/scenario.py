@@ -98,6 +98,7 @@ class Scenario:
             (driver.advance_threads, chance.choice((4, 10))),
             (driver.deliver, 5),
             (driver.prepare_segment, chance.choice((0, 2))),
+            (self._end_topic, chance.choice((0, 0, 1, 2))),
             (self._append_to_many, chance.choice((0, 0, 0, 0, 0, 0, 1))),
             (driver.clean, chance.choice((0, 0, 2))),
             (self._pass_time, 2),
@@ -218,6 +219,9 @@ class Scenario:
         """So many queues that they are not synced one by one."""
         for queue_id in range(_MANY_QUEUES):
             self._driver.append("Wide", queue_id, [self._chance.randint(0, 20)], 0)
+
+    def _end_topic(self) -> None:
+        self._driver.end_topic(self._chance.choice((*_TOPICS, "Wide")))
 
     def _pass_time(self) -> None:
         if self._chance.random() < 0.1:

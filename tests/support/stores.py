@@ -18,6 +18,7 @@ from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.store_format.tags import TagsCodes
+from aerobee.store_format.topic_end import JOURNAL_TOPIC, topic_end_properties
 
 BORN_HOST = HostAddress.parse("127.0.0.1:50000")
 
@@ -93,6 +94,23 @@ def append(
     return appended
 
 
+def topic_end_batch(topic: str) -> CheckedBatch:
+    """The record that ends a topic."""
+    return batch_with(JOURNAL_TOPIC, [topic_end_properties(topic)])
+
+
+def end_topic(store: MessageStore, topic: str) -> Appended:
+    """Append a topic's end; let consumers see it by a confirm."""
+    return store.append(topic_end_batch(topic), queue_id=0, ends_topic=topic)
+
+
+def ended_topic(record: Record) -> str:
+    """Which topic the record ends; empty: none."""
+    if record.topic != JOURNAL_TOPIC:
+        return ""
+    return record.properties.get("AEROBEE_ENDED_TOPIC", "")
+
+
 def flush(store: MessageStore, *, checkpoint: bool = True) -> None:
     """What the flush threads do, here and now."""
     work = store.take_flush_work()
@@ -154,9 +172,12 @@ def _is_empty(store: MessageStore, topic: str, queue_id: int) -> bool:
 
 
 def check_agreement(store: MessageStore) -> None:
-    """The queues hold exactly the log's records, in order, each at its own offset."""
+    """The queues hold exactly the log's records, in order, each at its own offset; of a topic that
+    ended, those of its last life."""
     expected: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for record in log_records(store):
+        ended = ended_topic(record)
+        expected = {name: entries for name, entries in expected.items() if name[0] != ended}
         if record.sys_flag & 0xC not in (0x4, 0xC):
             expected.setdefault((record.topic, record.queue_id), []).append(
                 (record.queue_offset, record.physical_offset, record.size)

@@ -133,7 +133,7 @@ def trimmed(queues: QueueSet, queue: ConsumeQueue) -> None:
 
 
 def emptied(queues: QueueSet, queue: ConsumeQueue) -> None:
-    work = queues.take_topic_trim(queue.topic)
+    work = queues.take_trim(1 << 62)
     work.run()
     queues.finish_trim(work)
 
@@ -196,29 +196,3 @@ def test_a_trim_that_was_interrupted_is_simply_done_again(tmp_path: Path) -> Non
     (tmp_path / queue.file_path(0)).unlink()
     assert trim(queues, 900) == 1
     assert (queue.first_offset, queue.min_offset) == (8, 9)
-
-
-def test_a_deleted_topics_queues_are_emptied_and_go_on_counting(tmp_path: Path) -> None:
-    disk = RealDisk(tmp_path)
-    queues = QueueSet(FileCache(disk, 4), ENTRIES_PER_FILE)
-    for topic in ("Orders", "Other"):
-        for queue_id in range(2):
-            queue = queues.get_or_create(topic, queue_id)
-            grow(queues, queue, [number * 100 for number in range(10)])
-    write_out(queues)
-    work = queues.take_topic_trim("Orders")
-    work.run()
-    queues.finish_trim(work)
-    for queue_id in range(2):
-        queue = queues.get_or_create("Orders", queue_id)
-        assert (queue.min_offset, queue.end) == (10, 10)
-        assert files_of(tmp_path, queue) == [8]
-        assert queues.get_or_create("Other", queue_id).min_offset == 0
-    again = queues.get_or_create("Orders", 1)
-    grow(queues, again, [5_000])
-    write_out(queues)
-    listed = read_queue_ends(disk, Checkpoint()).queues
-    assert (listed["Orders", 0].min_offset, listed["Orders", 1].min_offset) == (10, 10)
-    assert listed["Orders", 1].min_position == 5_000
-    entries = again.read_entries(FileCache(disk, 4), 10, 5)
-    assert unpack_entries(entries)[0].tolist() == [5_000]

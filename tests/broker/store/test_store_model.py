@@ -29,12 +29,21 @@ from aerobee.broker.store.config import ENTRY_BYTES, StoreConfig
 from aerobee.broker.store.flush_ledger import BEHIND_FACTOR
 from aerobee.broker.store.flush_work import FlushWork
 from aerobee.broker.store.log.preallocation import PrepareWork
-from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.message_store import Appended, MessageStore
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy
+from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.topic_end import JOURNAL_TOPIC
 from tests.support.fault_disk import FaultDisk
 from tests.support.property_runs import examples
-from tests.support.stores import SMALL, batch_of, check_agreement, log_records, open_store
+from tests.support.stores import (
+    SMALL,
+    batch_of,
+    check_agreement,
+    log_records,
+    open_store,
+    topic_end_batch,
+)
 
 CONFIGS = [
     SMALL,
@@ -54,6 +63,7 @@ class Sent:
     body: bytes
     queued: bool
     end: int
+    ends_topic: str = ""
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -80,6 +90,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.flush = self.prepare = None
         # Queue entries that are seen, and how many of them are in files or on their way there.
         self.entries_seen = self.entries_in_files = self.entries_taken = 0
+        self.has_ended_a_topic = False
         self.disk = FaultDisk(self.root)
         self.store: MessageStore = open_store(self.disk, self.config, self.clock)
 
@@ -106,17 +117,38 @@ class StoreMachine(RuleBasedStateMachine):
             texts.append((b"%d:" % self.numbers).ljust(size, b"x"))
         batch = batch_of(topic, *texts, tag="t", sys_flag=0x4 if prepared else 0)
         ends = [int(end) for end in (batch.starts + batch.sizes)]
-        waiting_bytes = (self.entries_seen - self.entries_in_files) * ENTRY_BYTES
-        if waiting_bytes > BEHIND_FACTOR * self.config.queue_tail_bytes_max:
-            before = self.store.appended_end
-            with pytest.raises(Busy, match="consume queue entries wait in memory"):
-                self.store.append(batch, queue_id=queue_id)
-            assert self.store.appended_end == before
+        appended = self.append_unless_busy(batch, queue_id)
+        if appended is None:
             return
-        appended = self.store.append(batch, queue_id=queue_id)
         for text, end in zip(texts, ends, strict=True):
             at = appended.base_physical_offset + end
             self.sent.append(Sent(topic, queue_id, text, not prepared, at))
+
+    @rule(topic=st.sampled_from(["Orders", "Payments"]))
+    def end_a_topic(self, topic: str) -> None:
+        appended = self.append_unless_busy(topic_end_batch(topic), 0, ends_topic=topic)
+        if appended is not None:
+            self.sent.append(Sent(JOURNAL_TOPIC, 0, b"body", True, appended.end, topic))
+            self.has_ended_a_topic = True
+
+    def append_unless_busy(
+        self, batch: CheckedBatch, queue_id: int, ends_topic: str = ""
+    ) -> Appended | None:
+        """None: too many entries wait in memory. Those of a topic that ended do so no more."""
+        waiting_bytes = (self.entries_seen - self.entries_in_files) * ENTRY_BYTES
+        is_full = waiting_bytes > BEHIND_FACTOR * self.config.queue_tail_bytes_max
+        before = self.store.appended_end
+        try:
+            appended = self.store.append(batch, queue_id=queue_id, ends_topic=ends_topic)
+        except Busy as refusal:
+            why = str(refusal)
+        else:
+            assert self.has_ended_a_topic or not is_full
+            return appended
+        assert is_full
+        assert "consume queue entries wait in memory" in why
+        assert self.store.appended_end == before
+        return None
 
     @rule()
     def confirm_appended(self) -> None:
@@ -232,7 +264,15 @@ class StoreMachine(RuleBasedStateMachine):
             return
         ends: dict[tuple[str, int], int] = {}
         for sent in self.sent:
-            if sent.queued and sent.end <= self.store.confirmed_end:
+            if sent.end > self.store.confirmed_end:
+                # As far as its end is stored and not confirmed, it is empty already.
+                if sent.ends_topic:
+                    ends = {name: end for name, end in ends.items() if name[0] != sent.ends_topic}
+                continue
+            if sent.ends_topic:
+                for name in ends:
+                    ends[name] = 0 if name[0] == sent.ends_topic else ends[name]
+            if sent.queued:
                 ends[sent.topic, sent.queue_id] = ends.get((sent.topic, sent.queue_id), 0) + 1
         for (topic, queue_id), end in ends.items():
             assert self.store.queue_bounds(topic, queue_id).max_offset == end

@@ -15,6 +15,7 @@ from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.replicas.scanned_chunk import EndedQueues
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.store_format.checked_batch import CheckedBatch
@@ -46,7 +47,9 @@ class AppendPath:
         self.confirmed_end = log.end
         self.counters = AppendCounters()
 
-    def append(self, batch: CheckedBatch, queue_id: int, *, is_own: bool = False) -> Appended:
+    def append(
+        self, batch: CheckedBatch, queue_id: int, *, is_own: bool = False, ends_topic: str = ""
+    ) -> Appended:
         """See `MessageStore.append`."""
         size = len(batch.buffer)
         log = self._log
@@ -84,6 +87,9 @@ class AppendPath:
         self._dispatcher.submit(
             Pending(end, queue, entries, batch.queued_count, timestamp_ms, keys)
         )
+        if ends_topic:
+            self._windows.end_topic(ends_topic)
+            self._dispatcher.submit_end(EndedQueues(end, self._queues.retire(ends_topic, base)))
         self.counters.add(batch.count, size)
         return Appended(base_queue_offset, base, end, timestamp_ms)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
-from aerobee.broker.store.replicas.scanned_chunk import ScannedChunk
+from aerobee.broker.store.replicas.scanned_chunk import EndedQueues, ScannedChunk
 from aerobee.store_format.index_file import IndexKeys
 from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
 
@@ -38,7 +38,7 @@ class Dispatcher:
     ) -> None:
         self._queues = queues
         self._index = index
-        self._pending: deque[Pending | ScannedChunk] = deque()
+        self._pending: deque[Pending | ScannedChunk | EndedQueues] = deque()
         self.end = end
         # Of the last record dispatched.
         self.store_timestamp_ms = store_timestamp_ms
@@ -46,6 +46,10 @@ class Dispatcher:
     def submit(self, pending: Pending) -> None:
         """Appended, in log order."""
         self._pending.append(pending)
+
+    def submit_end(self, ended: EndedQueues) -> None:
+        """After the batch that ended them."""
+        self._pending.append(ended)
 
     def submit_chunk(self, chunk: ScannedChunk) -> None:
         """The same for records that came as bytes; they may be confirmed one by one."""
@@ -57,7 +61,7 @@ class Dispatcher:
         for pending in self._pending:
             if isinstance(pending, ScannedChunk):
                 found += [run.entries for run in pending.runs if run.queue is queue]
-            elif pending.queue is queue:
+            elif isinstance(pending, Pending) and pending.queue is queue:
                 found.append(pending.entries)
         return b"".join(found)
 
@@ -69,6 +73,9 @@ class Dispatcher:
             first = pending.popleft()
             if isinstance(first, ScannedChunk):
                 self._dispatch_chunk(first, grown)
+                continue
+            if isinstance(first, EndedQueues):
+                self._queues.drop(first.queues)
                 continue
             end, queue, entries, count, store_timestamp_ms, keys = first
             if count:
@@ -90,6 +97,8 @@ class Dispatcher:
             assert queue.end + len(ends) <= queue.next_offset
             self._queues.append(queue, entries, len(ends), int(ends[-1]))
             grown[queue.topic, queue.queue_id] = None
+        for ended in chunk.ended:
+            self._queues.drop(ended.queues)
         self.end = chunk.end
         self._index.add(chunk.keys, self.end)
         self.store_timestamp_ms = max(self.store_timestamp_ms, chunk.store_timestamp_ms)

@@ -44,5 +44,10 @@ class FileCache:
         """To be called before a file is removed or replaced."""
         self._files.pop(path, None)
 
+    def forget_below(self, directory: str) -> None:
+        """The same for all files of a directory."""
+        for path in [path for path in self._files if path.startswith(f"{directory}/")]:
+            del self._files[path]
+
     def clear(self) -> None:
         self._files.clear()

@@ -238,11 +238,14 @@ class MessageStore:
     def unflushed_bytes(self) -> int:
         return self._log.end - self._ledger.flushed_end
 
-    def append(self, batch: CheckedBatch, *, queue_id: int, is_own: bool = False) -> Appended:
+    def append(
+        self, batch: CheckedBatch, *, queue_id: int, is_own: bool = False, ends_topic: str = ""
+    ) -> Appended:
         """Stamp the batch and write it to the log: all of it or nothing. In the page cache then.
 
         `is_own`: the broker's own, little and needed so that space can be freed at all; taken on a
-        disk that is too full for messages, as far as there is room.
+        disk that is too full for messages, as far as there is room. `ends_topic`: the batch is one
+        record with the properties of `topic_end_properties`; the topic is empty from there on.
 
         Raises:
             ShuttingDown, NotWritable, Busy: nothing was stored; later it may work.
@@ -250,7 +253,7 @@ class MessageStore:
             IllegalName: the topic cannot be a folder.
             StoreFailed: the disk failed; whether the bytes are there is unknown.
         """
-        return self._appends.append(batch, queue_id, is_own=is_own)
+        return self._appends.append(batch, queue_id, is_own=is_own, ends_topic=ends_topic)
 
     def confirm(self, end: int) -> list[QueueName]:
         """Let consumers see everything up to `end`; returns the queues that grew, each once. Raises

@@ -129,6 +129,12 @@ class QueueReads:
         entries = queue.read_entries(self._files, wanted.offset, count)
         return _selection(queue, wanted)(entries, self._log.min_offset, None)
 
+    def first_position(self, topic: str) -> int | None:
+        """Before this log position lies no message that a reader of the topic may see; None: there
+        is none at all."""
+        position = self._queues.first_position(topic)
+        return None if position is None else max(position, self._log.min_offset)
+
     # ------------------------------------------------------------------------------ far behind
 
     def is_behind(self, wanted: QueueRead) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from aerobee.broker.store.producers.window import NEW, ProducerWindow, Standing
 from aerobee.store_format.producer_number import ProducerRun, producer_ids, sequences
 from aerobee.store_format.scan import ScanResult
+from aerobee.store_format.topic_end import TopicEnd
 
 IDLE_MS: Final = 3_600_000
 """A producer gives up on a batch long before."""
@@ -88,9 +89,24 @@ class ProducerWindows:
                 self._add(name, sequence, count, queue_offset, timestamp_ms)
             queue_offset += count
 
-    def feed(self, result: ScanResult, first: int = 0) -> None:
-        """Records of the log from the index `first` on, as a scan found them."""
-        numbers = result.producer_numbers[first:]
+    def end_topic(self, topic: str) -> None:
+        """The topic has ended: what was sent to it before is new to its next life."""
+        for name in [name for name in self._windows if name.topic == topic]:
+            self._intervals -= len(self._windows.pop(name))
+            self._changed[name] = None
+
+    def feed(self, result: ScanResult, first: int = 0, ends: Sequence[TopicEnd] = ()) -> None:
+        """Records of the log from the index `first` on, as a scan found them; `ends` are the
+        topics' ends among all of them."""
+        for end in ends:
+            if end.number >= first:
+                self._feed(result, first, end.number)
+                self.end_topic(end.topic)
+                first = end.number
+        self._feed(result, first, result.count)
+
+    def _feed(self, result: ScanResult, first: int, end: int) -> None:
+        numbers = result.producer_numbers[first:end]
         chosen = np.flatnonzero(numbers) + first
         if not len(chosen):
             return

@@ -26,6 +26,7 @@ from aerobee.broker.store.producers.windows_file import (
 )
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.recovery.context import RecoveryContext
+from aerobee.store_format.topic_end import find_topic_ends
 
 WALK_BYTES_MAX: Final = 1 << 30
 """No more than this, and the rest of a segment, is walked for the windows alone."""
@@ -69,7 +70,8 @@ class WindowsRecovery:
         first = 0
         if known > 0:
             first = int(np.searchsorted(chunk.result.positions, known))
-        self.windows.feed(chunk.result, first)
+        ends = find_topic_ends(chunk.result, chunk.data, chunk.position)
+        self.windows.feed(chunk.result, first, ends)
 
     def complete(self, end: int, queues: QueueSet) -> None:
         """The log ends at `end`, and the queues hold what is in it."""

@@ -68,6 +68,7 @@ class ConsumeQueue:
         "end",
         "entries_per_file",
         "first_offset",
+        "is_gone",
         "is_trimmed",
         "min_offset",
         "min_position",
@@ -102,6 +103,8 @@ class ConsumeQueue:
         self.damage = ""
         # Files may be going away at the beginning: what is missing there is no damage.
         self.is_trimmed = False
+        # Its topic was deleted, and its files are another queue's from now on.
+        self.is_gone = False
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic!r}, {self.queue_id}, {self.min_offset}..{self.end})"

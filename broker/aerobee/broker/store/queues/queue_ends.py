@@ -16,6 +16,7 @@ crash between a block and its checkpoint leaves the block before, which has one.
     names: "<queue id>/<topic>\\0" for each queue that is new in this block; they are counted on
     rows:  number of the name, flags, first entry in files, first message and where its record lies
            (or -1), end of the entries in files, end of the queue, end of its last record in the log
+           (all 0 but the -1: the queue went with its topic; one of that name may follow)
 """
 
 from __future__ import annotations

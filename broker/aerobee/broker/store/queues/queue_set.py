@@ -7,14 +7,22 @@ many queues there are; only the first one after a start writes them all to the l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue, QueueWrite
+from aerobee.broker.store.queues.consume_queue import (
+    ConsumeQueue,
+    QueueWrite,
+    queue_directory,
+)
 from aerobee.broker.store.queues.queue_ends import QueueEndsFile
 from aerobee.broker.store.queues.queue_files import write_entries
 from aerobee.broker.store.queues.queue_trim import QueueTrim
-from aerobee.broker.store.queues.queue_write_out import QueueWriteOut
+from aerobee.broker.store.queues.queue_write_out import (
+    DroppedQueue,
+    QueueWriteOut,
+    remove_dropped,
+)
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.record_layout import is_topic_storable
@@ -22,7 +30,6 @@ from aerobee.store_format.record_layout import is_topic_storable
 QueueName = tuple[str, int]
 
 _NAME_BYTES_MAX = 255
-_BEHIND_ALL_LOGS = 1 << 63
 
 
 def check_queue_name(topic: str, queue_id: int) -> None:
@@ -35,7 +42,12 @@ def check_queue_name(topic: str, queue_id: int) -> None:
 
 
 class QueueSet:
-    """See the module; loop thread only."""
+    """See the module; loop thread only.
+
+    A deleted topic's queues are first retired: they go on until everything before the topic's end
+    is dispatched, and new ones take their names. Then they are dropped, and their files go with the
+    next checkpoint, before the new ones get any.
+    """
 
     def __init__(self, files: FileCache, entries_per_file: int) -> None:
         self._files = files
@@ -51,6 +63,11 @@ class QueueSet:
         # Found by readers: these serve nothing until the next start builds them again.
         self.damaged: dict[QueueName, str] = {}
         self.tail_bytes = 0
+        # Queues whose files must go and which must leave the list.
+        self._dropped: list[DroppedQueue] = []
+        self.ended_topics: set[str] = set()
+        """Topics that have ended since the store was opened, or a replica's stream began: what is
+        known of their queues from elsewhere may be of their former lives."""
 
     def __len__(self) -> int:
         return len(self._queues)
@@ -91,6 +108,8 @@ class QueueSet:
     def clear(self) -> None:
         self._queues.clear()
         self._dirty.clear()
+        self._dropped.clear()
+        self.ended_topics.clear()
         self.tail_bytes = 0
 
     def replace_by_empty(self, queue: ConsumeQueue) -> None:
@@ -108,6 +127,38 @@ class QueueSet:
             for name, queue in self._queues.items()
             if queue.min_offset == queue.end == queue.next_offset and queue.end
         }
+
+    def first_position(self, topic: str) -> int | None:
+        """Before this log position lies no message of the topic; None: it has none."""
+        positions = [
+            queue.min_position
+            for (name, _), queue in self._queues.items()
+            if name == topic and queue.min_offset < queue.end
+        ]
+        return min(positions, default=None)
+
+    # ------------------------------------------------------------------------------ topics' ends
+
+    def retire(self, topic: str, position: int) -> list[ConsumeQueue]:
+        """The topic has ended at this log position: its queues lose their names, but for those that
+        hold later messages. Hand them to `drop` once all before the position is dispatched."""
+        self.ended_topics.add(topic)
+        names = [
+            name
+            for name, queue in self._queues.items()
+            if name[0] == topic and queue.physical_end <= position
+        ]
+        return [self._queues.pop(name) for name in names]
+
+    def drop(self, queues: Iterable[ConsumeQueue]) -> None:
+        """Retired queues are gone."""
+        for queue in queues:
+            queue.is_gone = True
+            self.tail_bytes -= len(queue.tail)
+            queue.tail = b""
+            self._dirty.pop(queue, None)
+            self.damaged.pop((queue.topic, queue.queue_id), None)
+            self._dropped.append(DroppedQueue(queue.topic, queue.queue_id, queue.number))
 
     # ------------------------------------------------------------------------------ growing
 
@@ -128,8 +179,8 @@ class QueueSet:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether any entry is in memory only."""
-        return bool(self._dirty)
+        """Whether any entry is in memory only, or files of dropped queues are still there."""
+        return bool(self._dirty or self._dropped)
 
     @property
     def unwritten_from(self) -> int | None:
@@ -155,11 +206,12 @@ class QueueSet:
             if write.queue.number < 0:
                 write.queue.number = self._listed
                 self._listed += 1
-        return QueueWriteOut(self._files.disk, self._ends, writes)
+        return QueueWriteOut(self._files.disk, self._ends, writes, tuple(self._dropped))
 
     def finish_write_out(self, work: QueueWriteOut) -> None:
         """`work.run` returned."""
         self._all_listed = True
+        self._finish_drops(work.dropped)
         self._finish_writes(work.writes)
 
     def spill(self) -> None:
@@ -167,12 +219,22 @@ class QueueSet:
         has more entries than memory. Blocks; raises OSError."""
         self._write_outs += 1
         writes = [queue.take_write() for queue in self._dirty]
+        dropped = tuple(self._dropped)
+        remove_dropped(self._files.disk, dropped)
+        self._finish_drops(dropped)
         write_entries(self._files.disk, writes)
         self._finish_writes(writes)
+
+    def _finish_drops(self, dropped: Sequence[DroppedQueue]) -> None:
+        del self._dropped[: len(dropped)]
+        for queue in dropped:
+            self._files.forget_below(queue_directory(queue.topic, queue.queue_id))
 
     def _finish_writes(self, writes: Iterable[QueueWrite]) -> None:
         for write in writes:
             queue = write.queue
+            if queue.is_gone:
+                continue
             self.tail_bytes -= queue.finish_write(write)
             # What changed since is told by the next one: a queue that was trimmed meanwhile has
             # nothing unwritten, but begins elsewhere.
@@ -191,23 +253,12 @@ class QueueSet:
             queue.is_trimmed = True
         return QueueTrim(self._files.disk, log_min_offset, queues)
 
-    def take_topic_trim(self, topic: str) -> QueueTrim:
-        """What lets a deleted topic's queues be empty, and frees all but their last files. Run and
-        finished as the other one.
-
-        The queues go on counting: a topic made again under that name does not use an offset twice,
-        so whatever is built again from the log tells one story only. The log keeps the messages
-        until retention takes them: a queue that is built again meanwhile has them again.
-        """
-        queues = [queue for (name, _), queue in self._queues.items() if name == topic and queue.end]
-        for queue in queues:
-            queue.is_trimmed = True
-        return QueueTrim(self._files.disk, _BEHIND_ALL_LOGS, queues)
-
     def finish_trim(self, trim: QueueTrim) -> None:
         """`trim.run` returned."""
         for beginning in trim.beginnings:
             queue = beginning.queue
+            if queue.is_gone:
+                continue
             for path in beginning.removed:
                 self._files.forget(path)
             if queue.damage:

@@ -93,6 +93,8 @@ class QueueTrim:
         """[any thread] Raises OSError, except for what is a `trouble`; then the trim may be run
         again, or dropped."""
         for beginning in self.beginnings:
+            if beginning.queue.is_gone:
+                continue
             if beginning.physical_end <= self.log_min_offset:
                 self._empty(beginning)
             elif not beginning.queue.damage:

@@ -83,6 +83,8 @@ class QueueRecovery:
 
     def _load_list(self) -> None:
         for name, end in self._ends.queues.items():
+            if end.end == 0:
+                continue  # it went with its topic
             if end.is_damaged:
                 self._damaged[name] = "it was found damaged while it was used"
             else:
@@ -260,7 +262,8 @@ class QueueRecovery:
     def _tidy(self) -> None:
         if not self._context.read_only:
             for queue in self._untidy:
-                if (queue.topic, queue.queue_id) not in self._damaged:
+                is_damaged = (queue.topic, queue.queue_id) in self._damaged
+                if not (is_damaged or queue.is_gone):
                     trim_queue_files(self._context.disk, queue, self._entries_per_file)
         self._files.clear()
 
@@ -314,8 +317,12 @@ class QueueRecovery:
 
     def _restore_ends(self) -> None:
         """A queue that lost its files and whose messages were all removed goes on counting, by the
-        list or by what was left of its files."""
+        list or by what was left of its files. Of a topic that ended in this log both are of its
+        former life."""
+        ended_topics = self.queues.ended_topics
         for topic, queue_id in self._damaged:
+            if topic in ended_topics:
+                continue
             known = self._ends.queues.get((topic, queue_id))
             end = max(known.end if known else 0, self._counted.get((topic, queue_id), 0))
             queue = self.queues.get_or_create(topic, queue_id)
@@ -324,6 +331,8 @@ class QueueRecovery:
         # So does one that never had a file here, whatever became of the list.
         log_min_offset = self._context.log_min_offset
         for name, known in self._ends.queues.items():
+            if name[0] in ended_topics:
+                continue
             if known.min_offset == known.end and known.physical_end <= log_min_offset:
                 queue = self.queues.get_or_create(*name)
                 if queue.end == 0 and known.end:

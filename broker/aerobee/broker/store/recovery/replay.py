@@ -12,6 +12,9 @@ What becomes of a record in its queue, by the queue offset that it carries:
 
 These are the rules of Apache's dispatch, but for the last: what is missing there may be found at
 the log's start.
+
+Where a topic ends its queues are dropped, unless they hold later messages: they were completed
+before, by a walk that went further.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from aerobee.store_format.checked_batch import UNQUEUED_BIT
 from aerobee.store_format.consume_queue_entry import pack_entries
 from aerobee.store_format.record import SYSFLAG_INNER_BATCH
 from aerobee.store_format.scan import ScanResult
+from aerobee.store_format.topic_end import TopicEnd, find_topic_ends
 
 Int64Array = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.intp]
@@ -68,6 +72,12 @@ class RecordSink(Protocol):
     def __call__(self, queue: ConsumeQueue, records: QueuedRecords) -> None: ...
 
 
+class EndSink(Protocol):
+    """A topic has ended: its queues that hold nothing after that are new ones on return."""
+
+    def __call__(self, end: TopicEnd) -> None: ...
+
+
 class Replay:
     """Feeds chunks of the log to the queues.
 
@@ -83,13 +93,15 @@ class Replay:
         from_log_start: bool,
         known_end: int = 0,
         sink: RecordSink | None = None,
+        end_sink: EndSink | None = None,
     ) -> None:
         """All records below `known_end` are in their queues; nobody needs to ask for each. Without
-        a `sink` records become part of their queues at once."""
+        sinks records become part of their queues, and topics end, at once."""
         self._known_end = known_end
         self._queues = queues
         self._batch_topics = batch_topics
         self._sink = sink or self._append
+        self._end_sink = end_sink or self._end_topic
         self.from_log_start = from_log_start
         self.dispatched = 0
         self.incomplete: dict[QueueName, None] = {}
@@ -100,6 +112,17 @@ class Replay:
         if chunk.position + chunk.result.valid_end <= self._known_end:
             return
         chosen = self._queued(chunk.result, chunk.position)
+        for end in find_topic_ends(chunk.result, chunk.data, chunk.position):
+            if end.position >= self._known_end:
+                before = int(np.searchsorted(chosen, end.number))
+                self._feed(chunk, chosen[:before])
+                chosen = chosen[before:]
+                self._end_sink(end)
+                for name in [name for name in self.incomplete if name[0] == end.topic]:
+                    del self.incomplete[name]
+        self._feed(chunk, chosen)
+
+    def _feed(self, chunk: WalkedChunk, chosen: Indexes) -> None:
         for topic, queue_id, indexes, offsets in _by_queue(chunk, chosen):
             name = topic, queue_id
             if name in self.incomplete:
@@ -160,6 +183,9 @@ class Replay:
     def _append(self, queue: ConsumeQueue, records: QueuedRecords) -> None:
         count = len(records.positions)
         self._queues.append(queue, records.entries(), count, int(records.ends[-1]))
+
+    def _end_topic(self, end: TopicEnd) -> None:
+        self._queues.drop(self._queues.retire(end.topic, end.position))
 
     def _warn(self, warning: str) -> None:
         if len(self.warnings) < _WARNINGS_MAX:

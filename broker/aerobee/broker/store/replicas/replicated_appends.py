@@ -27,9 +27,15 @@ from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.broker.store.recovery.batch_topics import BatchTopics
 from aerobee.broker.store.recovery.replay import QueuedRecords, Replay
 from aerobee.broker.store.replicas.log_bytes import LogBytes, WholeRecords
-from aerobee.broker.store.replicas.scanned_chunk import QueueRun, ScannedChunk, scanned_keys
+from aerobee.broker.store.replicas.scanned_chunk import (
+    EndedQueues,
+    QueueRun,
+    ScannedChunk,
+    scanned_keys,
+)
 from aerobee.runtime.errors import NotWritable, ReplicationGap, StoreFailed
 from aerobee.store_format.tags import TagsCodes
+from aerobee.store_format.topic_end import TopicEnd, find_topic_ends
 
 
 class ReplicatedAppends:
@@ -58,8 +64,15 @@ class ReplicatedAppends:
         self._counters = counters
         self._tags = TagsCodes(delays_ms=config.delay_levels_ms)
         # Whatever the log holds of a queue is in the queue or waits to be.
-        self._replay = Replay(queues, BatchTopics(disk), from_log_start=True, sink=self._take)
+        self._replay = Replay(
+            queues,
+            BatchTopics(disk),
+            from_log_start=True,
+            sink=self._take,
+            end_sink=self._take_end,
+        )
         self._runs: list[QueueRun] = []
+        self._ended: list[EndedQueues] = []
         self._bytes: LogBytes | None = None
 
     # ------------------------------------------------------------------------------ the bytes
@@ -73,6 +86,7 @@ class ReplicatedAppends:
         """A stream begins: forget what came and was not stored. Returns the position from which the
         master is to send, which is the log's end."""
         self._bytes = None
+        self._queues.ended_topics.clear()
         return self._log.end
 
     def append(self, position: int, data: bytes) -> int:
@@ -127,17 +141,24 @@ class ReplicatedAppends:
         except OSError as error:
             self._admission.fail(error)
             raise StoreFailed(f"writing the commit log failed: {error}") from error
-        self._windows.feed(result)
+        self._windows.feed(result, ends=find_topic_ends(result, data, position))
         self._replay.feed(WalkedChunk(position, result, data))
         runs, self._runs = self._runs, []
+        ended, self._ended = self._ended, []
         keys = scanned_keys(result, data, position) if self._config.index_enabled else ()
         ends = result.positions + result.sizes + position
-        self._dispatcher.submit_chunk(ScannedChunk(ends, result.store_timestamps, runs, keys))
+        self._dispatcher.submit_chunk(
+            ScannedChunk(ends, result.store_timestamps, runs, keys, ended)
+        )
         self._counters.add(result.count, result.valid_end)
 
     def _take(self, queue: ConsumeQueue, records: QueuedRecords) -> None:
         queue.next_offset += len(records.positions)
         self._runs.append(QueueRun(queue, records.entries(), records.ends))
+
+    def _take_end(self, end: TopicEnd) -> None:
+        queues = self._queues.retire(end.topic, end.position)
+        self._ended.append(EndedQueues(end.end, queues))
 
     def take_warnings(self) -> list[str]:
         """What was odd about records, though whole, since this was asked last."""
@@ -148,8 +169,11 @@ class ReplicatedAppends:
 
     def begin_queues(self, next_offsets: Mapping[QueueName, int]) -> None:
         """Let queues that hold no message here count on from where the master's do, whose messages
-        were all removed: see `MessageStore.emptied_queues`. Others are left as they are."""
+        were all removed: see `MessageStore.emptied_queues`. Others are left as they are, and those
+        of topics that have ended since the master said so."""
         for (topic, queue_id), next_offset in next_offsets.items():
+            if topic in self._queues.ended_topics:
+                continue
             queue = self._queues.get_or_create(topic, queue_id)
             if queue.next_offset == 0 and next_offset:
                 self._queues.begin_at(queue, next_offset)

@@ -43,6 +43,13 @@ class QueueRun(NamedTuple):
         return QueueRun(self.queue, entries, self.ends[start:end])
 
 
+class EndedQueues(NamedTuple):
+    """Queues of a topic that ended with the record that ends at `end`."""
+
+    end: int
+    queues: Sequence[ConsumeQueue]
+
+
 class ScannedChunk(NamedTuple):
     """Whole records in log order; `ends` and `store_timestamps_ms` are those of each, also of those
     that have no place in a queue."""
@@ -51,6 +58,7 @@ class ScannedChunk(NamedTuple):
     store_timestamps_ms: Int64Array
     runs: Sequence[QueueRun]
     keys: Keys
+    ended: Sequence[EndedQueues] = ()
 
     @property
     def end(self) -> int:
@@ -75,9 +83,13 @@ class ScannedChunk(NamedTuple):
             if in_first < len(run.ends):
                 rest.append(run.part(in_first, len(run.ends)))
         keys, rest_keys = _divide_keys(self.keys, int(self.ends[count - 1]))
+        ended = [each for each in self.ended if each.end <= end]
+        rest_ended = self.ended[len(ended) :]
         return (
-            ScannedChunk(self.ends[:count], self.store_timestamps_ms[:count], first, keys),
-            ScannedChunk(self.ends[count:], self.store_timestamps_ms[count:], rest, rest_keys),
+            ScannedChunk(self.ends[:count], self.store_timestamps_ms[:count], first, keys, ended),
+            ScannedChunk(
+                self.ends[count:], self.store_timestamps_ms[count:], rest, rest_keys, rest_ended
+            ),
         )
 
 
