@@ -80,3 +80,31 @@ async def test_who_gives_up_waiting_holds_nobody_up(orders_route: TopicRoute) ->
         await asyncio.sleep(0)
         routes.come.set()
     assert entered == [1]
+
+
+class FullRoutes(SlowRoutes):
+    """Creates no topic the first times, and says when to come again."""
+
+    def __init__(self, route: Any, refusals: int, retry_after_ms: int) -> None:
+        super().__init__(route)
+        self.come.set()
+        self.refusals = refusals
+        self._retry_after_ms = retry_after_ms
+
+    async def route(self, topic: str, *, create_missing: bool, timeout_ms: int) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise errors.Busy("too many topics just now", retry_after_ms=self._retry_after_ms)
+        return await super().route(topic, create_missing=create_missing, timeout_ms=timeout_ms)
+
+
+async def test_who_is_told_when_to_come_again_comes_again_if_there_is_time(
+    orders_route: TopicRoute,
+) -> None:
+    routes = FullRoutes(orders_route, refusals=2, retry_after_ms=10)
+    await targets_over(routes).find("orders", timeout_ms=5_000)
+    assert routes.refusals == 0
+    late = FullRoutes(orders_route, refusals=2, retry_after_ms=10_000)
+    with pytest.raises(errors.Busy, match="just now"):
+        await targets_over(late).find("orders", timeout_ms=5_000)
+    assert late.refusals == 1

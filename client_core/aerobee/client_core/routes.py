@@ -220,10 +220,13 @@ class Routes:
         if known is None:
             # An OK that is older than the deletion we know of counts as not found.
             code = answer.status.code
-            raise errors.error_from_code(
+            error = errors.error_from_code(
                 errors.TopicNotFound.code if code == common_pb2.OK else code,
                 answer.status.message or f"topic {topic!r} does not exist in {self._cluster!r}",
             )
+            if isinstance(error, errors.Busy) and answer.status.retry_after_ms:
+                error.retry_after_ms = answer.status.retry_after_ms
+            raise error
         return known
 
     async def master(self, topic: str, broker_name: str, *, timeout_ms: int = 3_000) -> Endpoint:

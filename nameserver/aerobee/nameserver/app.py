@@ -84,7 +84,7 @@ async def serve_nameserver(
         service = NameserverService(
             cluster=config.cluster,
             cache=cache,
-            topics=Topics(etcd, keys, cache, config.topics),
+            topics=Topics(etcd, keys, cache, config.topics, clock),
             sessions=sessions,
             groups=groups,
             auto_create=config.topics.auto_create,

@@ -118,6 +118,38 @@ class TopicPolicy:
     Unit: queues
     Costs: larger routes for everybody who uses such a topic.
     """
+    topics_max: int = 20_000
+    """Largest number of topics of the cluster; more are refused, those that exist stay.
+
+    Unit: topics
+    Costs: memory and time of a start on each broker, and the size of what a nameserver tells a
+    broker that registers.
+    """
+    queues_per_group_max: int = 200_000
+    """Largest number of queues of one broker group, over all topics; more are refused.
+
+    Unit: queues
+    Costs: files and memory on each replica of the group.
+    """
+    auto_create_topics_max: int = 1_000
+    """From so many topics of the cluster on none is created automatically any more.
+
+    Unit: topics
+    Costs: higher: a program that makes names up, or a stranger, fills the cluster with topics.
+    """
+    auto_create_per_minute: int = 60
+    """How many topics this nameserver creates automatically in a minute, once those of
+    `auto_create_burst` are used up; producers try again by themselves.
+
+    Unit: topics a minute
+    Costs: higher: as `auto_create_topics_max`, sooner.
+    """
+    auto_create_burst: int = 100
+    """How many topics may be created automatically at once after a quiet time.
+
+    Unit: topics
+    Costs: as `auto_create_per_minute`.
+    """
     spread_timeout_ms: int = 1_000
     """Longest that an answer to a topic change waits for the brokers to have heard of it.
 
@@ -130,7 +162,19 @@ class TopicPolicy:
             "topics.default_queues_per_group must be > 0",
             self.default_queues_per_group,
         )
-        require(self.queues_max > 0, "topics.queues_max must be > 0", self.queues_max)
+        for name in (
+            "queues_max",
+            "topics_max",
+            "queues_per_group_max",
+            "auto_create_per_minute",
+            "auto_create_burst",
+        ):
+            require(getattr(self, name) > 0, f"topics.{name} must be > 0", getattr(self, name))
+        require(
+            self.auto_create_topics_max >= 0,
+            "topics.auto_create_topics_max must be >= 0",
+            self.auto_create_topics_max,
+        )
         require(
             self.spread_timeout_ms >= 0,
             "topics.spread_timeout_ms must be >= 0",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
 from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica, Topic
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import Busy, MqError
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 
@@ -122,7 +122,8 @@ def topic_route(
         )
     if failure is not None:
         code = common_pb2.Code.Name(failure.code)
-        status = common_pb2.Status(code=code, message=str(failure))
+        wait_ms = failure.retry_after_ms if isinstance(failure, Busy) else 0
+        status = common_pb2.Status(code=code, message=str(failure), retry_after_ms=wait_ms)
     else:
         status = common_pb2.Status(
             code=common_pb2.TOPIC_NOT_FOUND,

@@ -16,7 +16,9 @@ from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.placement import grow_queues, place_queues
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.stored import Keys, Topic, Unreadable, encode_topic
+from aerobee.nameserver.topic_limits import TopicLimits
 from aerobee.runtime import names
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     IllegalName,
     InvalidArgument,
@@ -37,11 +39,14 @@ _ROUTES_TIMEOUT_S = 2.0
 class Topics:
     """The topics of one cluster."""
 
-    def __init__(self, etcd: Etcd, keys: Keys, cache: RouteCache, policy: TopicPolicy) -> None:
+    def __init__(
+        self, etcd: Etcd, keys: Keys, cache: RouteCache, policy: TopicPolicy, clock: Clock
+    ) -> None:
         self._etcd = etcd
         self._keys = keys
         self._cache = cache
         self._policy = policy
+        self._limits = TopicLimits(policy, clock)
 
     async def create(
         self,
@@ -51,11 +56,14 @@ class Topics:
         perm: int = 0,
         order: bool = False,
         attributes: Mapping[str, str] | None = None,
+        automatic: bool = False,
     ) -> Topic:
         """A new topic with `queues` in total (0: the default) on the live broker groups.
 
         Raises:
             IllegalName, InvalidArgument, TopicExists, NoBrokerAvailable, RegistryUnavailable.
+            LimitReached: the cluster has as many topics or queues as it may.
+            Busy: it comes `automatic`ally, and too many of these came just now.
         """
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
@@ -72,7 +80,8 @@ class Topics:
             attributes=dict(attributes or {}),
             queues_by_broker=place_queues(name, total, groups),
         )
-        written = await self._write(topic, expected_revision=0)
+        with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
+            written = await self._write(topic, expected_revision=0)
         if written is None:
             raise TopicExists(f"topic {name!r} exists already; update it, or choose another name")
         return written
@@ -80,7 +89,7 @@ class Topics:
     async def create_missing(self, name: str) -> Topic:
         """The topic, created by default settings if it is not there yet."""
         try:
-            return await self.create(name)
+            return await self.create(name, automatic=True)
         except TopicExists:
             topic, _ = await self._read(name)
             await self._cache.wait_version(topic.revision, _ROUTES_TIMEOUT_S)
@@ -98,7 +107,7 @@ class Topics:
         """The topic with what is given changed; an attribute set to "" is removed.
 
         Raises:
-            TopicNotFound, InvalidArgument, NoBrokerAvailable, RegistryUnavailable.
+            TopicNotFound, InvalidArgument, LimitReached, NoBrokerAvailable, RegistryUnavailable.
         """
         if perm is not None:
             _check_perm(perm)
@@ -175,6 +184,8 @@ class Topics:
         self._check_queues(queues)
         groups = self._groups_for(topic.name)
         grown = grow_queues(topic.name, topic.queues_by_broker, queues, groups)
+        added = {name: count - topic.queues_by_broker.get(name, 0) for name, count in grown.items()}
+        self._limits.check_queues(self._cache.table.topics.values(), added)
         return dataclasses.replace(topic, queues_by_broker=grown)
 
     def _groups_for(self, name: str) -> tuple[str, ...]:

@@ -117,6 +117,12 @@ class Targets:
                 return await self._routes.route(
                     topic, create_missing=self._create_missing, timeout_ms=left_ms
                 )
+            except errors.Busy as error:
+                # Too many topics come by themselves just now; it was told when to come again.
+                pause_s = error.retry_after_ms / 1_000
+                if loop.time() + pause_s >= end_s:
+                    raise
+                await asyncio.sleep(pause_s)
             except NOT_YET:
                 if not self._await_cluster or loop.time() + ASK_PAUSE_S >= end_s:
                     raise

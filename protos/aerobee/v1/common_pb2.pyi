@@ -35,6 +35,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NO_BROKER_AVAILABLE: _ClassVar[Code]
     MESSAGE_NOT_FOUND: _ClassVar[Code]
     OUT_OF_SEQUENCE: _ClassVar[Code]
+    LIMIT_REACHED: _ClassVar[Code]
     FOREIGN_CLUSTER: _ClassVar[Code]
     REPLICA_DIVERGED: _ClassVar[Code]
     REPLICATION_GAP: _ClassVar[Code]
@@ -89,6 +90,7 @@ NOT_READABLE_TOPIC: Code
 NO_BROKER_AVAILABLE: Code
 MESSAGE_NOT_FOUND: Code
 OUT_OF_SEQUENCE: Code
+LIMIT_REACHED: Code
 FOREIGN_CLUSTER: Code
 REPLICA_DIVERGED: Code
 REPLICATION_GAP: Code
@@ -116,12 +118,14 @@ MASTER: BrokerRole
 SLAVE: BrokerRole
 
 class Status(_message.Message):
-    __slots__ = ("code", "message")
+    __slots__ = ("code", "message", "retry_after_ms")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     code: Code
     message: str
-    def __init__(self, code: _Optional[_Union[Code, str]] = ..., message: _Optional[str] = ...) -> None: ...
+    retry_after_ms: int
+    def __init__(self, code: _Optional[_Union[Code, str]] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
 
 class QueueName(_message.Message):
     __slots__ = ("topic", "broker_name", "queue_id")

@@ -120,6 +120,12 @@ class OutOfSequence(MqError):
     code = 115
 
 
+class LimitReached(MqError):
+    """The cluster has as many topics, queues or groups as its settings allow."""
+
+    code = 116
+
+
 class ForeignCluster(MqError):
     """Replication with a broker of another cluster or group."""
 

@@ -44,6 +44,7 @@ STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
     errors.NotReadableTopic: grpc.StatusCode.PERMISSION_DENIED,
     errors.NoBrokerAvailable: grpc.StatusCode.FAILED_PRECONDITION,
     errors.MessageNotFound: grpc.StatusCode.NOT_FOUND,
+    errors.LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.OutOfSequence: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ForeignCluster: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ReplicaDiverged: grpc.StatusCode.FAILED_PRECONDITION,

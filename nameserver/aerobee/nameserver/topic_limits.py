@@ -1,0 +1,94 @@
+"""How many topics and queues a cluster may have, and how fast topics may come by themselves.
+
+Owns: the count of creations under way, and the bucket of automatic ones. Each nameserver counts for
+itself: several may together go a little beyond a limit when many topics are created at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from aerobee.nameserver.config import TopicPolicy
+from aerobee.nameserver.stored import Topic
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, LimitReached
+from aerobee.runtime.token_bucket import TokenBucket
+
+
+class TopicLimits:
+    """The limits of one cluster; on the loop."""
+
+    def __init__(self, policy: TopicPolicy, clock: Clock) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._under_way = 0
+        self._automatic = TokenBucket(
+            per_s=policy.auto_create_per_minute / 60,
+            burst=policy.auto_create_burst,
+            now_s=clock.monotonic_s(),
+        )
+
+    @contextmanager
+    def creating(
+        self, topic: Topic, topics: Mapping[str, Topic], *, automatic: bool
+    ) -> Iterator[None]:
+        """A block that adds a topic to `topics`. One that is there already meets no limit.
+
+        Raises:
+            LimitReached: it would be one topic, or its queues would be, too many.
+            Busy: too many topics were created automatically just now.
+        """
+        if topic.name in topics:
+            yield
+            return
+        count = len(topics) + self._under_way
+        if automatic and count >= self._policy.auto_create_topics_max:
+            raise LimitReached(
+                f"the cluster has {count} topics, and none is created automatically from "
+                f"{self._policy.auto_create_topics_max} on (topics.auto_create_topics_max of the "
+                "nameserver): create it with `aerobee topic create`, delete topics that nobody "
+                "needs, or raise the limit"
+            )
+        if count >= self._policy.topics_max:
+            raise LimitReached(
+                f"the cluster has {count} topics and may have {self._policy.topics_max} "
+                "(topics.topics_max of the nameserver): delete topics that nobody needs, or raise "
+                "the limit"
+            )
+        self.check_queues(topics.values(), topic.queues_by_broker)
+        if automatic:
+            self._take_automatic()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+
+    def check_queues(self, topics: Iterable[Topic], added: Mapping[str, int]) -> None:
+        """May broker groups get these queues in addition? Raises LimitReached."""
+        queues = Counter(added)
+        for topic in topics:
+            for group in added:
+                queues[group] += topic.queues_by_broker.get(group, 0)
+        for group, count in sorted(queues.items()):
+            if added[group] > 0 and count > self._policy.queues_per_group_max:
+                raise LimitReached(
+                    f"broker group {group} would have {count} queues and may have "
+                    f"{self._policy.queues_per_group_max} (topics.queues_per_group_max of the "
+                    "nameserver): take fewer queues, add a broker group, delete topics that nobody "
+                    "needs, or raise the limit"
+                )
+
+    def _take_automatic(self) -> None:
+        wait_s = self._automatic.take(self._clock.monotonic_s())
+        if wait_s > 0:
+            wait_ms = math.ceil(wait_s * 1_000)
+            raise Busy(
+                f"topics are created automatically at most {self._policy.auto_create_per_minute} "
+                f"times a minute (topics.auto_create_per_minute of the nameserver): try again in "
+                f"{wait_ms} ms, or create the topic with `aerobee topic create`",
+                retry_after_ms=wait_ms,
+            )
