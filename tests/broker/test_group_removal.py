@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.broker.config import GroupsConfig
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.test_membership import Participant
@@ -158,3 +159,23 @@ async def test_an_offset_under_which_a_member_works_is_not_deleted(broker: Any) 
     assert await offsets(broker, "g") == {0: 1, 1: 1}
     assert (await deleting(1)).removed_count == 1
     assert await offsets(broker, "g") == {0: 1}
+
+
+async def test_new_groups_beyond_the_limit_are_refused_and_those_of_before_go_on(
+    start_broker: Any,
+) -> None:
+    broker = await start_broker(groups=GroupsConfig(max=2))
+    await broker.send_bodies("t", 0, b"x", b"y")
+    member = Participant(broker, "m", group="joined")
+    await member.join()
+    assert await commit(broker, "committed", 1) == common_pb2.OK
+    assert await commit(broker, "third", 1) == common_pb2.LIMIT_REACHED
+    other = Participant(broker, "m", group="fourth")
+    await other.say(join=broker_pb2.Join(group="fourth", client_id="m", instance="1"))
+    failed = (await other.hears("failed")).failed
+    assert failed.code == common_pb2.LIMIT_REACHED
+    assert "groups.max" in failed.message
+    assert await commit(broker, "committed", 2) == common_pb2.OK
+    assert await commit(broker, "joined", 1) == common_pb2.OK
+    assert (await delete(broker, "committed")).removed_count == 1
+    assert await commit(broker, "third", 1) == common_pb2.OK

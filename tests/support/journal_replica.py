@@ -46,6 +46,7 @@ class Replica:
         image_interval_bytes: int = NEVER,
     ) -> None:
         self.log = log
+        self.clock = ManualClock()
         self.table = ConsumerOffsetTable() if table is None else table
         self.state = OffsetJournalState(self.table, journal_end=log.records_end)
         self.role = Role()
@@ -56,7 +57,7 @@ class Replica:
             self.state,
             log,
             self.groups,
-            ManualClock(),
+            self.clock,
             roles=self.role,
             run=RunIdentity(boot_id, broker_id, previous, run_number_min=1),
             image_interval_bytes=image_interval_bytes,

@@ -165,6 +165,7 @@ class Broker:
         run("flush", self._flush.run())
         run("cleaning", self.parts.cleaning.run())
         run("expiry", self._expire_sessions())
+        run("group-expiry", self.parts.groups.expiry.run())
         run("snapshots", self._save_tables())
         run("loop-delay", self.parts.loop_delay.run())
         run(ROLES_TASK, replication.manager.run())

@@ -65,6 +65,35 @@ class SessionConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsConfig:
+    """How many consumer groups a broker knows, and for how long."""
+
+    max: int = 20_000
+    """Groups that are new beyond so many are refused; those of before stay.
+
+    Unit: groups
+    Costs: memory, and longer snapshots of their offsets.
+    """
+    expire_after_days: int = 30
+    """A group without members that has not committed for so long is deleted with its offsets,
+    unless unread messages are kept for it; 0: never. See
+    [how long a group is kept](consuming.md#how-long-a-group-is-kept).
+
+    Unit: days
+    Costs: shorter: a group that reads rarely begins where new groups begin; longer: names and
+    offsets of groups that are gone stay.
+    """
+
+    def __post_init__(self) -> None:
+        require(self.max > 0, "groups.max must be > 0", self.max)
+        require(
+            self.expire_after_days >= 0,
+            "groups.expire_after_days must be >= 0",
+            self.expire_after_days,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """One broker process over one folder."""
 
@@ -153,6 +182,7 @@ class BrokerConfig:
     """
     store: StoreConfig = field(default_factory=StoreConfig)
     sessions: SessionConfig = field(default_factory=SessionConfig)
+    groups: GroupsConfig = field(default_factory=GroupsConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     log: LogConfig = field(default_factory=LogConfig)
     health: HealthConfig = field(default_factory=HealthConfig)

@@ -29,7 +29,6 @@ from aerobee.broker.message_encoder import MessageEncoder
 from aerobee.broker.message_lookup import MessageLookup
 from aerobee.broker.metrics.traffic import Traffic
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.offsets.parts import Around, Groups, assemble_groups
@@ -53,7 +52,6 @@ from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
-    SubscriptionGroupConfig,
 )
 from aerobee.broker.table_files import TableFiles
 from aerobee.broker.threads import Threads
@@ -92,7 +90,7 @@ class Parts:
     coordinator: GroupCoordinator
     journal: OffsetJournal
     offsets: ConsumerOffsets
-    removal: GroupRemoval
+    groups: Groups
     files: TableFiles
     snapshots: Snapshots
     checksums: LogChecksums
@@ -102,11 +100,6 @@ class Parts:
         """Whether a pull under this lease may go on."""
         self.coordinator.expire(self.clock.monotonic_s())
         return self.coordinator.is_current(key, epoch)
-
-    def note_group(self, name: str) -> None:
-        """A group is created by its first member."""
-        if name not in self.folder.groups:
-            self.folder.groups.put(SubscriptionGroupConfig(name=name))
 
     def not_writable_reason(self) -> str:
         """Why no messages are taken; empty if they are."""
@@ -215,7 +208,7 @@ def assemble(
         coordinator=groups.coordinator,
         journal=groups.journal,
         offsets=offsets,
-        removal=groups.removal,
+        groups=groups,
         files=files,
         snapshots=Snapshots(folder, groups.coordinator, offsets, roles, minutes, reads, clock),
         checksums=LogChecksums(store, reads),

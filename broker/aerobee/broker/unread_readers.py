@@ -47,6 +47,11 @@ _SYSTEM_GROUPS = frozenset(
 )
 
 
+def is_system_group(group: str) -> bool:
+    """Groups of the system's own and of tools."""
+    return group in _SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
+
+
 class UnreadReaders:
     """See the module; on the loop."""
 
@@ -113,11 +118,7 @@ class UnreadReaders:
 
     def _committed_groups(self) -> list[str]:
         """Groups that ever committed anything, without the system's."""
-        return [
-            group
-            for group in self._offsets.groups()
-            if group not in _SYSTEM_GROUPS and not group.startswith(_SYSTEM_GROUP_PREFIX)
-        ]
+        return [group for group in self._offsets.groups() if not is_system_group(group)]
 
     async def _groups_by_topic(self) -> dict[str, dict[str, None]]:
         """topic -> the groups that committed on any of its queues or have live members that share

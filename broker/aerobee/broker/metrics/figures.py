@@ -110,6 +110,7 @@ class BrokerFigures:
                 parts.loop_delay.histogram.copy(),
                 leases=parts.coordinator.leases.held_count,
                 pull_streams=len(self._sessions()),
+                groups_expired=parts.groups.expiry.expired,
             ),
             *rocketmq.connection_families(
                 parts.counters.send_streams,

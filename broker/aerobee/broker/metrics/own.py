@@ -167,7 +167,12 @@ def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
 
 
 def work_families(
-    statistics: BrokerStatistics, loop_delay: HistogramCounts, *, leases: int, pull_streams: int
+    statistics: BrokerStatistics,
+    loop_delay: HistogramCounts,
+    *,
+    leases: int,
+    pull_streams: int,
+    groups_expired: int,
 ) -> list[AnyFamily]:
     """What the broker does, and how it keeps up."""
     counters = statistics.counters
@@ -191,6 +196,8 @@ def work_families(
         one_gauge("aerobee_pull_streams", "Streams over which messages are read.", pull_streams),
         one_gauge("aerobee_queue_leases", "Queues held by members of groups.", leases),
         one_gauge("aerobee_group_members", "Live members of all groups.", statistics.members),
+        one_counter("aerobee_groups_expired_total",
+                    "Groups deleted because nobody used them.", groups_expired),
     ]  # fmt: skip
 
 

@@ -46,14 +46,17 @@ class ConsumerOffsets:
         clock: Clock,
         *,
         queue_max: Callable[[str, int], int],
+        admit: Callable[[str], None] = lambda group: None,
     ) -> None:
-        """`queue_max`: a queue's maximum offset, which the next message will get."""
+        """`queue_max`: a queue's maximum offset, which the next message will get. `admit` is told
+        of each group that begins on a queue, and raises LimitReached for one too many."""
         self._table = table
         self._journal = journal
         self._coordinator = coordinator
         self._guard = guard
         self._clock = clock
         self._queue_max = queue_max
+        self._admit = admit
         self._ignored: dict[QueueKey, int] = {}
 
     def commit(
@@ -71,6 +74,7 @@ class ConsumerOffsets:
             LeaseHeld: no lease was shown (0), but a member holds one.
             TopicNotFound, QueueNotFound, InvalidArgument: no such queue, or an offset that it
                 cannot have.
+            LimitReached: it is a new group, and there are too many.
         """
         writer = self._journal.writer()
         self._check(key, offset)
@@ -91,6 +95,8 @@ class ConsumerOffsets:
             if offset < standing.offset:
                 self._note_ignored(key, offset, standing.offset, lease_epoch)
             return writer.waiting_for(key)
+        if standing is None:
+            self._admit(key.group)
         change = Change(ChangeKind.COMMIT, offset, lease_epoch)
         return writer.change(key, change, client_id, is_durable=standing is None)
 
@@ -121,6 +127,7 @@ class ConsumerOffsets:
         writer = self._journal.writer()
         self._check(key, offset)
         _check_not_removing(writer, key)
+        self._admit(key.group)
         granted = self._coordinator.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 

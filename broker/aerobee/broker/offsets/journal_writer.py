@@ -144,6 +144,10 @@ class OffsetJournalWriter:
         sorted."""
         return sorted({*self._state.selected(removed), *filter(removed.selects, self._ahead)})
 
+    def is_changing(self, group: str) -> bool:
+        """Whether anything of the group waits to be confirmed."""
+        return any(key.group == group for key in self._ahead)
+
     def is_removing(self, key: QueueKey) -> bool:
         """Whether a removal of the queue's offset waits to be confirmed."""
         return any(removed.selects(key) for removed in self._removing)

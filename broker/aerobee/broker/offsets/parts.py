@@ -13,7 +13,9 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.durability import Durability
 from aerobee.broker.egress import Egress
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
 from aerobee.broker.groups.group_state import GroupState
+from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.guard import PERM_READ, Guard
@@ -49,6 +51,8 @@ class Groups:
     journal: OffsetJournal
     offsets: ConsumerOffsets
     removal: GroupRemoval
+    known: KnownGroups
+    expiry: GroupExpiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,19 @@ def assemble_groups(
         on_saved=lambda: journal.saved(folder.offsets.rendered_mark),
     )
     _add_journal_topic(folder.topics)
+    return _with_rules(config, around, state, coordinator, journal)
+
+
+def _with_rules(
+    config: BrokerConfig,
+    around: Around,
+    state: GroupState,
+    coordinator: GroupCoordinator,
+    journal: OffsetJournal,
+) -> Groups:
+    """What may be committed, which groups there may be, and how they end."""
+    folder = around.folder
+    known = KnownGroups(folder.groups, folder.offsets, groups_max=config.groups.max)
     offsets = ConsumerOffsets(
         folder.offsets,
         journal,
@@ -132,8 +149,19 @@ def assemble_groups(
         around.guard,
         around.clock,
         queue_max=around.queues.max_offset,
+        admit=known.admit,
     )
-    return Groups(state, coordinator, journal, offsets, _removal(around, journal, coordinator))
+    removal = _removal(around, journal, coordinator)
+    expiry = GroupExpiry(
+        GroupTables(folder.groups, folder.offsets, folder.topics),
+        coordinator,
+        journal,
+        removal,
+        around.clock,
+        expire_after_ms=config.groups.expire_after_days * DAY_MS,
+        bounds=around.queues.bounds,
+    )
+    return Groups(state, coordinator, journal, offsets, removal, known, expiry)
 
 
 def _add_journal_topic(topics: TopicTable) -> None:

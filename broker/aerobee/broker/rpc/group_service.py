@@ -142,7 +142,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         on_group: Callable[[str], None],
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
-        `on_group` hears of each group that somebody joins."""
+        `on_group` hears of each group that somebody joins, and raises
+        LimitReached for one too many."""
         self._coordinator = coordinator
         self._offsets = offsets
         self._guard = guard
@@ -229,8 +230,8 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         held = [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in join.held]
         held = [shown for shown in held if not self._offsets.is_ended(*shown)]
         self._removal.check_joinable(join.group)
-        confirmed = self._coordinator.join(member, held, session)
         self._on_group(join.group)
+        confirmed = self._coordinator.join(member, held, session)
         joined = broker_pb2.Joined(
             session_timeout_ms=timeout_ms,
             confirmed=[

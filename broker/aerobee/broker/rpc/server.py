@@ -65,12 +65,12 @@ class BrokerServer:
             parts.guard,
             parts.queues,
             parts.clock,
-            removal=parts.removal,
+            removal=parts.groups.removal,
             sessions=parts.config.sessions,
             on_session_timeout=parts.group_state.promise_session,
-            on_group=parts.note_group,
+            on_group=parts.groups.known.admit,
         )
-        offsets = OffsetService(parts.offsets, parts.removal, parts.guard, parts.queues)
+        offsets = OffsetService(parts.offsets, parts.groups.removal, parts.guard, parts.queues)
         admin = AdminService(
             identity, parts.statistics, parts.lookup, parts.cleaning, parts.replication.handover
         )

@@ -72,7 +72,8 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionGroupConfig:
-    """What a consumer group may do on this broker. Field meanings are Apache's."""
+    """What a consumer group may do on this broker. Field meanings are Apache's, but for
+    `last_used_ms`: when the group is known to have been used, Unix ms; 0: not known."""
 
     name: str
     consume_enabled: bool = True
@@ -81,6 +82,7 @@ class SubscriptionGroupConfig:
     consume_orderly: bool = False
     retry_queue_count: int = 1
     retry_times_max: int = 16
+    last_used_ms: int = 0
     attributes: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, JsonValue] = field(default_factory=dict)
 
@@ -231,13 +233,14 @@ def _group_from_bean(name: str, value: JsonValue) -> SubscriptionGroupConfig:
         consume_orderly=take_member(bean, "consumeMessageOrderly", False),
         retry_queue_count=take_member(bean, "retryQueueNums", 1),
         retry_times_max=take_member(bean, "retryMaxTimes", 16),
+        last_used_ms=take_member(bean, "lastUsedTimestamp", 0),
         attributes=take_attributes(bean),
         unknown=bean,
     )
 
 
 def _group_bean(config: SubscriptionGroupConfig) -> dict[str, object]:
-    return {
+    bean: dict[str, object] = {
         "brokerId": 0,
         "consumeTimeoutMinute": 15,
         "groupRetryPolicy": {"type": "CUSTOMIZED"},
@@ -254,6 +257,9 @@ def _group_bean(config: SubscriptionGroupConfig) -> dict[str, object]:
         "retryMaxTimes": config.retry_times_max,
         "retryQueueNums": config.retry_queue_count,
     }
+    if config.last_used_ms:
+        bean["lastUsedTimestamp"] = config.last_used_ms
+    return bean
 
 
 def _bean(name: str, value: JsonValue, name_member: str) -> dict[str, JsonValue]:

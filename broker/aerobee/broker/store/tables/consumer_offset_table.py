@@ -178,6 +178,11 @@ class ConsumerOffsetTable:
         """Groups that committed anything, sorted."""
         return sorted(self._offsets)
 
+    @property
+    def group_count(self) -> int:
+        """How many groups committed anything."""
+        return len(self._offsets)
+
     def topics_of(self, group: str) -> list[str]:
         """Topics on whose queues the group committed anything."""
         return list(self._offsets.get(group, ()))

@@ -1,0 +1,179 @@
+"""Groups that nobody uses come to an end by themselves.
+
+Owns: the rule.
+
+    it has members                           it is used
+    it has committed                         it was used then
+    neither is known, as of a group that     it was used when it was first looked at
+      was taken over from Apache's broker
+    not used for the time of the settings,   it is deleted, with its offsets
+      and nothing unread waits for it
+
+Unread messages that a topic keeps for its groups keep the group, too: as long as they lie in the
+log. When a group was used is noted in subscriptionGroup.json about once a day, so that restarts and
+changes of the master do not begin to count anew. A wall clock that is set forward ends no group: it
+counts as the one of retention does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.store.retention.steady_time import SteadyTime
+from aerobee.broker.store.tables.config_tables import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicTable,
+)
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.unread_readers import is_system_group
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.runtime.names import is_system_topic
+from aerobee.runtime.topic_attributes import keep_unread_max_bytes
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 600.0
+FIRST_LOOK_S = 60.0
+DAY_MS = 86_400_000
+NOTE_INTERVAL_MS = DAY_MS
+"""A later use is noted once it is so much later."""
+REMOVE_TIMEOUT_S = 5.0
+_GROUPS_PER_TURN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTables:
+    """What is known of groups, and of the topics that they read."""
+
+    configs: SubscriptionGroupTable
+    offsets: ConsumerOffsetTable
+    topics: TopicTable
+
+
+class GroupExpiry:
+    """See the module; on the loop."""
+
+    def __init__(
+        self,
+        tables: GroupTables,
+        coordinator: GroupCoordinator,
+        journal: OffsetJournal,
+        removal: GroupRemoval,
+        clock: Clock,
+        *,
+        expire_after_ms: int,
+        bounds: Callable[[str, int], tuple[int, int]],
+    ) -> None:
+        """`expire_after_ms`: 0: never. `bounds`: a queue's minimum and maximum offset."""
+        self._tables = tables
+        self._coordinator = coordinator
+        self._journal = journal
+        self._removal = removal
+        self._clock = clock
+        self._expire_after_ms = expire_after_ms
+        self._bounds = bounds
+        noted = (config.last_used_ms for config in tables.configs.configs())
+        self._time = SteadyTime(
+            clock.now_ms(), clock.monotonic_s(), last_seen_ms=max(noted, default=0)
+        )
+        self.expired = 0
+        """How many groups have, since this process began."""
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled. Raises StoreFailed."""
+        pause_s = FIRST_LOOK_S
+        while self._expire_after_ms:
+            await asyncio.sleep(pause_s)
+            pause_s = LOOK_INTERVAL_S
+            try:
+                await self.look()
+            except StoreFailed:
+                raise
+            except MqError as error:
+                log_event(log, "groups do not expire now", level=logging.WARNING, reason=error)
+
+    async def look(self) -> None:
+        """End the groups whose time is over. A slave, and a master that cannot know yet who holds
+        what, ends none.
+
+        Raises:
+            MqError: a group could not be deleted; the next look tries again.
+        """
+        now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.monotonic_s())
+        tables = self._tables
+        names = sorted({*tables.configs.names(), *tables.offsets.groups()})
+        for number, group in enumerate(names, 1):
+            if number % _GROUPS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if not self._may_judge():
+                return
+            if is_system_group(group) or self._is_in_use(group, now_ms):
+                continue
+            used_ms = self._note_used(group, self._last_use_ms(group) or now_ms)
+            if now_ms - used_ms < self._expire_after_ms or self._has_unread(group):
+                continue
+            # Without a pause between the judgement and its entry in the journal.
+            removed = await self._removal.delete_group(
+                group, force=False, timeout_s=REMOVE_TIMEOUT_S, reason="expired"
+            )
+            self.expired += 1
+            log_event(
+                log,
+                "group has expired: nobody has used it",
+                group=group,
+                days=(now_ms - used_ms) // DAY_MS,
+                offsets=len(removed.offsets),
+            )
+
+    def _may_judge(self) -> bool:
+        is_settled = self._coordinator.leases.grace_end_s is None
+        return self._journal.is_ready and self._coordinator.is_acting() and is_settled
+
+    def _is_in_use(self, group: str, now_ms: int) -> bool:
+        if self._coordinator.groups.members(group) or self._journal.writer().is_changing(group):
+            self._note_used(group, now_ms)
+            return True
+        return False
+
+    def _last_use_ms(self, group: str) -> int:
+        """By its commits and by what was noted; 0: not known."""
+        config = self._tables.configs.get(group)
+        offsets = self._tables.offsets
+        times_ms = [0 if config is None else config.last_used_ms]
+        for topic in offsets.topics_of(group):
+            changes = offsets.last_changes(group, topic).values()
+            times_ms += [change.timestamp_ms for change in changes]
+        return max(times_ms)
+
+    def _note_used(self, group: str, used_ms: int) -> int:
+        """Returns when it was used last."""
+        configs = self._tables.configs
+        config = configs.get(group) or SubscriptionGroupConfig(name=group)
+        if used_ms - config.last_used_ms >= NOTE_INTERVAL_MS:
+            configs.put(replace(config, last_used_ms=used_ms))
+        return max(used_ms, config.last_used_ms)
+
+    def _has_unread(self, group: str) -> bool:
+        """Whether messages that a topic keeps for the group lie in the log."""
+        offsets, topics = self._tables.offsets, self._tables.topics
+        for topic in offsets.topics_of(group):
+            config = topics.get(topic)
+            if config is None or is_system_topic(topic):
+                continue
+            if keep_unread_max_bytes(config.attributes) == 0:
+                continue
+            committed = offsets.of_topic(group, topic)
+            for queue_id in {*range(config.read_queue_count), *committed}:
+                min_offset, max_offset = self._bounds(topic, queue_id)
+                if max(committed.get(queue_id, 0), min_offset) < max_offset:
+                    return True
+        return False
