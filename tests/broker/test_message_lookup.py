@@ -293,11 +293,12 @@ async def test_a_key_finds_its_messages_newest_first_at_once(start_broker: Start
 
 
 async def test_keys_and_unique_keys_are_not_taken_for_each_other(broker: Any) -> None:
-    await send(broker, "t", b"a", keys="same", unique_key="one")
-    await send(broker, "t", b"b", keys="one", unique_key="same")
-    assert await bodies(broker, key="same") == [b"a"]
-    assert await bodies(broker, unique_key="same") == [b"b"]
-    assert await bodies(broker, unique_key="one") == [b"a"]
+    one, same = "1" * 32, "5" * 32
+    await send(broker, "t", b"a", keys=same, unique_key=one)
+    await send(broker, "t", b"b", keys=one, unique_key=same)
+    assert await bodies(broker, key=same) == [b"a"]
+    assert await bodies(broker, unique_key=same) == [b"b"]
+    assert await bodies(broker, unique_key=one) == [b"a"]
 
 
 async def test_keys_and_topics_with_equal_hashes_are_told_apart(start_broker: StartBroker) -> None:

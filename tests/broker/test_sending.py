@@ -287,6 +287,27 @@ async def test_without_a_queue_the_broker_takes_them_in_turn(broker: Any) -> Non
     assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+async def test_properties_that_apaches_users_set_are_stored_as_they_are(broker: Any) -> None:
+    given = {
+        "WAIT": "false",
+        "BUYER_ID": "b-1",
+        "CLUSTER": "DefaultCluster",
+        "INSTANCE_ID": "MQ_INST_1",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "TRACE_CONTEXT": "00-1-2",
+        "__SHARDINGKEY": "customer-2",
+        "UNIQ_KEY": "01" + "0123456789abcdef" * 2,
+        "CORRELATION_ID": "c",
+        "DELAYED": "no",
+    }
+    await broker.send.Send(
+        broker_pb2.SendRequest(topic="t", queue_id=0, body=b"x", properties=given)
+    )
+    (record,) = await pulled(broker)
+    assert record.properties == given
+
+
 @pytest.mark.parametrize(
     ("request_", "code"),
     [
@@ -297,6 +318,14 @@ async def test_without_a_queue_the_broker_takes_them_in_turn(broker: Any) -> Non
         (broker_pb2.SendRequest(topic="t", body=b"x", keys=["a b"]), common_pb2.INVALID_ARGUMENT),
         (
             broker_pb2.SendRequest(topic="t", body=b"x", properties={"a": "\x01"}),
+            common_pb2.MESSAGE_ILLEGAL,
+        ),
+        (
+            broker_pb2.SendRequest(topic="t", body=b"x", properties={"DELAY": "3"}),
+            common_pb2.MESSAGE_ILLEGAL,
+        ),
+        (
+            broker_pb2.SendRequest(topic="t", body=b"x", properties={"UNIQ_KEY": "order-7"}),
             common_pb2.MESSAGE_ILLEGAL,
         ),
         (

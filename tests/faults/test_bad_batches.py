@@ -41,6 +41,17 @@ def with_properties(size: int, *, count: int = 1) -> Batch:
     return Batch(topic="t", records=bytes(record) * count, record_sizes=[len(record)] * count)
 
 
+def carrying(properties: bytes) -> Batch:
+    record = encode_record(
+        topic=b"t",
+        body=b"x\x02DELAY\x013\x02",
+        properties=properties,
+        born_timestamp_ms=1,
+        born_host=HostAddress(bytes(4), 1),
+    )
+    return Batch(topic="t", records=record, record_sizes=[len(record)])
+
+
 def for_an_ipv6_broker() -> Batch:
     record = encode_record(
         topic=b"t",
@@ -266,6 +277,50 @@ BATCHES = [
         lambda: flagged(batch_of("t", 0, b"x"), 0xC0),
         errors.MessageIllegal,
         ("record 0", "0xc0", "does not unwrap", "a record of its own"),
+    ),
+    Refused(
+        "delay that nobody keeps",
+        lambda: carrying(b"DELAY\x013\x02"),
+        errors.MessageIllegal,
+        ("record 0", "property DELAY", "not supported yet", "send the message when it is due"),
+    ),
+    Refused(
+        "delay without an end",
+        lambda: carrying(b"TAGS\x01a\x02DELAY\x013"),
+        errors.MessageIllegal,
+        ("record 0", "property DELAY", "leave it out"),
+    ),
+    Refused(
+        "timer in the last of many",
+        lambda: joined(
+            batch_of("t", 0, *MANY), carrying(b"TAGS\x01a\x02TIMER_DELIVER_MS\x019999\x02")
+        ),
+        errors.MessageIllegal,
+        ("record 100", "property TIMER_DELIVER_MS", "leave it out"),
+    ),
+    Refused(
+        "half message",
+        lambda: carrying(b"TRAN_MSG\x01true\x02"),
+        errors.MessageIllegal,
+        ("record 0", "property TRAN_MSG", "transaction", "leave it out"),
+    ),
+    Refused(
+        "forged producer",
+        lambda: carrying(b"TAGS\x01a\x02__PRODUCER\x017\x02"),
+        errors.MessageIllegal,
+        ("record 0", "property __PRODUCER", "set by brokers alone; leave it out"),
+    ),
+    Refused(
+        "receipt of a pop",
+        lambda: carrying(b"POP_CK\x017 8 9\x02"),
+        errors.MessageIllegal,
+        ("record 0", "property POP_CK", "leave it out"),
+    ),
+    Refused(
+        "unique key of another form",
+        lambda: carrying(b"UNIQ_KEY\x01order-7\x02"),
+        errors.MessageIllegal,
+        ("record 0", "property UNIQ_KEY", "32 to 56 hexadecimal digits"),
     ),
     Refused(
         "record of another topic",

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store_format.properties import (
-    RESERVED_NAMES,
     PropertyIllegal,
-    PropertyName,
     decode_properties,
     encode_properties,
     encode_usual_properties,
@@ -89,10 +87,3 @@ def test_the_fast_way_refuses_separators_too(bad: str, place: int) -> None:
     arguments[place] = bad
     with pytest.raises(PropertyIllegal):
         encode_usual_properties(*arguments)
-
-
-def test_reserved_names_are_those_that_brokers_and_clients_act_on() -> None:
-    assert PropertyName.TAGS in RESERVED_NAMES
-    assert PropertyName.CRC32 == "__CRC32#"
-    assert {"UNIQ_KEY", "__SHARDINGKEY", "1ST_POP_TIME"} <= RESERVED_NAMES
-    assert "carrier" not in RESERVED_NAMES

@@ -37,7 +37,7 @@ def test_many_codes_at_once_are_the_codes_one_by_one(
     ]
     codes = TagsCodes()
     for _ in range(2):
-        assert codes.codes_in(buffer, starts, ends) == expected
+        assert codes.codes_of(several) == expected
     assert [codes.code_in(buffer, *span) for span in zip(starts, ends, strict=True)] == expected
 
 

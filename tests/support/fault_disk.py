@@ -68,6 +68,7 @@ class FaultDisk:
         self.free: int | None = None
         self.total: int | None = None
         self.can_sync_all = True
+        self._closes: list[Callable[[], None]] = []
 
     def __str__(self) -> str:
         return self.root
@@ -89,7 +90,14 @@ class FaultDisk:
         file = self._real.open_file(path, create=create, read_only=read_only)
         if path not in self._names:
             self._name(path, Node())
+        self._closes.append(file.close)
         return FaultFile(self, self._names[path], file)
+
+    def abandon(self) -> None:
+        """What the kernel does once the process is dead: every descriptor is closed."""
+        for close in self._closes:
+            close()
+        self._closes.clear()
 
     def read_file(self, path: str) -> bytes:
         return self._real.read_file(path)
@@ -162,6 +170,7 @@ class FaultDisk:
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
         lock = self._real.lock_file(path, content)
+        self._closes.append(lock.release)
         if path not in self._names:
             self._name(path, Node())
         self._names[path].synced = content

@@ -20,6 +20,7 @@ from aerobee.store_format.properties import (
 )
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX, HostAddress, RecordIllegal
+from aerobee.store_format.reserved_properties import check_property
 
 KEY_SEPARATOR = " "
 
@@ -83,7 +84,7 @@ class MessageEncoder:
         """Encode a message for one queue, with a unique id unless it brings its own.
 
         Raises:
-            MessageIllegal: no body, or properties with control characters.
+            MessageIllegal: no body, or properties that cannot be stored or may not be sent.
             PropertiesTooLarge: above 32,767 bytes.
             InvalidArgument: a key that is empty or has a space.
         """
@@ -93,6 +94,8 @@ class MessageEncoder:
         properties = _properties(message)
         message_id = properties.setdefault(PropertyName.UNIQ_KEY, self._ids.next_id(now_ms))
         try:
+            for name, value in properties.items():
+                check_property(name, value)
             encoded_properties = encode_properties(properties)
         except PropertyIllegal as error:
             raise MessageIllegal(str(error)) from error

@@ -17,7 +17,7 @@ from typing import Any
 from aerobee.client_core import Message, ReceivedMessage
 from aerobee.runtime.errors import MessageIllegal
 from aerobee.runtime.printable import printable, printable_json
-from aerobee.store_format.properties import RESERVED_NAMES, TRANSIENT_PREFIX
+from aerobee.store_format.reserved_properties import allowed_of
 
 
 class LineFormat(StrEnum):
@@ -108,11 +108,7 @@ def document_of_message(message: ReceivedMessage) -> dict[str, object]:
         document["tag"] = message.tag
     if message.keys:
         document["keys"] = list(message.keys)
-    own = {
-        name: value
-        for name, value in message.properties.items()
-        if name not in RESERVED_NAMES and not name.startswith(TRANSIENT_PREFIX)
-    }
+    own = {name: value for name, value in message.properties.items() if allowed_of(name) is None}
     if own:
         document["properties"] = own
     try:

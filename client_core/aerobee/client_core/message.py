@@ -17,8 +17,6 @@ from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLar
 from aerobee.store_format.compression import BodyCorrupt, decompress
 from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
 from aerobee.store_format.properties import (
-    RESERVED_NAMES,
-    TRANSIENT_PREFIX,
     PropertyIllegal,
     PropertyName,
     encode_properties,
@@ -30,6 +28,7 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_COMPRESSED,
     SYSFLAG_HOSTS_MASK,
 )
+from aerobee.store_format.reserved_properties import allowed_of
 
 PROPERTIES_BYTES_MAX = 32_767
 UNIQUE_KEY_PROPERTY_BYTES_MAX = len(PropertyName.UNIQ_KEY) + 2 + 56
@@ -331,7 +330,10 @@ def _checked_keys(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _check_property(name: str, value: str) -> None:
-    if name in RESERVED_NAMES or name.startswith(TRANSIENT_PREFIX):
+    reserved = allowed_of(name)
+    if reserved is not None:
+        if not reserved.form:
+            raise MessageIllegal(reserved.refusal(name))
         raise MessageIllegal(f"property name {name!r} is reserved: choose another")
     if not name.strip():
         raise MessageIllegal(f"property name {name[:40]!r} is blank: give it a name")

@@ -75,6 +75,7 @@ class BatchFault(StrEnum):
     BODY_CRC = "body crc"
     TRANSACTION = "transaction"
     INNER_BATCH = "inner batch"
+    RESERVED = "reserved property"
 
 
 class BatchIllegal(ValueError):
@@ -163,8 +164,8 @@ def _batch_of_rows(
     starts = []
     sys_flags = []
     properties_starts = []
+    properties = []
     property_crcs = []
-    tags_codes = []
     start = 0
     for index, size in enumerate(sizes):
         end = start + size
@@ -172,9 +173,9 @@ def _batch_of_rows(
         starts.append(start)
         sys_flags.append(sys_flag)
         properties_starts.append(properties_start)
+        properties.append(check.records[properties_start:end])
         if has_property_crc(check.records, properties_start, end):
             property_crcs.append(index)
-        tags_codes.append(tags.code_in(check.records, properties_start, end))
         start = end
     return CheckedBatch(
         buffer=check.buffer,
@@ -184,9 +185,10 @@ def _batch_of_rows(
         sizes=list(sizes),
         sys_flags=sys_flags,
         properties_starts=properties_starts,
+        properties=properties,
         property_crcs=property_crcs,
         tags=tags,
-        tags_codes=tags_codes,
+        tags_codes=tags.codes_of(properties),
     )
 
 
@@ -196,6 +198,7 @@ def _batch_of_arrays(
     records = check.records
     properties_starts = arrays.properties_starts.tolist()
     ends = arrays.ends.tolist()
+    properties = [records[start:end] for start, end in zip(properties_starts, ends, strict=True)]
     # Records are longer than 20 bytes, so the positions are inside the buffer.
     names = byte_field(records, ">i8")[arrays.ends - PROPERTY_CRC_SIZE]
     property_crcs = [
@@ -211,9 +214,10 @@ def _batch_of_arrays(
         sizes=arrays.ends - arrays.starts,
         sys_flags=arrays.sys_flags,
         properties_starts=arrays.properties_starts,
+        properties=properties,
         property_crcs=property_crcs,
         tags=tags,
-        tags_codes=np.array(tags.codes_in(records, properties_starts, ends), np.int64),
+        tags_codes=np.array(tags.codes_of(properties), np.int64),
     )
 
 

@@ -70,6 +70,7 @@ class CheckedBatch:
         "buffer",
         "count",
         "producers",
+        "properties",
         "queued_count",
         "store_host_ipv6",
         "topic",
@@ -85,6 +86,7 @@ class CheckedBatch:
         sizes: list[int] | Int64Array,
         sys_flags: list[int] | Int64Array,
         properties_starts: list[int] | Int64Array,
+        properties: Sequence[bytes],
         property_crcs: list[int],
         tags: TagsCodes,
         tags_codes: list[int] | Int64Array,
@@ -98,6 +100,7 @@ class CheckedBatch:
         self._sizes = sizes
         self._sys_flags = sys_flags
         self._properties_starts = properties_starts
+        self.properties = properties
         self._property_crcs = property_crcs
         self._tags = tags
         self._tags_codes = tags_codes
@@ -194,8 +197,8 @@ class CheckedBatch:
             )
         if self.topic == SCHEDULE_TOPIC:
             self._tags_codes = [
-                self._tags.scheduled_code_in(self.buffer, start, end, store_timestamp_ms)
-                for start, end in self._properties_spans()
+                self._tags.scheduled_code_in(text, 0, len(text), store_timestamp_ms)
+                for text in self.properties
             ]
         # The CRC covers all that was stamped.
         for index in self._property_crcs:
@@ -359,8 +362,3 @@ class CheckedBatch:
             at = at[ordinary]
             numbers = numbers if isinstance(numbers, int) else numbers[ordinary]
         byte_field(self.buffer, ">i8")[at] = numbers
-
-    def _properties_spans(self) -> list[tuple[int, int]]:
-        ends = (self.starts + self.sizes).tolist()
-        starts = np.asarray(self._properties_starts, np.int64).tolist()
-        return list(zip(starts, ends, strict=True))

@@ -6,17 +6,20 @@ are refused before they are stored, since no queue would ever show them, or not 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import numpy as np
 
 from aerobee.store_format.batch import BatchFault, BatchIllegal
 from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.properties import NAME_END, VALUE_END, PropertyIllegal
 from aerobee.store_format.record_layout import (
     SYSFLAG_INNER_BATCH,
     SYSFLAG_NEED_UNWRAP,
     SYSFLAG_TRANSACTION_MASK,
 )
+from aerobee.store_format.reserved_properties import check_property, may_be_illegal
 
 _INNER: Final = SYSFLAG_NEED_UNWRAP | SYSFLAG_INNER_BATCH
 _REFUSED_FLAGS: Final = SYSFLAG_TRANSACTION_MASK | _INNER
@@ -26,6 +29,18 @@ def check_client_records(batch: CheckedBatch) -> None:
     """Raises BatchIllegal for the first record that a client may not send."""
     if batch.has_flags(_REFUSED_FLAGS):
         _refuse_flags(batch)
+    if may_be_illegal(batch.properties):
+        _check_each(batch.properties)
+
+
+def _check_each(properties: Sequence[bytes]) -> None:
+    for index, data in enumerate(properties):
+        for segment in data.split(VALUE_END):
+            name, _, value = segment.partition(NAME_END)
+            try:
+                check_property(name.decode("utf-8", "replace"), value.decode("utf-8", "replace"))
+            except PropertyIllegal as error:
+                raise BatchIllegal(BatchFault.RESERVED, index, str(error)) from None
 
 
 def _refuse_flags(batch: CheckedBatch) -> NoReturn:

@@ -15,11 +15,12 @@ VALUE_END: Final = b"\x02"
 
 
 class PropertyIllegal(ValueError):
-    """A property that cannot be stored: an empty name, or a separator inside a name or value."""
+    """A property that cannot be stored: an empty name, a separator inside a name or value, or what
+    aerobee.store_format.reserved_properties does not allow."""
 
 
 class PropertyName:
-    """The names that brokers and clients act on."""
+    """The names that brokers and clients act on; reserved_properties says who may set them."""
 
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
@@ -82,14 +83,9 @@ class PropertyName:
     CRC32: Final = "__CRC32#"
     DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
-
-
-TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
-
-# What users may not set: the meaning belongs to brokers and clients.
-RESERVED_NAMES: Final = frozenset(
-    value for name, value in vars(PropertyName).items() if not name.startswith("_")
-)
+    PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+    LITE_TOPIC: Final = "__LITE_TOPIC"
+    PRODUCER: Final = "__PRODUCER"
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:

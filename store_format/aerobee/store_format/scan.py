@@ -277,11 +277,9 @@ def _read_properties(
     may_name_queues = any(_LIGHT_QUEUES in group.first for group in groups)
     if len(others):
         data, starts, ends = _searchable(buffer, arrays, others)
-        codes[others] = tags.codes_in(data, starts, ends)
-        find = data.find
-        may_name_queues = may_name_queues or any(
-            find(_LIGHT_QUEUES, start, end) >= 0 for start, end in zip(starts, ends, strict=True)
-        )
+        texts = [data[start:end] for start, end in zip(starts, ends, strict=True)]
+        codes[others] = tags.codes_of(texts)
+        may_name_queues = may_name_queues or any(_LIGHT_QUEUES in text for text in texts)
     return codes, may_name_queues
 
 

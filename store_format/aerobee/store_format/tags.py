@@ -59,7 +59,7 @@ class TagsCodes:
             code = java_string_hash(tag.decode("utf-8", "replace"))
             if len(self._codes) >= self._entries_max:
                 self._codes.clear()
-            # Never the empty tag: `codes_in` takes what is known here for a tag that is set.
+            # Never the empty tag: `codes_of` takes what is known here for a tag that is set.
             if 0 < len(tag) <= _TAG_BYTES_KEPT_MAX:
                 self._codes[tag] = code
         return code
@@ -69,26 +69,18 @@ class TagsCodes:
         tag = find_property(buffer, start, end, b"TAGS")
         return 0 if tag is None else self.code_of(tag)
 
-    def codes_in(self, buffer: bytes, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
-        """`code_in` for many messages."""
+    def codes_of(self, properties: Sequence[bytes]) -> list[int]:
+        """`code_in` for the properties of many messages."""
         known = self._codes
-        code_in = self.code_in
-        rfind = buffer.rfind
-        find = buffer.find
         codes = []
-        for start, end in zip(starts, ends, strict=True):
-            position = rfind(b"TAGS\x01", start, end)
-            if position < 0:
-                codes.append(0)
-                continue
-            # The usual case inline: the last match is the property, and its hash is known.
-            if position == start or buffer[position - 1] == 2:
-                value_end = find(b"\x02", position, end)
-                code = known.get(buffer[position + 5 : value_end if value_end >= 0 else end])
-                if code is not None:
-                    codes.append(code)
-                    continue
-            codes.append(code_in(buffer, start, end))
+        for text in properties:
+            # The usual case inline: the tag is not the first property, and its hash is known.
+            _, found, rest = text.rpartition(b"\x02TAGS\x01")
+            code = known.get(rest.partition(b"\x02")[0]) if found else None
+            if code is None:
+                is_set = found or text.startswith(b"TAGS\x01")
+                code = self.code_in(text, 0, len(text)) if is_set else 0
+            codes.append(code)
         return codes
 
     def scheduled_code_in(

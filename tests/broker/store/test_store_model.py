@@ -100,6 +100,8 @@ class StoreMachine(RuleBasedStateMachine):
         return self.root
 
     def teardown(self) -> None:
+        if hasattr(self, "disk"):
+            self.disk.abandon()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -------------------------------------------------------------------------- the broker
@@ -212,6 +214,7 @@ class StoreMachine(RuleBasedStateMachine):
     def kill_and_start(self) -> None:
         old = self.root
         shutil.copytree(old, self.move_to_new_root())
+        self.disk.abandon()
         self.open()
         assert not self.store.recovery.clean
         self.expect_all()
@@ -220,6 +223,7 @@ class StoreMachine(RuleBasedStateMachine):
     def lose_power_and_start(self, seed: int) -> None:
         flushed_end = self.store.flushed_end
         self.disk.cut_power(self.move_to_new_root(), random.Random(seed))
+        self.disk.abandon()
         self.open()
         kept = [sent for sent in self.sent if sent.end <= self.store.appended_end]
         assert self.store.appended_end >= flushed_end
