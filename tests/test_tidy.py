@@ -56,6 +56,7 @@ FENCES: dict[str, tuple[str, ...]] = {
     "grpc": (
         "runtime/rpc.py",
         "runtime/rpc_latency.py",
+        "runtime/request_border.py",
         "runtime/health_check.py",
         "runtime/health_server.py",
         "client_core/",

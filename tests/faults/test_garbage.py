@@ -171,7 +171,9 @@ async def test_garbage_in_place_of_a_protobuf_fails_that_call_only(
     name = "nameserver" if "NameserverService" in path else "broker-a"
     async with build_channel(cluster.addresses()[name]) as channel:
         codes = [await status_of(channel, path, message) for message in GARBAGE_MESSAGES]
-    assert set(codes) <= {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}, codes
+    # A membership says why it ends in its last event.
+    in_event = path.endswith("/Membership")
+    assert set(codes) == {grpc.StatusCode.OK if in_event else grpc.StatusCode.INVALID_ARGUMENT}
 
 
 async def test_a_message_above_the_frame_limit_is_refused_and_not_kept(

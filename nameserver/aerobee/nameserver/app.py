@@ -21,6 +21,7 @@ from aerobee.nameserver.health import NameserverHealth
 from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
+from aerobee.nameserver.request_limits import nameserver_request_limits
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
 from aerobee.nameserver.sessions import BrokerSessions
@@ -90,9 +91,9 @@ async def serve_nameserver(
             auto_create=config.topics.auto_create,
             spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
         )
-        server = RpcServer(
-            [SERVICE_NAME], interceptors=[LatencyInterceptor(figures.latencies, clock)]
-        )
+        timing = LatencyInterceptor(figures.latencies, clock)
+        limits = nameserver_request_limits()
+        server = RpcServer([SERVICE_NAME], limits=limits, interceptors=[timing])
         add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
         add_service(service, server.server)  # type: ignore[no-untyped-call]
         port = await server.start(config.listen, serving=False)

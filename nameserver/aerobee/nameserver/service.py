@@ -20,7 +20,6 @@ from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
-TOPICS_PER_REQUEST_MAX = 1_000
 LEASES_SILENT_MAX = 2
 """A broker that has said nothing for so many of its leases is gone; etcd knows it after one."""
 SILENCE_S_MIN = 5.0
@@ -109,7 +108,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     async def QueryRoute(
         self, request: nameserver_pb2.QueryRouteRequest, context: Context
     ) -> nameserver_pb2.QueryRouteResponse:
-        self._check_request(request.cluster, request.topics)
+        self._check_cluster(request.cluster)
         failures: dict[str, MqError] = {}
         for name in dict.fromkeys(request.topics):
             if name in self._cache.table.topics:
@@ -126,7 +125,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
     async def WatchRoutes(
         self, request: nameserver_pb2.WatchRoutesRequest, context: Context
     ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:
-        self._check_request(request.cluster, request.topics)
+        self._check_cluster(request.cluster)
         failures = _name_failures(request.topics)
         wake = asyncio.Event()
         with self._cache.changed.subscribed(wake.set):
@@ -267,14 +266,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         await self._sessions.wait_informed(
             topic.queues_by_broker, topic.revision, self._spread_timeout_s
         )
-
-    def _check_request(self, cluster: str, topics: Sequence[str]) -> None:
-        self._check_cluster(cluster)
-        if len(topics) > TOPICS_PER_REQUEST_MAX:
-            raise InvalidArgument(
-                f"{len(topics)} topics in one request are too many; ask for at most "
-                f"{TOPICS_PER_REQUEST_MAX} at once"
-            )
 
     def _check_cluster(self, cluster: str) -> None:
         if cluster not in ("", self._cluster):

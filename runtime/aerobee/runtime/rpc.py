@@ -1,6 +1,7 @@
 """gRPC plumbing that every service shares: server, health, reflection, and the error border.
 
-The border is the only place where domain errors become gRPC statuses. A servicer method wrapped in
+Requests are read within their limits (`request_border`). The error border is the only place where
+domain errors become gRPC statuses. A servicer method wrapped in
 `unary` or `stream` raises MqError; the caller sees the status of the table below, the message, and
 the numeric aerobee.v1.Code in the trailing metadata `aerobee-code`. Anything else is a bug: it is
 logged with its traceback and answered as INTERNAL without details. Every line that is logged behind
@@ -22,6 +23,8 @@ from grpc_reflection.v1alpha import reflection
 from aerobee.runtime import errors
 from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
 from aerobee.runtime.log import log_event
+from aerobee.runtime.request_border import RequestBorder
+from aerobee.runtime.request_limits import RequestLimits
 
 CODE_METADATA_KEY = "aerobee-code"
 FRAME_BYTES_MAX = 32 * 1024 * 1024
@@ -119,15 +122,18 @@ class RpcServer:
         self,
         service_names: Sequence[str],
         *,
+        limits: RequestLimits | None = None,
         connections_max: int | None = None,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
-        """`service_names`: full protobuf names, listed by reflection and health. Connections
-        beyond `connections_max` are closed at once."""
+        """`service_names`: full protobuf names, listed by reflection and health. `limits` of these
+        services' requests; without them only what cannot be read is refused. Connections beyond
+        `connections_max` are closed at once."""
         options = list(SERVER_OPTIONS)
         if connections_max is not None:
             options.append(("grpc.max_allowed_incoming_connections", connections_max))
-        self.server = grpc.aio.server(options=options, interceptors=list(interceptors))
+        border = RequestBorder(limits, _refuse_request)
+        self.server = grpc.aio.server(options=options, interceptors=[*interceptors, border])
         self._health = health.aio.HealthServicer()
         self._service_names = tuple(service_names)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -252,6 +258,14 @@ async def _end(context: grpc.aio.ServicerContext[Any, Any], error: Exception) ->
     await context.abort(
         grpc.StatusCode.INTERNAL, "the server failed by a bug of its own; its log says where"
     )
+
+
+async def _refuse_request(
+    name: str, context: grpc.aio.ServicerContext[Any, Any], error: errors.MqError
+) -> None:
+    """Answer a request that no servicer sees."""
+    _begin(name, context)
+    await _end(context, error)
 
 
 def _bare(error: Exception) -> Exception:

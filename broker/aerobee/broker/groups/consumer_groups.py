@@ -3,7 +3,8 @@
 Owns: the members of all groups on this broker and their sessions. Pure: callers pass the monotonic
 time, nothing here waits or sends.
 Invariants: a client id occurs once in a group; a group exists while it has members; its generation
-rises with every change of what clustering members see and never falls while the broker runs.
+rises with every change of what clustering members see and never falls while the broker runs. What
+all members of a group see of each other has a bound, so that it always fits one message.
 """
 
 from __future__ import annotations
@@ -11,7 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from aerobee.runtime.errors import DuplicateClient, UnknownMember
+from aerobee.runtime.errors import Busy, DuplicateClient, InvalidArgument, UnknownMember
+
+SUBSCRIPTIONS_PER_MEMBER_MAX = 1_024
+SUBSCRIPTION_BYTES_MAX = 64 * 1024
+"""Of one member: all its topics and filters."""
+VIEW_BYTES_MAX = 1024 * 1024
+"""Of one group: what its members are told of each other whenever one of them changes."""
+_OVERHEAD_BYTES = 16
+"""Of each member and subscription, besides its texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +49,45 @@ class Member:
         """From this moment the session is over unless a heartbeat came."""
         return self.last_heartbeat_s + self.session_timeout_s
 
+    @property
+    def view_bytes(self) -> int:
+        """About what others are told of it takes."""
+        return (
+            _OVERHEAD_BYTES + len(self.client_id.encode()) + subscription_bytes(self.subscriptions)
+        )
+
     def is_alive(self, now_s: float) -> bool:
         return now_s < self.deadline_s
+
+
+def subscription_bytes(subscriptions: Iterable[Subscription]) -> int:
+    return sum(
+        _OVERHEAD_BYTES + len(one.topic.encode()) + len(one.expression.encode())
+        for one in subscriptions
+    )
+
+
+def check_subscriptions(subscriptions: Sequence[Subscription]) -> None:
+    """Raises InvalidArgument for more than a member may have."""
+    size = subscription_bytes(subscriptions)
+    if size > SUBSCRIPTION_BYTES_MAX:
+        raise InvalidArgument(
+            f"the member's {len(subscriptions)} subscriptions take {size} bytes; at most "
+            f"{SUBSCRIPTION_BYTES_MAX} are allowed: subscribe to fewer topics, or shorten filters"
+        )
 
 
 class ConsumerGroups:
     """Members by group and client id."""
 
-    __slots__ = ("_earliest_s", "_generations", "_groups", "view_changes")
+    __slots__ = ("_earliest_s", "_generations", "_groups", "_view_bytes", "view_changes")
 
     def __init__(self) -> None:
         # No session ends before it; heartbeats only move ends further away.
         self._earliest_s = float("inf")
         self._groups: dict[str, dict[str, Member]] = {}
+        # Of each group that has members: the sum of theirs.
+        self._view_bytes: dict[str, int] = {}
         # Kept for groups without members too, so that a generation never repeats.
         self._generations: dict[str, int] = {}
         self.view_changes = 0
@@ -68,6 +103,7 @@ class ConsumerGroups:
 
         Raises:
             DuplicateClient: another instance has this client id and its session is alive.
+            Busy: the group's members could not all be told of each other any more.
         """
         members = self._groups.get(member.group, {})
         present = members.get(member.client_id)
@@ -81,6 +117,8 @@ class ConsumerGroups:
                 f"client id {member.client_id!r} is in use in group {member.group!r}; choose "
                 f"another, or wait {left_s:.1f} s if its process has died"
             )
+        before = 0 if present is None else present.view_bytes
+        self._take_view_bytes(member.group, member.view_bytes - before)
         self._groups.setdefault(member.group, members)[member.client_id] = member
         self._earliest_s = min(self._earliest_s, member.deadline_s)
         return self._note_change(member.group, before=present, after=member)
@@ -97,11 +135,14 @@ class ConsumerGroups:
 
         Raises:
             UnknownMember: never joined, left, expired, or replaced by another instance.
+            Busy: as `join`.
         """
         member = self.alive_member(group, client_id, instance, now_s)
         member.last_heartbeat_s = now_s
         if subscriptions is None or member.subscriptions == tuple(subscriptions):
             return False
+        more = subscription_bytes(subscriptions) - subscription_bytes(member.subscriptions)
+        self._take_view_bytes(group, more)
         member.subscriptions = tuple(subscriptions)
         if not member.broadcasting:
             self._generations[group] += 1
@@ -189,11 +230,24 @@ class ConsumerGroups:
     def member_count(self) -> int:
         return sum(len(members) for members in self._groups.values())
 
+    def _take_view_bytes(self, group: str, more: int) -> None:
+        """Raises Busy if the group's view would be too long; shrinking always works."""
+        size = self._view_bytes.get(group, 0) + more
+        if more > 0 and size > VIEW_BYTES_MAX:
+            raise Busy(
+                f"the members of group {group!r} and their subscriptions would take {size} bytes; "
+                f"at most {VIEW_BYTES_MAX} are allowed in one group: use fewer members or "
+                "subscriptions, or another group"
+            )
+        self._view_bytes[group] = size
+
     def _remove(self, member: Member) -> None:
         members = self._groups[member.group]
         del members[member.client_id]
+        self._view_bytes[member.group] -= member.view_bytes
         if not members:
             del self._groups[member.group]
+            del self._view_bytes[member.group]
         self._note_change(member.group, before=member, after=None)
 
     def _note_change(self, group: str, *, before: Member | None, after: Member | None) -> bool:

@@ -14,6 +14,9 @@ from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event
 from aerobee.v1 import common_pb2, nameserver_pb2
 
+TROUBLE_LENGTH_MAX = 1_000
+"""A heartbeat must stay within the nameserver's limits, whatever an error says."""
+
 log = logging.getLogger(__name__)
 
 
@@ -65,7 +68,7 @@ class ClusterLink:
             confirmed_end=roles.confirmed_end,
             resigned_epoch=roles.mastership.resigned_epoch or 0,
             successor_id=replication.handover.successor_id,
-            replication_trouble=replication.trouble,
+            replication_trouble=replication.trouble[:TROUBLE_LENGTH_MAX],
             durable_end=min(roles.confirmed_end, store.flushed_end),
             opened_end=replication.replica.opened_end,
         )

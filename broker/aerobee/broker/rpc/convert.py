@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import cast
 from urllib.parse import unquote
 
-from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.consumer_groups import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.group_coordinator import GroupView
 from aerobee.broker.ingest import OK, Receipt
 from aerobee.broker.pull_session import PulledFrame
@@ -158,15 +158,13 @@ def subscriptions_of(wanted: Sequence[broker_pb2.Subscription]) -> tuple[Subscri
 
     Raises:
         FilterIllegal: an expression that cannot be parsed, or SQL.
+        InvalidArgument: more than a member may have.
     """
+    found = [Subscription(one.topic, one.filter.expression or "*", is_sql=False) for one in wanted]
+    check_subscriptions(found)
     for one in wanted:
         tags_codes_of(one.filter)
-    return tuple(
-        sorted(
-            (Subscription(one.topic, one.filter.expression or "*", is_sql=False) for one in wanted),
-            key=lambda subscription: subscription.topic,
-        )
-    )
+    return tuple(sorted(found, key=lambda subscription: subscription.topic))
 
 
 def group_member(member: Member, now_s: float) -> broker_pb2.GroupMember:

@@ -18,6 +18,7 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.rpc.convert import group_member, members_changed, status_of, subscriptions_of
 from aerobee.broker.rpc.offset_service import committed_offsets, timeout_s
+from aerobee.broker.rpc.turns import in_turns
 from aerobee.runtime import names, rpc
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError, ShuttingDown
@@ -215,6 +216,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         names.check_client_id(join.client_id)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
         subscriptions = subscriptions_of(join.subscriptions)
+        shown: list[tuple[QueueKey, int]] = []
+        async for part in in_turns(join.held):
+            shown += [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in part]
         await self._on_session_timeout(timeout_ms)
         # The term may have ended meanwhile, or be about to.
         self._offsets.check_master()
@@ -227,8 +231,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             session_timeout_s=timeout_ms / 1_000,
             last_heartbeat_s=self._clock.monotonic_s(),
         )
-        held = [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in join.held]
-        held = [shown for shown in held if not self._offsets.is_ended(*shown)]
+        held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
         self._removal.check_joinable(join.group)
         self._on_group(join.group)
         confirmed = self._coordinator.join(member, held, session)

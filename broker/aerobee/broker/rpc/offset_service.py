@@ -12,6 +12,7 @@ from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.rpc.convert import status_of
+from aerobee.broker.rpc.turns import in_turns
 from aerobee.runtime import names, rpc
 from aerobee.runtime.errors import (
     DeadlineExceeded,
@@ -25,12 +26,13 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN_OFFSET = -1
-QUEUES_PER_REQUEST_MAX = 65_536
 CONFIRM_TIMEOUT_S = 5.0
 """So long a commit waits for disk and replicas, unless its caller waits less."""
 CALLER_MARGIN_S = 0.1
 REMOVED_LISTED_MAX = 10_000
 """How many removed offsets an answer names; its count has all."""
+SENTENCE_LENGTH_MAX = 300
+"""Of the result of one entry."""
 
 Outcome = MqError | asyncio.Future[None] | None
 """Of one entry: refused, to be confirmed, or true already."""
@@ -70,22 +72,21 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
     ) -> broker_pb2.CommitOffsetsResponse:
         names.check_group_name(request.group)
-        _check_count(len(request.offsets))
         await self._offsets.begun()
         outcomes: list[Outcome] = []
-        for entry in request.offsets:
-            key = QueueKey(request.group, entry.topic, entry.queue_id)
-            try:
-                if request.begins:
-                    done = self._offsets.begin(key, entry.offset, request.client_id)
+        group, client_id = request.group, request.client_id
+        async for entries in in_turns(request.offsets):
+            for entry in entries:
+                key = QueueKey(group, entry.topic, entry.queue_id)
+                try:
+                    if request.begins:
+                        done = self._offsets.begin(key, entry.offset, client_id)
+                    else:
+                        done = self._offsets.commit(key, entry.offset, entry.lease_epoch, client_id)
+                except MqError as error:
+                    outcomes.append(error.with_traceback(None))
                 else:
-                    done = self._offsets.commit(
-                        key, entry.offset, entry.lease_epoch, request.client_id
-                    )
-            except MqError as error:
-                outcomes.append(error)
-            else:
-                outcomes.append(done)
+                    outcomes.append(done)
         return broker_pb2.CommitOffsetsResponse(results=await _settled(outcomes, context))
 
     @rpc.unary
@@ -93,36 +94,38 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self, request: broker_pb2.QueryOffsetsRequest, context: Context
     ) -> broker_pb2.QueryOffsetsResponse:
         names.check_group_name(request.group)
-        _check_count(len(request.queues))
         await self._offsets.begun()
         # A slave, the next master included, may know older offsets than were told before.
         self._offsets.check_master()
         found: list[tuple[QueueKey, int | None]] = []
-        if request.queues:
-            for queue in request.queues:
+        async for queues in in_turns(request.queues):
+            for queue in queues:
                 key = QueueKey(request.group, queue.topic, queue.queue_id)
                 found.append((key, self._offsets.query(key)))
-        else:
+        if not request.queues:
             found.extend(self._offsets.of_group(request.group))
-        return broker_pb2.QueryOffsetsResponse(
-            offsets=[_committed(key, offset) for key, offset in found]
-        )
+        # The turns may have outlasted the term.
+        self._offsets.check_master()
+        offsets = []
+        async for part in in_turns(found):
+            offsets += [_committed(key, offset) for key, offset in part]
+        return broker_pb2.QueryOffsetsResponse(offsets=offsets)
 
     @rpc.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Context
     ) -> broker_pb2.QueryBoundsResponse:
-        _check_count(len(request.queues))
         response = broker_pb2.QueryBoundsResponse()
-        for queue in request.queues:
-            response.bounds.append(await self._bounds(queue.topic, queue.queue_id))
+        async for queues in in_turns(request.queues):
+            for queue in queues:
+                response.bounds.append(await self._bounds(queue.topic, queue.queue_id))
         return response
 
     async def _bounds(self, topic: str, queue_id: int) -> broker_pb2.QueueBounds:
         try:
             self._guard.check_queue(topic, queue_id)
         except MqError as error:
-            return broker_pb2.QueueBounds(status=status_of(error), topic=topic, queue_id=queue_id)
+            return broker_pb2.QueueBounds(status=_short(error), topic=topic, queue_id=queue_id)
         last_ms = await self._queues.last_store_timestamp_ms(topic, queue_id)
         min_offset, max_offset = self._queues.bounds(topic, queue_id)
         return broker_pb2.QueueBounds(
@@ -138,20 +141,20 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     async def SearchByTimestamp(
         self, request: broker_pb2.SearchByTimestampRequest, context: Context
     ) -> broker_pb2.SearchByTimestampResponse:
-        _check_count(len(request.queues))
         upper = request.boundary == broker_pb2.UPPER
         response = broker_pb2.SearchByTimestampResponse()
-        for queue in request.queues:
-            try:
-                self._guard.check_queue(queue.topic, queue.queue_id)
-            except (TopicNotFound, QueueNotFound):
-                response.offsets.append(UNKNOWN_OFFSET)
-                continue
-            response.offsets.append(
-                await self._queues.search_by_time(
-                    queue.topic, queue.queue_id, request.timestamp_ms, upper=upper
+        async for queues in in_turns(request.queues):
+            for queue in queues:
+                try:
+                    self._guard.check_queue(queue.topic, queue.queue_id)
+                except (TopicNotFound, QueueNotFound):
+                    response.offsets.append(UNKNOWN_OFFSET)
+                    continue
+                response.offsets.append(
+                    await self._queues.search_by_time(
+                        queue.topic, queue.queue_id, request.timestamp_ms, upper=upper
+                    )
                 )
-            )
         return response
 
     @rpc.unary
@@ -159,15 +162,15 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self, request: broker_pb2.ResetOffsetsRequest, context: Context
     ) -> broker_pb2.ResetOffsetsResponse:
         names.check_group_name(request.group)
-        _check_count(len(request.offsets))
         await self._offsets.begun()
         outcomes: list[Outcome] = []
-        for entry in request.offsets:
-            key = QueueKey(request.group, entry.topic, entry.queue_id)
-            try:
-                outcomes.append(self._offsets.reset(key, entry.offset))
-            except MqError as error:
-                outcomes.append(error)
+        async for entries in in_turns(request.offsets):
+            for entry in entries:
+                key = QueueKey(request.group, entry.topic, entry.queue_id)
+                try:
+                    outcomes.append(self._offsets.reset(key, entry.offset))
+                except MqError as error:
+                    outcomes.append(error.with_traceback(None))
         return broker_pb2.ResetOffsetsResponse(results=await _settled(outcomes, context))
 
     @rpc.unary
@@ -176,7 +179,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     ) -> broker_pb2.DeleteOffsetsResponse:
         names.check_group_name(request.group)
         names.check_topic_name(request.topic)
-        _check_count(len(request.queue_ids))
         for queue_id in request.queue_ids:
             if queue_id < 0:
                 raise InvalidArgument(f"queue id {queue_id} is below 0")
@@ -198,7 +200,10 @@ async def _settled(outcomes: list[Outcome], context: Context) -> list[common_pb2
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
-    return [_status(outcome) for outcome in outcomes]
+    results: list[common_pb2.Status] = []
+    async for part in in_turns(outcomes):
+        results += [_status(outcome) for outcome in part]
+    return results
 
 
 def timeout_s(context: Context, longest_s: float) -> float:
@@ -216,7 +221,7 @@ def committed_offsets(offsets: list[tuple[QueueKey, int]]) -> list[broker_pb2.Co
 
 def _status(outcome: Outcome) -> common_pb2.Status:
     if not isinstance(outcome, asyncio.Future):
-        return status_of(outcome)
+        return _short(outcome)
     if not outcome.done():
         return status_of(
             DeadlineExceeded(
@@ -227,14 +232,15 @@ def _status(outcome: Outcome) -> common_pb2.Status:
     error = outcome.exception()
     if error is not None and not isinstance(error, MqError):
         raise error
-    return status_of(error)
+    return _short(error)
 
 
-def _check_count(count: int) -> None:
-    if count > QUEUES_PER_REQUEST_MAX:
-        raise InvalidArgument(
-            f"{count} queues in one request; ask for at most {QUEUES_PER_REQUEST_MAX} at a time"
-        )
+def _short(error: MqError | None) -> common_pb2.Status:
+    """As many as a request may have entries fit one answer."""
+    status = status_of(error)
+    if len(status.message) > SENTENCE_LENGTH_MAX:
+        status.message = status.message[:SENTENCE_LENGTH_MAX] + "..."
+    return status
 
 
 def _committed(key: QueueKey, offset: int | None) -> broker_pb2.CommittedOffset:

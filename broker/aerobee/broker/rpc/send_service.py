@@ -18,6 +18,7 @@ from aerobee.broker.durability import Durability, Late
 from aerobee.broker.ingest import OK, Ingest, Receipt
 from aerobee.broker.message_encoder import MessageEncoder, OutgoingMessage
 from aerobee.broker.rpc.convert import ack_frame, host_of_peer
+from aerobee.broker.rpc.turns import TURN_ELEMENTS, in_turns
 from aerobee.broker.stats import Counters
 from aerobee.runtime import rpc
 from aerobee.runtime.clock import Clock
@@ -73,7 +74,12 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         accept = self._ingest.accept
         while (frame := await context.read()) is not grpc.aio.EOF:
             began_s = self._clock.monotonic_s()
-            receipts = accept(frame.batches)
+            batches = frame.batches
+            if len(batches) <= TURN_ELEMENTS:
+                receipts = accept(batches)
+            else:
+                receipts = await self._accept_in_turns(batches)
+            del batches
             # Its records are stored: the frame need not stay in memory while the answer leaves.
             del frame
             await context.write(ack_frame(receipts, self._promise))
@@ -87,12 +93,18 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
                 size = frame.ByteSize()
-                receipts = self._ingest.accept(frame.batches)
+                receipts = await self._accept_in_turns(frame.batches)
                 del frame
                 pending.add(receipts, size, self._clock.monotonic_s())
                 await pending.wait_room()
             pending.finish()
             await writer
+
+    async def _accept_in_turns(self, batches: Sequence[broker_pb2.RecordBatch]) -> list[Receipt]:
+        receipts: list[Receipt] = []
+        async for part in in_turns(batches):
+            receipts += self._ingest.accept(part)
+        return receipts
 
     async def _write_receipts(self, context: Context, pending: PendingReceipts) -> None:
         while receipts := await pending.take():

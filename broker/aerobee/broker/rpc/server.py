@@ -18,6 +18,7 @@ from aerobee.broker.rpc.replication_service import (
     ReplicationService,
     add_replication_service,
 )
+from aerobee.broker.rpc.request_limits import broker_request_limits
 from aerobee.broker.rpc.send_service import SendService
 from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
@@ -39,6 +40,7 @@ class BrokerServer:
     def __init__(self, parts: Parts, identity: common_pb2.BrokerIdentity) -> None:
         self._rpc = RpcServer(
             SERVICE_NAMES,
+            limits=broker_request_limits(),
             connections_max=connections_max(parts.config.own_files),
             interceptors=(LatencyInterceptor(parts.latencies, parts.clock),),
         )

@@ -1,0 +1,72 @@
+"""What requests to a nameserver may cost: the table of all their fields.
+
+A name is limited here to what its own rule can read cheaply; that rule (`runtime.names`) then says
+what a name may be. What a nameserver keeps has the narrower limits.
+"""
+
+from __future__ import annotations
+
+from aerobee.runtime.request_limits import Limit, RequestLimits
+from aerobee.v1 import nameserver_pb2
+
+KIB = 1024
+
+TOPICS_PER_REQUEST_MAX = 1_000
+REPLICAS_MAX = 256
+
+_NAME = Limit(length=1_024)
+_KEPT_NAME = Limit(length=255)
+_ATTRIBUTES = Limit(count=128, length=4_096)
+
+_REQUEST_BYTES_MAX = {
+    "BrokerHeartbeat": 32 * KIB,
+    "QueryRouteRequest": 1024 * KIB,
+    "WatchRoutesRequest": 1024 * KIB,
+    "CreateTopicRequest": 64 * KIB,
+    "UpdateTopicRequest": 64 * KIB,
+    "DeleteTopicRequest": 8 * KIB,
+    "ListTopicsRequest": 8 * KIB,
+    "DescribeClusterRequest": 8 * KIB,
+    "AlterInSyncSetRequest": 128 * KIB,
+    "RemoveReplicaRequest": 8 * KIB,
+}
+
+_FIELDS = {
+    "BrokerIdentity.cluster": _NAME,
+    "BrokerIdentity.broker_name": _KEPT_NAME,
+    "BrokerIdentity.instance": _KEPT_NAME,
+    "BrokerHeartbeat.address": Limit(length=512),
+    "BrokerHeartbeat.incarnation": _KEPT_NAME,
+    "BrokerHeartbeat.predecessor": _KEPT_NAME,
+    "BrokerHeartbeat.replication_trouble": Limit(length=4_096),
+    "QueryRouteRequest.cluster": _NAME,
+    "QueryRouteRequest.topics": Limit(count=TOPICS_PER_REQUEST_MAX, length=1_024),
+    "WatchRoutesRequest.cluster": _NAME,
+    "WatchRoutesRequest.topics": Limit(count=TOPICS_PER_REQUEST_MAX, length=1_024),
+    "CreateTopicRequest.cluster": _NAME,
+    "CreateTopicRequest.name": _NAME,
+    "CreateTopicRequest.attributes": _ATTRIBUTES,
+    "UpdateTopicRequest.cluster": _NAME,
+    "UpdateTopicRequest.name": _NAME,
+    "UpdateTopicRequest.attributes": _ATTRIBUTES,
+    "DeleteTopicRequest.cluster": _NAME,
+    "DeleteTopicRequest.name": _NAME,
+    "ListTopicsRequest.cluster": _NAME,
+    "DescribeClusterRequest.cluster": _NAME,
+    "AlterInSyncSetRequest.cluster": _NAME,
+    "AlterInSyncSetRequest.broker_name": _NAME,
+    "AlterInSyncSetRequest.master_instance": _NAME,
+    "AlterInSyncSetRequest.in_sync": Limit(count=REPLICAS_MAX),
+    "ReplicaName.incarnation": _KEPT_NAME,
+    "RemoveReplicaRequest.cluster": _NAME,
+    "RemoveReplicaRequest.broker_name": _NAME,
+}
+
+
+def nameserver_request_limits() -> RequestLimits:
+    return RequestLimits(
+        nameserver_pb2.DESCRIPTOR.services_by_name.values(),
+        _REQUEST_BYTES_MAX,
+        _FIELDS,
+        package="aerobee.v1",
+    )

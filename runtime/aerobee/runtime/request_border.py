@@ -1,0 +1,164 @@
+"""Where a server's requests are read: within their limits, before a servicer sees them.
+
+Owns: how gRPC reads each method's requests. A call with one request is read by gRPC before its
+servicer runs, and gRPC logs whatever reading raises as a bug: there the error takes the request's
+place, and is answered instead of calling the servicer. A stream is read by its servicer, to whom
+reading raises what it found; the error border answers it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha import reflection_pb2
+
+from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.request_limits import Limit, RequestLimits, RequestReader
+
+Read = Callable[[bytes], Any]
+Refuse = Callable[[str, Any, MqError], Awaitable[None]]
+"""Ends a call, by the method's name and its context, with an error. Raises what gRPC wants then."""
+
+
+def limits_of_every_server() -> tuple[RequestLimits, RequestLimits]:
+    """Of health and of reflection."""
+    name = Limit(length=1_024)
+    health = RequestLimits(
+        health_pb2.DESCRIPTOR.services_by_name.values(),
+        {"HealthCheckRequest": 4_096, "HealthListRequest": 1_024},
+        {"HealthCheckRequest.service": name},
+        package="grpc.health.v1",
+    )
+    reflection = RequestLimits(
+        reflection_pb2.DESCRIPTOR.services_by_name.values(),
+        {"ServerReflectionRequest": 8_192},
+        {
+            "ServerReflectionRequest.host": name,
+            "ServerReflectionRequest.file_by_filename": name,
+            "ServerReflectionRequest.file_containing_symbol": name,
+            "ServerReflectionRequest.all_extension_numbers_of_type": name,
+            "ServerReflectionRequest.list_services": name,
+            "ExtensionRequest.containing_type": name,
+        },
+        package="grpc.reflection.v1alpha",
+    )
+    return health, reflection
+
+
+class RequestBorder(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
+    """Gives every served method a reader of its requests."""
+
+    def __init__(self, limits: RequestLimits | None, refuse: Refuse) -> None:
+        """Without `limits` only what cannot be read is refused."""
+        self._limits = limits
+        self._own_limits = limits_of_every_server()
+        self._refuse = refuse
+        # By full method name, of those that are served: as many as there are.
+        self._bordered: dict[str, Any] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        name = handler_call_details.method
+        bordered = self._bordered.get(name)
+        if bordered is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            bordered = self._bordered[name] = self._around(name, handler)
+        return bordered
+
+    def _around(self, name: str, handler: Any) -> Any:
+        own = next(filter(None, (each.reader(name) for each in self._own_limits)), None)
+        reader = own or (None if self._limits is None else self._limits.reader(name))
+        read = _reading(reader, handler.request_deserializer)
+        write = handler.response_serializer
+        method = name.rpartition("/")[2]
+        if handler.unary_unary is not None:
+            served = self._answering(handler.unary_unary, method)
+            return grpc.unary_unary_rpc_method_handler(served, _error_as_request(read), write)
+        if handler.unary_stream is not None:
+            served = self._answering(handler.unary_stream, method)
+            return grpc.unary_stream_rpc_method_handler(served, _error_as_request(read), write)
+        served = handler.stream_stream
+        assert served is not None, "no service of ours takes a stream and gives one answer"
+        if own is not None:
+            served = self._catching(served, method)  # a servicer that has no error border
+        return grpc.stream_stream_rpc_method_handler(served, read, write)
+
+    def _answering(self, behaviour: Any, method: str) -> Callable[..., Any]:
+        """The servicer's method, unless the request is an error."""
+        refuse = self._refuse
+        if inspect.isasyncgenfunction(behaviour):
+
+            async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+                if isinstance(request, MqError):
+                    await refuse(method, context, request)
+                async for answer in behaviour(request, context):
+                    yield answer
+
+            return stream
+
+        async def answer(request: Any, context: Any) -> Any:
+            if isinstance(request, MqError):
+                await refuse(method, context, request)
+            return await behaviour(request, context)
+
+        return answer
+
+    def _catching(self, behaviour: Any, method: str) -> Callable[..., Any]:
+        """A stream's servicer, whose reading may raise."""
+        refuse = self._refuse
+
+        async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+            try:
+                async for answer in behaviour(requests, context):
+                    yield answer
+            except MqError as error:
+                await refuse(method, context, error)
+
+        return stream
+
+
+def _reading(reader: RequestReader | None, parse: Read | None) -> Read | None:
+    """`parse` is None where the servicer takes bytes."""
+    if reader is not None:
+        return reader.read if parse is not None else _checked_bytes(reader)
+    if parse is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            raise InvalidArgument("the request's bytes cannot be read") from None
+
+    return read
+
+
+def _checked_bytes(reader: RequestReader) -> Read:
+    def read(data: bytes) -> bytes:
+        reader.check(data)
+        return data
+
+    return read
+
+
+def _error_as_request(read: Read | None) -> Read | None:
+    if read is None:
+        return None
+
+    def given(data: bytes) -> Any:
+        try:
+            return read(data)
+        except MqError as error:
+            return error
+
+    return given

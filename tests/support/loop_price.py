@@ -1,0 +1,52 @@
+"""What a server in this process makes its other clients wait, and what it takes of memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass
+class Price:
+    """Filled in when the watch is over."""
+
+    longest_step_s: float = 0.0
+    """Most CPU time that the loop's thread took between two chances for others to run. Other
+    processes on the machine do not count."""
+    memory_bytes: int = 0
+    """How much further than at the beginning the process has grown, at its largest."""
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Price]:
+    price = Price()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _resident("VmRSS")
+    over = asyncio.Event()
+
+    async def watch() -> None:
+        last_s = time.thread_time()
+        while not over.is_set():
+            await asyncio.sleep(0)
+            now_s = time.thread_time()
+            price.longest_step_s = max(price.longest_step_s, now_s - last_s)
+            last_s = now_s
+
+    watching = asyncio.create_task(watch(), name="loop-price")
+    try:
+        yield price
+    finally:
+        over.set()
+        await watching
+        price.memory_bytes = _resident("VmHWM") - before
+
+
+def _resident(name: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1_024
+    raise AssertionError(f"/proc/self/status has no {name}")

@@ -1,0 +1,87 @@
+"""Sends requests that a server must refuse, as they are, and looks at what that costs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import grpc
+
+from aerobee.runtime import errors
+from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.request_limits import RequestLimits
+from aerobee.runtime.rpc import error_from_rpc
+from aerobee.v1 import broker_pb2
+from tests.support.costly_requests import Place
+from tests.support.loop_price import Price, watched
+
+MIB = 1024 * 1024
+FAR_BYTES = 8 * MIB
+STEP_S_MAX = 0.1
+MEMORY_BYTES_MAX = 256 * MIB
+"""Over all requests of a test. gRPC has one of 8 MiB in memory some seven times, the client's side
+included, which is in this process too, and does not give all of it back at once."""
+ANSWER_S_MAX = 60.0
+
+
+async def refusal_of(channel: grpc.aio.Channel, place: Place, request: bytes) -> MqError | None:
+    """What the server says; None if it takes the request."""
+    method = place.method
+    name = "_".join(
+        "stream" if is_stream else "unary"
+        for is_stream in (method.client_streaming, method.server_streaming)
+    )
+    try:
+        async with asyncio.timeout(ANSWER_S_MAX):
+            call = getattr(channel, name)(place.path)
+            if method.client_streaming:
+                running = call()
+                await running.write(request)
+                answer = await running.read()
+                running.cancel()
+                if method.output_type.name == "GroupEvent" and isinstance(answer, bytes):
+                    failed = broker_pb2.GroupEvent.FromString(answer).failed
+                    return errors.error_from_code(failed.code, failed.message)
+            elif method.server_streaming:
+                running = call(request)
+                await running.read()
+                running.cancel()
+            else:
+                await call(request)
+    except grpc.aio.AioRpcError as error:
+        return error_from_rpc(error, "the server")
+    return None
+
+
+def looked_into_from(limits: RequestLimits, place: Place) -> int:
+    """Bytes of a request from which the elements that lead to a field are looked into."""
+    elements = [each.full_name for each in place.outer if each.is_repeated]
+    return max((limits.fields[name].looked_into_from for name in elements), default=0)
+
+
+def beyond(limits: RequestLimits, place: Place) -> Iterator[bytes]:
+    """Requests just above the field's limit, and far above."""
+    limit = limits.fields[place.field.full_name]
+    for request in place.at(replace(limit, looked_into_from=looked_into_from(limits, place)), 1):
+        # A frame may have 32 MiB of records: those cost what they weigh.
+        if len(request) <= 2 * FAR_BYTES:
+            yield request
+    if limit.count is not None or (limit.length or 0) < FAR_BYTES // 2:
+        yield from place.far_above(FAR_BYTES)
+
+
+async def assert_all_refused(
+    channel: grpc.aio.Channel, limits: RequestLimits, places: Iterable[Place]
+) -> Price:
+    """Each place's requests beyond its limit, one after the other; returns what they cost."""
+    async with watched() as price:
+        for place in places:
+            for request in beyond(limits, place):
+                error = await refusal_of(channel, place, request)
+                assert type(error) is InvalidArgument, f"{place}: {error!r}"
+                assert re.search(r" has .*at most ", str(error)), f"{place}: {error}"
+    assert price.longest_step_s < STEP_S_MAX
+    assert price.memory_bytes < MEMORY_BYTES_MAX
+    return price
