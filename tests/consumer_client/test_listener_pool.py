@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from aerobee.client_core import MessageQueue, ReceivedMessage
 from aerobee.consumer_client.flow_control import FlowLimits
-from aerobee.consumer_client.listener import Listener
-from aerobee.consumer_client.listener_pool import SLICE_S, ListenerOptions, ListenerPool
+from aerobee.consumer_client.listener import Listener, ListenerOptions
+from aerobee.consumer_client.listener_pool import SLICE_S, ListenerPool
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetryPolicy

@@ -193,9 +193,12 @@ class Message:
 class ReceivedMessage:
     """A message as a consumer gets it: a lazy view of the stored record."""
 
-    __slots__ = ("_body", "_record", "_records", "_start", "queue")
+    __slots__ = ("_body", "_record", "_records", "_start", "attempts_before", "queue")
 
     queue: MessageQueue
+    attempts_before: int
+    """How often a consumer's listener was given it before and did not finish; not set until then.
+    Use `reconsume_times`."""
 
     def __init__(self, record: Record, queue: MessageQueue) -> None:
         self._records = record.buffer
@@ -298,8 +301,9 @@ class ReceivedMessage:
 
     @property
     def reconsume_times(self) -> int:
-        """How often this message was given back by a consumer before."""
-        return self.record.reconsume_times
+        """How often this message was given to a listener before and not finished: 0 at the first
+        time. docs/consuming.md says what is counted over restarts."""
+        return self.record.reconsume_times + int(getattr(self, "attempts_before", 0))
 
     @property
     def flag(self) -> int:

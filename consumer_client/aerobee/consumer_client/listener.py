@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.runtime.errors import InvalidArgument
 
 
 class ConsumeResult(StrEnum):
@@ -42,3 +45,25 @@ finishes them; RETRY_LATER or any exception has them handled again."""
 OnExhausted = Callable[[Messages, int], Exhausted | Awaitable[Exhausted]]
 """Called with messages and the number of their failures, at the last allowed failure and at each
 one after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerOptions:
+    """How the listener is called."""
+
+    ordering: Ordering = Ordering.CONCURRENT
+    max_concurrency: int = 20
+    """Calls of an asynchronous listener at a time, over all queues."""
+    consume_batch_max: int = 1
+    """Most messages in one call."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    suspend_ms: int = 1_000
+    """How long a queue stands still after a failure when handled in order."""
+    on_exhausted: OnExhausted | None = None
+    """Decides after `retry.attempts_max` failures; None keeps retrying."""
+
+    def __post_init__(self) -> None:
+        if self.max_concurrency < 1 or self.consume_batch_max < 1 or self.suspend_ms < 0:
+            raise InvalidArgument(
+                "max_concurrency and consume_batch_max must be at least 1, suspend_ms at least 0"
+            )

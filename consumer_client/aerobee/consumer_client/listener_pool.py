@@ -16,22 +16,22 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.listener import (
     ConsumeResult,
     Exhausted,
     Listener,
-    OnExhausted,
+    ListenerOptions,
     Ordering,
 )
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
-from aerobee.consumer_client.retry_schedule import RetryPolicy, RetrySchedule
+from aerobee.consumer_client.retry_schedule import RetrySchedule
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -50,28 +50,6 @@ class _Abandoned(Exception):
     """The queue was taken away while its listener was waiting for something."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerOptions:
-    """How the listener is called."""
-
-    ordering: Ordering = Ordering.CONCURRENT
-    max_concurrency: int = 20
-    """Calls of an asynchronous listener at a time, over all queues."""
-    consume_batch_max: int = 1
-    """Most messages in one call."""
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    suspend_ms: int = 1_000
-    """How long a queue stands still after a failure when handled in order."""
-    on_exhausted: OnExhausted | None = None
-    """Decides after `retry.attempts_max` failures; None keeps retrying."""
-
-    def __post_init__(self) -> None:
-        if self.max_concurrency < 1 or self.consume_batch_max < 1 or self.suspend_ms < 0:
-            raise InvalidArgument(
-                "max_concurrency and consume_batch_max must be at least 1, suspend_ms at least 0"
-            )
-
-
 @dataclass(slots=True)
 class ListenerCounters:
     """Since the consumer was started."""
@@ -84,7 +62,16 @@ class ListenerCounters:
 class ListenerPool:
     """Workers between the owned queues and the user's listener."""
 
-    def __init__(self, listener: Listener, options: ListenerOptions, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        listener: Listener,
+        options: ListenerOptions,
+        *,
+        clock: Clock,
+        attempts: Attempts | None = None,
+    ) -> None:
+        """`attempts`: where they are counted; in memory by default."""
+        self._attempts = attempts or Attempts()
         self._listener = listener
         self._options = options
         self._is_orderly = options.ordering is Ordering.ORDERLY
@@ -113,8 +100,9 @@ class ListenerPool:
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._options.max_concurrency):
-                    workers.create_task(self._work(), name=f"listener:{number}")
+                    workers.create_task(self._work(number), name=f"listener:{number}")
         finally:
+            self._attempts.nothing_in_hand()
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -130,36 +118,46 @@ class ListenerPool:
 
     # ------------------------------------------------------------------------------ workers
 
-    async def _work(self) -> None:
+    async def _work(self, number: int) -> None:
         listener = self._listener
+        cells, mine = self._attempts.cells, self._attempts.worker_cell(number)
+        is_batched = self._options.consume_batch_max > 1
         now = self._clock.monotonic_s
         counters = self.counters
         while True:
             work = self._next_work()
             if work is None:
+                # The next message takes the place of the one before: only here nothing follows.
+                cells[mine] = 0
                 await self._wait_for_work()
                 continue
-            queue, entries, _ = work
+            queue, entries, failures = work
             now_s = now()
-            if now_s >= queue.trust.deadline_s and not queue.trust.check_deadline():
+            if (now_s >= queue.trust.deadline_s and not queue.trust.check_deadline()) or (
+                failures and await self._is_given_up(work)
+            ):
                 continue
+            if is_batched:
+                cells[mine + 1] = entries[-1][0] - entries[0][0]
+            cells[mine] = queue.mark + entries[0][0]
             try:
                 outcome = listener([entry[2] for entry in entries])
                 if outcome is not None and not isinstance(outcome, ConsumeResult):
                     outcome = await self._await_listener(queue, outcome)
-            except _Abandoned:
-                continue
-            except Exception as error:
-                await self._on_failure(work, error)
+            except BaseException as error:
+                await self._on_raised(work, error)
             else:
                 if outcome is None or outcome is ConsumeResult.SUCCESS:
                     counters.handled += len(entries)
                     queue.finish(entries)
+                    if failures:
+                        self._forget_attempts(work)
                     if self._is_orderly:
                         self._line_up_again(queue)
                 else:
                     await self._on_failure(work, None)
             if now_s >= self._slice_end_s:
+                cells[mine] = 0
                 await self._leave_loop()
 
     def _next_work(self) -> _Work | None:
@@ -174,7 +172,9 @@ class ListenerPool:
             if queue.is_stopped:
                 queue.is_ready = False
                 continue
-            entries = queue.messages.take(self._options.consume_batch_max)
+            # What was counted before comes alone: in a batch it would take its neighbours along.
+            past = queue.past
+            entries = queue.messages.take(1 if past else self._options.consume_batch_max)
             if not entries:
                 queue.is_ready = False
                 continue
@@ -183,8 +183,25 @@ class ListenerPool:
                     ready.append(queue)
                 else:
                     queue.is_ready = False
+            if past:
+                return self._recalled(queue, entries)
             return _Work(queue, entries, 0)
         return None
+
+    def _recalled(self, queue: PushQueue, entries: list[Entry[ReceivedMessage]]) -> _Work:
+        """The work with what is known of its attempts from before this process."""
+        offset, _, message = entries[0]
+        counted = queue.past.get(offset)
+        # Offsets rise: what was passed does not come any more.
+        passed = [each for each in queue.past if each < offset]
+        if counted is not None and not counted.is_of(message.store_timestamp_ms):
+            counted = None
+            passed.append(offset)
+        self._attempts.on_finished(queue.assignment.queue, queue.mark, passed)
+        if counted is None:
+            return _Work(queue, entries, 0)
+        message.attempts_before = counted.attempts
+        return _Work(queue, entries, counted.attempts)
 
     def _line_up_again(self, queue: PushQueue) -> None:
         """In order, a queue is out of line while a worker has it."""
@@ -248,10 +265,22 @@ class ListenerPool:
 
     # ------------------------------------------------------------------------------ failures
 
+    async def _on_raised(self, work: _Work, error: BaseException) -> None:
+        """Raises what ends the worker."""
+        if isinstance(error, _Abandoned):
+            return
+        if not isinstance(error, Exception):
+            if isinstance(error, SystemExit):
+                # It ends the process in order, and was in the listener's hands all the same.
+                self._note_failure(work, work.failures + 1)
+            raise error
+        await self._on_failure(work, error)
+
     async def _on_failure(self, work: _Work, error: Exception | None) -> None:
         """The listener raised, or asked for another try."""
         queue, entries, failures = work.queue, work.entries, work.failures + 1
         self.counters.failed_calls += 1
+        self._note_failure(work, failures)
         if queue.is_stopped:
             return
         log_event(
@@ -264,11 +293,7 @@ class ListenerPool:
             failures=failures,
             reason="" if error is None else repr(error),
         )
-        if failures >= self._options.retry.attempts_max and await self._is_to_skip(work, failures):
-            self.counters.skipped += len(entries)
-            queue.finish(entries)
-            if self._is_orderly:
-                self._line_up_again(queue)
+        if self._is_over(failures) and await self._is_skipped(work, failures):
             return
         delay_s = (
             self._options.suspend_ms / 1_000
@@ -278,6 +303,42 @@ class ListenerPool:
         due_s = self._clock.monotonic_s() + delay_s
         self._schedule.add(due_s, _Work(queue, entries, failures))
         self._arm_timer()
+
+    async def _is_given_up(self, work: _Work) -> bool:
+        """Before messages are handled that a process died of so often: there was nobody to ask
+        then."""
+        is_of_past = work.entries[0][0] in work.queue.past
+        return (
+            is_of_past
+            and self._is_over(work.failures)
+            and await self._is_skipped(work, work.failures)
+        )
+
+    def _note_failure(self, work: _Work, failures: int) -> None:
+        entries = work.entries
+        for _, _, message in entries:
+            message.attempts_before = failures
+        work.queue.past.pop(entries[0][0], None)
+        if not work.queue.is_dropped:
+            self._attempts.on_failed(work.queue.mark, entries[0][0], entries[-1][0], failures)
+
+    def _forget_attempts(self, work: _Work) -> None:
+        offsets = [entry[0] for entry in work.entries]
+        self._attempts.on_finished(work.queue.assignment.queue, work.queue.mark, offsets)
+
+    def _is_over(self, failures: int) -> bool:
+        return failures >= self._options.retry.attempts_max
+
+    async def _is_skipped(self, work: _Work, failures: int) -> bool:
+        """Whether the user gives these messages up; then they are done."""
+        if not await self._is_to_skip(work, failures):
+            return False
+        self.counters.skipped += len(work.entries)
+        work.queue.finish(work.entries)
+        self._forget_attempts(work)
+        if self._is_orderly:
+            self._line_up_again(work.queue)
+        return True
 
     async def _is_to_skip(self, work: _Work, failures: int) -> bool:
         """Ask the user; whatever goes wrong there keeps the messages."""

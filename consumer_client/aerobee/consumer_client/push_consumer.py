@@ -10,13 +10,15 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.consumer_client.attempts import Attempts
+from aerobee.consumer_client.attempts_file import AttemptsFile, attempts_folder, default_folder
 from aerobee.consumer_client.consumer_runtime import (
     ConsumerRuntime,
     ConsumerSettings,
     default_client_id,
 )
-from aerobee.consumer_client.listener import Listener, OnExhausted, Ordering
-from aerobee.consumer_client.listener_pool import ListenerOptions, ListenerPool
+from aerobee.consumer_client.listener import Listener, ListenerOptions, OnExhausted, Ordering
+from aerobee.consumer_client.listener_pool import ListenerPool
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
@@ -63,7 +65,8 @@ class PushConsumer:
         start_timestamp_ms: Unix ms, with StartFrom.TIMESTAMP.
         client_id: this member's name, unique in the group. By default made from host and process;
             in broadcasting mode `host@DEFAULT`, so that a restart finds its local offsets.
-        offsets_folder: of local offsets; default `~/.rocketmq_offsets`.
+        offsets_folder: of local offsets, and of what was in the listener's hands when a process
+            died; default `~/.rocketmq_offsets`.
 
     Raises:
         IllegalName, InvalidArgument: a name or setting that can never work.
@@ -113,6 +116,19 @@ class PushConsumer:
             options=options or ConsumerOptions(),
             clock=clock or SystemClock(),
         )
+        self._attempts = Attempts()
+        self._attempts_file = AttemptsFile(
+            attempts_folder(
+                offsets_folder or default_folder(),
+                nameservers=self._settings.nameservers,
+                cluster=cluster,
+                group=group,
+                member=self._settings.client_id if broadcasting else "",
+            ),
+            self._attempts,
+            group=group,
+            clock=self._settings.clock,
+        )
         self._pool = ListenerPool(
             listener,
             ListenerOptions(
@@ -124,6 +140,7 @@ class PushConsumer:
                 on_exhausted=on_exhausted,
             ),
             clock=self._settings.clock,
+            attempts=self._attempts,
         )
         self._subscriptions: dict[str, str] = {}
         self._runtime: ConsumerRuntime | None = None
@@ -175,9 +192,11 @@ class PushConsumer:
             self._settings, self._subscriptions, self._make_queue, work=self._pool.run
         )
         try:
+            await asyncio.to_thread(self._attempts_file.open)
             await self._runtime.open()
         except BaseException:
             self._is_closed = True
+            self._attempts_file.close()
             raise
 
     async def aclose(self) -> None:
@@ -235,7 +254,10 @@ class PushConsumer:
         if self._runtime is None or self._is_closed:
             return False
         self._is_closed = True
-        return await self._runtime.close(kind, error, traceback)
+        try:
+            return await self._runtime.close(kind, error, traceback)
+        finally:
+            self._attempts_file.close()
 
     def statistics(self) -> ConsumerStatistics:
         """What it owns and has done."""
@@ -275,12 +297,15 @@ class PushConsumer:
         )
 
     def _make_queue(self, runtime: ConsumerRuntime, assignment: Assignment) -> PushQueue:
+        # Its last owner may have died on this machine, with messages in its listener's hands.
+        self._attempts_file.take_over()
         return PushQueue(
             assignment,
             self._settings.options.flow,
             on_ready=self._pool.on_ready,
             on_room=runtime.consumption.refresh_credit,
             on_dropped=self._on_dropped,
+            attempts=self._attempts,
         )
 
     def _on_dropped(self, queue: PushQueue) -> None:

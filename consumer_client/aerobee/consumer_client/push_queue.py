@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from aerobee.client_core.message import ReceivedMessage
+from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.flow_control import CreditWindow, FlowLimits
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.process_queue import Entry, ProcessQueue
@@ -26,6 +27,7 @@ class PushQueue:
 
     __slots__ = (
         "_assignment",
+        "_attempts",
         "_finished_unseen",
         "_idle",
         "_on_dropped",
@@ -37,8 +39,10 @@ class PushQueue:
         "is_dropped",
         "is_ready",
         "is_stopped",
+        "mark",
         "max_offset",
         "messages",
+        "past",
         "trust",
     )
 
@@ -50,6 +54,7 @@ class PushQueue:
         on_ready: Callable[[PushQueue], None],
         on_room: Callable[[PushQueue], None],
         on_dropped: Callable[[PushQueue], None],
+        attempts: Attempts | None = None,
     ) -> None:
         """`on_ready`: messages wait. `on_room`: there may be room for more."""
         self._assignment = assignment
@@ -61,6 +66,11 @@ class PushQueue:
         self.is_stopped = False
         """Draining or dropped: takes no more messages out."""
         self.is_dropped = False
+        self._attempts = attempts or Attempts()
+        self.past = self._attempts.past_of(assignment.queue, assignment.start_offset)
+        """Messages that a listener had in hand before; by offset."""
+        self.mark = self._attempts.mark(assignment.queue)
+        """With an offset, a message's name among all attempts."""
         self._tags = parse_tag_expression(assignment.expression)
         self._window = CreditWindow(limits)
         self._on_ready = on_ready
@@ -106,6 +116,9 @@ class PushQueue:
     def on_records(self, records: bytes, count: int, next_offset: int) -> None:
         entries = decode_entries(records, self._assignment.queue, self._tags)
         self._window.on_received(len(records), count)
+        if entries:
+            first, last = entries[0][2], entries[-1][2]
+            self._attempts.on_received(self.mark, first.store_timestamp_ms, last.store_timestamp_ms)
         self.messages.add(entries, next_offset)
         if self.messages.waiting_count and not self.is_ready:
             self._on_ready(self)

@@ -1,0 +1,158 @@
+"""The files in which consumers on this machine keep what their listeners have in hand.
+
+Owns: finding a file nobody uses, and taking over those of processes that died. A process keeps a
+lock on its file; the kernel gives it up however the process ends, so a file without one belongs to
+nobody. Two members of a group, even of one client id, have files of their own. A file is never
+synced: it is there for the death of a process, not for that of the machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from aerobee.consumer_client.attempts import SIZE, Attempts, counted_in
+from aerobee.consumer_client.offsets.file_store import FOLDER_DEFAULT
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+FOLDER = "attempts"
+FILES_MAX = 256
+LOOK_PAUSE_S = 1.0
+"""Queues that are granted within this time look once for processes that died."""
+
+
+def attempts_folder(
+    folder: Path, *, nameservers: str | Sequence[str], cluster: str, group: str, member: str = ""
+) -> Path:
+    """Where a group of a cluster has its files; `member` if each member reads everything."""
+    addresses = nameservers if isinstance(nameservers, str) else ",".join(nameservers)
+    place = hashlib.sha256(f"{cluster}\n{addresses}\n{member}".encode()).hexdigest()[:16]
+    return folder / FOLDER / group / place
+
+
+class AttemptsFile:
+    """A consumer's own file, once it is open. Its calls block for a moment."""
+
+    def __init__(self, folder: Path, attempts: Attempts, *, group: str, clock: Clock) -> None:
+        self._folder = folder
+        self._attempts = attempts
+        self._group = group
+        self._clock = clock
+        self._file: int | None = None
+        self._path: Path | None = None
+        self._next_look_s = float("-inf")
+
+    def open(self) -> None:
+        """Take a file and what processes that died left; without one, attempts are counted in
+        memory."""
+        try:
+            self._path, self._file = self._take_one()
+            os.ftruncate(self._file, SIZE)
+            mapped = mmap.mmap(self._file, SIZE)
+            left = counted_in(bytes(mapped))
+            self._attempts.use(memoryview(mapped))
+            self._attempts.inherit(left)
+        except OSError as error:
+            self._path = self._file = None
+            log_event(
+                log,
+                "attempts are counted in memory only: a restart forgets them",
+                level=logging.WARNING,
+                group=self._group,
+                folder=self._folder,
+                reason=error,
+            )
+            return
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Go on counting what processes that have died since had in hand."""
+        now_s = self._clock.monotonic_s()
+        if self._file is None or now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + LOOK_PAUSE_S
+        try:
+            for path in sorted(self._folder.iterdir())[:FILES_MAX]:
+                if path != self._path and (file := _locked(path, create=False)) is not None:
+                    try:
+                        self._attempts.inherit(counted_in(os.pread(file, SIZE + 1, 0)))
+                        path.unlink()
+                    finally:
+                        os.close(file)
+        except OSError as error:
+            log_event(
+                log,
+                "attempts of a consumer that died cannot be read",
+                level=logging.WARNING,
+                group=self._group,
+                folder=self._folder,
+                reason=error,
+            )
+
+    def close(self) -> None:
+        """Leave the file to whoever comes next, or remove it if it says nothing."""
+        file, self._file = self._file, None
+        if file is None or self._path is None:
+            return
+        try:
+            if self._attempts.is_empty:
+                self._path.unlink(missing_ok=True)
+                _remove_if_empty(self._folder, self._folder.parent)
+            # The mapping keeps the file open, and would keep the lock.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            os.close(file)
+        except OSError:
+            return
+
+    def _take_one(self) -> tuple[Path, int]:
+        for number in range(FILES_MAX):
+            # Whoever leaves takes the folder away if it is empty.
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = self._folder / str(number)
+            file = _locked(path, create=True)
+            if file is not None:
+                return path, file
+        raise OSError(f"{FILES_MAX} consumers have files there")
+
+
+def default_folder() -> Path:
+    """Where all clients of this user keep what is theirs."""
+    try:
+        return Path.home() / FOLDER_DEFAULT
+    except RuntimeError:
+        # A user without a home: no folder can be made there.
+        return Path(os.devnull) / FOLDER_DEFAULT
+
+
+def _remove_if_empty(*folders: Path) -> None:
+    try:
+        for folder in folders:
+            folder.rmdir()
+    except OSError:
+        return
+
+
+def _locked(path: Path, *, create: bool) -> int | None:
+    """The file, if nobody has it."""
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    try:
+        file = os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It may have been removed by whoever had it.
+        if os.path.samestat(os.fstat(file), os.stat(path)):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    os.close(file)
+    return None

@@ -1,0 +1,223 @@
+"""Attempts are counted over the death of a consumer's process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from aerobee.client_core.message import MessageQueue
+from aerobee.consumer_client import (
+    ConsumerOptions,
+    Exhausted,
+    PushConsumer,
+    ReceivedMessage,
+    RetryPolicy,
+    StartFrom,
+)
+from aerobee.consumer_client.attempts import (
+    FAILED_MAX,
+    QUEUES_MAX,
+    SIZE,
+    WORKERS_MAX,
+    Attempts,
+    Counted,
+    counted_in,
+)
+from aerobee.consumer_client.attempts_file import AttemptsFile
+from aerobee.runtime.clock import SystemClock
+from tests.support.real_brokers import RealCluster
+
+Eventually = Callable[..., Awaitable[None]]
+
+QUEUE = MessageQueue("orders", "broker-a", 3)
+PROGRAM = Path(__file__).with_name("crashing_consumer.py")
+
+
+async def run(cluster: RealCluster, folder: Path, batch_max: int = 1) -> tuple[int, list[str]]:
+    """A life of the consumer: its exit code and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(PROGRAM),
+        cluster.address,
+        str(folder),
+        str(batch_max),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(40):
+            said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode is not None
+    return process.returncode, said.decode().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [("exit", 3), ("kill", -9), ("sys.exit", 3)])
+async def test_a_message_that_ends_its_process_is_given_up_after_as_many_attempts_as_any_other(
+    cluster: RealCluster, tmp_path: Path, how: str, code: int
+) -> None:
+    await cluster.send("single", 0, [b"good", how.encode(), b"last"])
+    first = await run(cluster, tmp_path)
+    assert first == (code, ["good 0", f"{how} 0"])
+    second = await run(cluster, tmp_path)
+    # What was finished and not committed comes again, and nobody died of it.
+    assert second == (code, ["good 0", f"{how} 1"])
+    third = await run(cluster, tmp_path)
+    assert third == (0, ["good 0", f"skipped {how} 2", "last 0"])
+    left = [path for path in (tmp_path / "attempts").rglob("*") if path.is_file()]
+    assert left == [], "nothing is left to be told"
+
+
+@pytest.mark.slow
+async def test_of_a_batch_that_died_the_messages_come_alone_so_that_one_is_given_up(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    await cluster.send("single", 0, [b"good", b"exit", b"last"])
+    assert await run(cluster, tmp_path, 3) == (3, ["good 0", "exit 0", "last 0"])
+    assert await run(cluster, tmp_path, 3) == (3, ["good 1", "exit 1"])
+    code, said = await run(cluster, tmp_path, 3)
+    assert code == 0
+    assert said[-2:] == ["skipped exit 2", "last 1"]
+
+
+async def test_each_redelivery_says_how_many_came_before(
+    cluster: RealCluster, tmp_path: Path, eventually: Eventually, quick: ConsumerOptions
+) -> None:
+    await cluster.send("single", 0, [b"x"])
+    seen: list[int] = []
+
+    def consumer() -> PushConsumer:
+        def handle(messages: Sequence[ReceivedMessage]) -> None:
+            seen.append(messages[0].reconsume_times)
+            raise ValueError("never")
+
+        return PushConsumer(
+            cluster.address,
+            "g",
+            handle,
+            start_from=StartFrom.FIRST,
+            retry=RetryPolicy(delays_ms=(10, 10, 60_000)),
+            offsets_folder=tmp_path,
+            options=quick,
+        ).subscribe("single")
+
+    async with consumer():
+        await eventually(lambda: len(seen) == 3)
+    assert seen == [0, 1, 2]
+    # A restart in order goes on counting, too.
+    async with consumer():
+        await eventually(lambda: len(seen) == 4)
+    assert seen == [0, 1, 2, 3]
+
+
+async def test_without_a_folder_it_counts_in_memory_and_says_so(
+    cluster: RealCluster,
+    tmp_path: Path,
+    eventually: Eventually,
+    quick: ConsumerOptions,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "file").write_text("no folder")
+    await cluster.send("single", 0, [b"x"])
+    skipped: list[int] = []
+
+    def handle(messages: Sequence[ReceivedMessage]) -> None:
+        raise ValueError("never")
+
+    def give_up(messages: Sequence[ReceivedMessage], failures: int) -> Exhausted:
+        skipped.append(failures)
+        return Exhausted.SKIP
+
+    consumer = PushConsumer(
+        cluster.address,
+        "g",
+        handle,
+        start_from=StartFrom.FIRST,
+        retry=RetryPolicy(attempts_max=2, delays_ms=(10,)),
+        on_exhausted=give_up,
+        offsets_folder=tmp_path / "file",
+        options=quick,
+    ).subscribe("single")
+    async with consumer:
+        await eventually(lambda: skipped == [2])
+    assert "attempts are counted in memory only" in caplog.text
+
+
+# ---------------------------------------------------------------------------------- the tables
+
+
+def test_what_is_in_hand_and_what_failed_is_read_back() -> None:
+    buffer = bytearray(SIZE)
+    attempts = Attempts(buffer)
+    mark = attempts.mark(QUEUE)
+    attempts.on_received(mark, 1_000, 2_000)
+    attempts.on_failed(mark, 7, 7, 3)
+    attempts.on_failed(mark, 9, 9, 1)
+    attempts.on_finished(QUEUE, mark, [9])
+    cell = attempts.worker_cell(0)
+    attempts.cells[cell + 1], attempts.cells[cell] = 1, mark + 10
+    attempts.cells[attempts.worker_cell(1)] = mark + 7
+    assert {each.offset: each.attempts for each in counted_in(bytes(buffer))} == {
+        7: 4,
+        10: 1,
+        11: 1,
+    }
+    found = counted_in(bytes(buffer))[0]
+    assert found.queue == QUEUE
+    assert found.is_of(1_000)
+    assert found.is_of(2_000)
+    assert not found.is_of(2_001), "another cluster's message at the same place"
+
+
+def test_the_tables_are_bounded_and_forget_the_oldest() -> None:
+    buffer = bytearray(SIZE)
+    attempts = Attempts(buffer)
+    mark = attempts.mark(QUEUE)
+    for offset in range(FAILED_MAX + 5):
+        attempts.on_failed(mark, offset, offset, 1)
+    found = {each.offset for each in counted_in(bytes(buffer))}
+    assert found == set(range(5, FAILED_MAX + 5))
+    for number in range(QUEUES_MAX + 5):
+        attempts.mark(MessageQueue("other", "broker-a", number))
+    assert attempts.mark(MessageQueue("other", "broker-a", QUEUES_MAX + 5)) == 0
+    attempts.cells[attempts.worker_cell(WORKERS_MAX + 1)] = mark + 1
+    assert {each.offset for each in counted_in(bytes(buffer))} == found
+
+
+@pytest.mark.parametrize("length", [0, 8, SIZE - 8, SIZE])
+def test_bytes_that_are_no_table_say_nothing(length: int) -> None:
+    assert counted_in(bytes(range(256)) * (length // 256) + bytes(length % 256)) == []
+
+
+def test_what_lies_below_the_beginning_of_a_queue_is_finished() -> None:
+    attempts = Attempts()
+    attempts.inherit([Counted(QUEUE, offset, 2, 0, 9) for offset in (3, 8)])
+    assert set(attempts.past_of(QUEUE, 5)) == {8}
+
+
+def test_two_consumers_of_one_machine_have_files_of_their_own_and_the_living_lose_nothing(
+    tmp_path: Path,
+) -> None:
+    clock = SystemClock()
+    one, two, heir = Attempts(), Attempts(), Attempts()
+    first = AttemptsFile(tmp_path, one, group="g", clock=clock)
+    second = AttemptsFile(tmp_path, two, group="g", clock=clock)
+    first.open()
+    second.open()
+    one.on_failed(one.mark(QUEUE), 1, 1, 1)
+    two.on_failed(two.mark(QUEUE), 2, 2, 2)
+    first.close()
+    third = AttemptsFile(tmp_path, heir, group="g", clock=clock)
+    third.open()
+    assert {each.attempts for each in heir.past_of(QUEUE, 0).values()} == {1}, (
+        "of the one that is gone"
+    )
+    second.close()
+    third.take_over()
+    third.close()
