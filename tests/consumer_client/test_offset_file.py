@@ -80,6 +80,8 @@ async def test_offsets_survive_in_apaches_place(tmp_path: Path) -> None:
     assert decode_offsets(backup.read_bytes()) == {Q0: 5, Q1: 6}
     again = FileOffsetStore("host@DEFAULT", "g", folder=tmp_path)
     assert await again.read([Q0, Q1]) == {Q0: 9, Q1: 6}
+    made = [store.path, backup, store.path.parent, store.path.parent.parent]
+    assert [path.stat().st_mode & 0o077 for path in made] == [0] * 4, "nobody else's to read"
 
 
 async def test_the_backup_answers_when_the_file_is_missing_empty_or_damaged(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
@@ -36,6 +37,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint, serve_metrics
 from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.open_files import connections_max, raise_limit
+from aerobee.runtime.private_files import close_to_others
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.store_format.record_layout import HostAddress
 
@@ -96,7 +98,7 @@ async def serve_broker(
         StoreFailed: a write or fsync failed while running.
     """
     connections_max(config.own_files)
-    disk = RealDisk(config.store_root) if disk is None else disk
+    disk = _own_folder(config.store_root) if disk is None else disk
     health = BrokerHealth(clock)
     async with (
         serve_health(config.health.listen, health),
@@ -111,6 +113,30 @@ async def serve_broker(
             run = _Run(disk, Threads(reads, files), clock, chance, health, metrics, store_host)
             await _serve_again_and_again(config, run, lifecycle, on_listening, on_opened)
     log_event(log, "broker stopped", broker=config.broker_name)
+
+
+def _own_folder(root: Path) -> RealDisk:
+    """The folder, closed to other users; what they still reach is told."""
+    try:
+        still_open = close_to_others(root)
+    except OSError as error:
+        # Whether it can be used at all, whoever opens it says.
+        log_event(
+            log,
+            "the store cannot be closed to other users",
+            level=logging.WARNING,
+            path=root,
+            reason=error.strerror or error,
+        )
+    else:
+        for path in still_open:
+            log_event(
+                log,
+                "other users may reach a part of the store, which is not this user's to close",
+                level=logging.WARNING,
+                path=path,
+            )
+    return RealDisk(root)
 
 
 @dataclass(frozen=True, slots=True)

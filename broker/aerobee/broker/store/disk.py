@@ -22,6 +22,7 @@ from typing import Protocol
 from aerobee.broker.store.disk_lock import RealDiskLock, is_locked
 from aerobee.broker.store.locked_pages import LockedPages
 from aerobee.broker.store.whole_sync import WholeSync
+from aerobee.runtime.private_files import FILE_MODE, make_private_folder
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -313,7 +314,7 @@ class RealDisk:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
         if create:
             flags |= os.O_CREAT
-        return RealDiskFile(os.open(self._full(path), flags, 0o644))
+        return RealDiskFile(os.open(self._full(path), flags, FILE_MODE))
 
     def read_file(self, path: str) -> bytes:
         with open(self._full(path), "rb") as file:
@@ -346,7 +347,7 @@ class RealDisk:
         os.rmdir(self._full(path))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(self._full(path), exist_ok=True)
+        make_private_folder(self._full(path))
 
     def fsync_directory(self, path: str) -> None:
         descriptor = os.open(self._full(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

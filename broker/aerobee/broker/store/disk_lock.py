@@ -6,6 +6,8 @@ import fcntl
 import os
 import struct
 
+from aerobee.runtime.private_files import FILE_MODE
+
 # struct flock as the kernel's 64-bit interface wants it: type, whence, start, length, pid.
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -21,7 +23,7 @@ class RealDiskLock:
         """Lock the first byte of the file at `path`, which then holds `content`.
 
         Raises BlockingIOError if anybody else holds it; OSError."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             # Conflicts with the process-wide record locks that a JVM takes, too.
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _first_byte())

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aerobee.cli.failures import EnvironmentFailure
+from aerobee.runtime.private_files import make_private_folder
 
 LOCK_NAME = "up.lock"
 
@@ -43,10 +44,10 @@ def locked_folder(folder: Path) -> Iterator[Path]:
 
 def _open_lock(folder: Path) -> int:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         for name in ("etcd", "brokers", "logs"):
             # etcd insists on a folder that only its owner can read.
-            (folder / name).mkdir(mode=0o700, exist_ok=True)
+            make_private_folder(folder / name)
         return os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise EnvironmentFailure(

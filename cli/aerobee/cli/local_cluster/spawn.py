@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from aerobee.cli.local_cluster import tied
+from aerobee.runtime.private_files import private_opener
 
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
@@ -23,7 +24,7 @@ async def spawn_tied(
     It gets a session of its own, so that Ctrl-C reaches only this process, which then ends its
     children in the order it wants; `environment` is added to this process's own.
     """
-    with _opened(log) as output:
+    with opened_log(log) as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
@@ -39,9 +40,9 @@ async def spawn_tied(
         )
 
 
-def _opened(log: Path) -> IO[bytes]:
+def opened_log(log: Path) -> IO[bytes]:
     """To append; a log that has grown large is kept once, as `.1`."""
     with contextlib.suppress(FileNotFoundError):
         if log.stat().st_size > LOG_BYTES_MAX:
             log.replace(log.with_suffix(".log.1"))
-    return log.open("ab")
+    return open(log, "ab", opener=private_opener)

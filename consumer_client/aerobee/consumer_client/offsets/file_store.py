@@ -17,6 +17,7 @@ from aerobee.client_core.message import MessageQueue
 from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
 from aerobee.consumer_client.offsets.store import Commit
 from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.private_files import make_private_folder, private_opener
 from aerobee.store_format.json_config import JsonIllegal
 
 FOLDER_DEFAULT = ".rocketmq_offsets"
@@ -115,9 +116,9 @@ def replace_file(path: Path, data: bytes) -> None:
     Raises:
         OSError: the folder cannot be made or written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with open(temporary, "wb", opener=private_opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
