@@ -125,3 +125,12 @@ def test_no_line_holds_what_a_terminal_would_obey(
     written = handler.stream.getvalue()
     assert written.count("31mc") == 3
     assert not set(written) & set("\x1b\x9b\u202e\x7f")
+
+
+def test_a_reason_without_words_still_gives_a_reason(
+    logger: tuple[logging.Logger, logging.StreamHandler[io.StringIO]],
+) -> None:
+    log, handler = logger
+    handler.setFormatter(TextFormatter())
+    log_event(log, "registration not renewed", reason=TimeoutError(), other=KeyError())
+    assert handler.stream.getvalue().endswith('reason="no answer in time" other=KeyError\n')

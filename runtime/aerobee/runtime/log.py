@@ -206,6 +206,9 @@ def _plain(value: object) -> object:
     if hasattr(value, "SerializeToString"):
         return f"<{type(value).__name__}>"
     text = str(value)
+    if not text and isinstance(value, BaseException):
+        # A line that gives a reason gives one.
+        text = "no answer in time" if isinstance(value, TimeoutError) else type(value).__name__
     if len(text) > FIELD_CHARACTERS_MAX:
         return f"{text[:FIELD_CHARACTERS_MAX]}... ({len(text)} characters)"
     return text

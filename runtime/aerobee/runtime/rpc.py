@@ -281,6 +281,10 @@ def _context_of(args: Sequence[Any]) -> grpc.aio.ServicerContext[Any, Any]:
     return context
 
 
+_BROKEN = ("Internal error from Core", "RST_STREAM")
+"""How gRPC calls it when a connection ends in the middle of a call: no server has said so."""
+
+
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
     """The typed error behind a failed call: the mirror of `abort`."""
     metadata = error.trailing_metadata()
@@ -291,6 +295,9 @@ def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
     status = error.code()
     if status == grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.DeadlineExceeded(f"{address} did not answer in time")
-    if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        return errors.Unreachable(f"cannot reach {address}: {error.details()}")
+    details = error.details() or ""
+    is_broken = status == grpc.StatusCode.INTERNAL and any(one in details for one in _BROKEN)
+    if is_broken or status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        why = "the connection broke" if is_broken or not details else details
+        return errors.Unreachable(f"cannot reach {address}: {why}")
     return errors.MqError(f"{address} failed with {status.name}: {error.details()}")
