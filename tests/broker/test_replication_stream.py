@@ -15,7 +15,7 @@ from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import DuplicateBroker, NotMaster
+from aerobee.runtime.errors import NotMaster
 from tests.support.cold_disk import ColdDisk
 from tests.support.fault_disk import FaultDisk
 from tests.support.replicas import check_equal, log_bytes
@@ -364,24 +364,6 @@ async def test_a_slave_with_a_full_disk_says_so_and_goes_on_when_there_is_space(
         await until(lambda: has_all(slave, master))
         assert not slave.follower.trouble
         check_equal(master.store, slave.store)
-
-
-async def test_a_second_stream_of_a_replica_ends_the_first(tmp_path: Path) -> None:
-    async with (
-        running_master(tmp_path / "m") as master,
-        running_slave(tmp_path / "s") as one,
-        running_slave(tmp_path / "z") as other,
-    ):
-        fill(master, 20)
-        first = one.follow(master.address)
-        await catch_up(one, master)
-        other.follow(master.address)
-        await catch_up(other, master)
-        with pytest.raises(DuplicateBroker, match="replica 1 has opened another"):
-            await first
-        assert "another stream" in one.follower.trouble
-        assert [event for event, _ in master.roles.events] == ["joined", "left", "joined"]
-        assert master.sender.connected == [1]
 
 
 async def test_the_end_of_a_term_ends_its_streams(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ async def test_that_it_is_not_alone_is_on_disk_before_a_replica_may_join() -> No
     scene.manager.begin_alone()
     assert scene.roles.may_act()
     with pytest.raises(errors.NotMaster, match="must register first"):
-        scene.roles.check_joining(OTHER, 0)
+        scene.roles.check_joining(OTHER, "run-of-1", 0)
     async with running(scene):
         scene.hear(scene.record(1, replicas=(0,)))
         await until(lambda: scene.terms == [0, 1])
@@ -93,11 +93,11 @@ async def test_that_it_is_not_alone_is_on_disk_before_a_replica_may_join() -> No
         scene.hear(scene.record(1))
         await asyncio.sleep(0.02)
         with pytest.raises(errors.NotMaster, match="must register first"):
-            scene.roles.check_joining(OTHER, 1)
+            scene.roles.check_joining(OTHER, "run-of-1", 1)
         scene.writes_fail = False
         await until(lambda: 1 in scene.roles.known_replicas)
         assert scene.state_on_disk().replicas == {0, 1}
-        scene.roles.check_joining(OTHER, 1)
+        scene.roles.check_joining(OTHER, "run-of-1", 1)
 
 
 async def test_a_slave_follows_the_newest_master_only() -> None:
@@ -159,7 +159,7 @@ async def test_an_unknown_epoch_makes_a_master_ask_once() -> None:
         assert scene.roles.may_act()
         for _ in range(3):
             with pytest.raises(errors.StaleEpoch):
-                scene.roles.check_joining(OTHER, 9)
+                scene.roles.check_joining(OTHER, "run-of-1", 9)
             scene.hear(record)
             assert scene.roles.may_act(), "the registry knows of no such epoch"
         assert asked == [1]
@@ -292,8 +292,37 @@ async def test_a_stranger_who_speaks_of_newer_epochs_does_not_stop_a_master() ->
         await until(lambda: scene.terms == [3])
         for stranger in (ReplicaName(99, "x"), ReplicaName(0, "y")):
             with pytest.raises(errors.NotMaster):
-                scene.roles.check_joining(stranger, 1_000)
+                scene.roles.check_joining(stranger, "run-of-1", 1_000)
         assert scene.roles.may_act()
+
+
+async def test_only_the_registered_process_of_a_replica_joins() -> None:
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(3))
+        await until(lambda: scene.terms == [3])
+        for instance in ("x", ""):
+            with pytest.raises(errors.DuplicateBroker, match="must register before"):
+                scene.roles.check_joining(OTHER, instance, 1_000)
+        assert scene.roles.may_act()
+        scene.roles.check_joining(OTHER, "run-of-1", 3)
+        scene.roles.hear_endpoints([])
+        scene.roles.check_joining(OTHER, "run-of-1", 3)  # it is the same, registered or not
+
+
+async def test_a_slave_says_at_once_how_far_its_log_reaches_when_its_master_has_gone() -> None:
+    scene = Scene()
+    asked: list[int] = []
+    scene.roles.on_doubt = lambda: asked.append(1)
+    master = nameserver_pb2.BrokerEndpoint(
+        identity=common_pb2.BrokerIdentity(broker_id=1), role=common_pb2.MASTER
+    )
+    own = nameserver_pb2.BrokerEndpoint(identity=common_pb2.BrokerIdentity(broker_id=0))
+    scene.roles.hear_endpoints([own, master])
+    assert asked == []
+    for _ in range(3):
+        scene.roles.hear_endpoints([own])
+    assert asked == [1], "once: then the nameserver knows"
 
 
 async def test_without_a_lease_no_change_of_the_set_is_asked_for() -> None:
@@ -325,6 +354,7 @@ async def test_a_resigned_master_leads_again_only_under_a_newer_epoch() -> None:
         await until(lambda: scene.terms == [1, 2])
         assert scene.roles.may_act()
         assert await handing == "done"
+        assert scene.handover.successor_id is None, "that wish was of epoch 1"
 
 
 async def test_a_hand_over_without_an_election_ends_in_time_and_without_a_master() -> None:

@@ -41,7 +41,7 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.errors import NotMaster, StaleEpoch
+from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch
 from aerobee.runtime.rpc import RpcServer
 from aerobee.v1 import nameserver_pb2
 
@@ -67,6 +67,8 @@ class ToldRoles:
     term: MasterTerm | None = None
     group: nameserver_pb2.GroupRecord | None = field(default_factory=nameserver_pb2.GroupRecord)
     replicas: set[int] = field(default_factory=lambda: {1, 2})
+    instances: dict[int, str] = field(default_factory=dict)
+    """Registered processes; of a replica that is not here every one counts."""
     term_ended: asyncio.Event = field(default_factory=asyncio.Event)
     events: list[tuple[str, ReplicaName]] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
@@ -107,7 +109,10 @@ class ToldRoles:
             store.confirmed_end,
         )
 
-    def check_joining(self, name: ReplicaName, epoch: int) -> None:
+    def is_registered(self, name: ReplicaName, instance: str) -> bool:
+        return self.instances.get(name.broker_id, instance) == instance
+
+    def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
         if self.term is None:
             raise NotMaster("this replica is a slave; ask the route again")
         if epoch != self.term.epoch:
@@ -116,6 +121,8 @@ class ToldRoles:
             raise StaleEpoch(f"epoch {epoch} is not {self.term.epoch}")
         if name.broker_id not in self.replicas:
             raise NotMaster(f"replica {name.broker_id} must register first")
+        if not self.is_registered(name, instance):
+            raise DuplicateBroker("another process is registered")
 
     def replica_joined(self, name: ReplicaName, end: int) -> None:
         self.events.append(("joined", name))
@@ -245,6 +252,7 @@ class Slave:
         limits: StreamLimits,
         *,
         broker_id: int,
+        instance: str,
         connect: Connect,
         cluster: str,
     ) -> None:
@@ -265,7 +273,7 @@ class Slave:
             cluster,
             GROUP,
             self.name,
-            "instance",
+            instance,
             connect,
             replica.store,
             read_pool(replica, Counters()),
@@ -324,6 +332,7 @@ async def running_slave(
     config: StoreConfig = STORE,
     *,
     broker_id: int = 1,
+    instance: str = "instance",
     connect: Connect = connect_to_master,
     cluster: str = CLUSTER,
     **limits: Any,
@@ -331,7 +340,12 @@ async def running_slave(
     limits.setdefault("flush_is_sync", config.flush_mode is FlushMode.SYNC)
     async with running_replica(root, config) as replica:
         slave = Slave(
-            replica, StreamLimits(**limits), broker_id=broker_id, connect=connect, cluster=cluster
+            replica,
+            StreamLimits(**limits),
+            broker_id=broker_id,
+            instance=instance,
+            connect=connect,
+            cluster=cluster,
         )
         try:
             yield slave

@@ -161,7 +161,9 @@ class Scene:
         self.roles.heartbeat_sent(self.sequence)
         self.roles.hear_endpoints(
             nameserver_pb2.BrokerEndpoint(
-                identity=common_pb2.BrokerIdentity(broker_id=broker_id),
+                identity=common_pb2.BrokerIdentity(
+                    broker_id=broker_id, instance=f"run-of-{broker_id}"
+                ),
                 address=f"host-{broker_id}:1",
             )
             for broker_id in record.replicas

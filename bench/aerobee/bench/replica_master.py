@@ -76,7 +76,11 @@ class _Role:
             store.min_offset, store.appended_end, HISTORY, self._segment_bytes, store.confirmed_end
         )
 
-    def check_joining(self, name: ReplicaName, epoch: int) -> None:
+    def is_registered(self, name: ReplicaName, instance: str) -> bool:
+        """Everybody is."""
+        return True
+
+    def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
         """Everybody may."""
 
     def replica_joined(self, name: ReplicaName, end: int) -> None:

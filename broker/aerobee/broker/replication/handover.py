@@ -49,8 +49,16 @@ class Handover:
         self._on_resigned = on_resigned
         self._prepare: Callable[[], Awaitable[None]] | None = None
         self._resume: Callable[[], None] | None = None
-        self.successor_id: int | None = None
-        """Whom the registry should elect after a resignation."""
+        self._wished: tuple[int, int] | None = None
+        """The epoch that was resigned last, and for whom."""
+
+    @property
+    def successor_id(self) -> int | None:
+        """Whom the registry should elect; None once a newer epoch has begun, whoever leads it."""
+        group = self._roles.mastership.group
+        if self._wished is None or (group is not None and group.epoch > self._wished[0]):
+            return None
+        return self._wished[1]
 
     def attach(self, prepare: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
         """`prepare` writes what the successor must know to the log; `resume` takes it back when the
@@ -120,7 +128,7 @@ class Handover:
                 self._resume()
             raise
         # From the last look to the resignation nothing waits: the lease is valid.
-        self.successor_id = successor.broker_id
+        self._wished = term.epoch, successor.broker_id
         roles.mastership.resign()
         log_event(log, "resigned", epoch=term.epoch, successor=successor.broker_id)
         self._on_resigned()

@@ -34,8 +34,13 @@ class MasterSide(Protocol):
 
     def log_state(self) -> LogState: ...
 
-    def check_joining(self, name: ReplicaName, epoch: int) -> None:
-        """May this replica copy our log under `epoch`? Raises NotMaster, StaleEpoch."""
+    def is_registered(self, name: ReplicaName, instance: str) -> bool:
+        """Whether this process is the registered one of its replica, as far as was heard."""
+        ...
+
+    def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
+        """May this process of a replica copy our log under `epoch`? Raises NotMaster, StaleEpoch,
+        DuplicateBroker."""
         ...
 
     def replica_joined(self, name: ReplicaName, end: int) -> None: ...

@@ -20,9 +20,9 @@ from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import NO_MASTER, GroupView, Mastership
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import NotMaster, ReplicaBehind, StaleEpoch
+from aerobee.runtime.errors import DuplicateBroker, NotMaster, ReplicaBehind, StaleEpoch
 from aerobee.runtime.log import log_event
-from aerobee.v1 import nameserver_pb2
+from aerobee.v1 import common_pb2, nameserver_pb2
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +68,10 @@ class Roles:
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()
         """The group's replicas as the folder has noted them durably."""
+        self._had_master = False
+        """The nameserver showed a live master of the group when it was last heard."""
+        self._instances: dict[int, str] = {}
+        """The process of each replica that was last heard of as registered."""
         self._were_registered: set[int] = set()
         """Heard of as registered at some time of this run."""
         self._store = store
@@ -161,8 +165,19 @@ class Roles:
                 f"{self._opened_end} so far; read from another replica, or again soon"
             )
 
-    def check_joining(self, name: ReplicaName, epoch: int) -> None:
-        """May this replica copy our log under `epoch`? Raises NotMaster, StaleEpoch."""
+    def is_registered(self, name: ReplicaName, instance: str) -> bool:
+        """Whether this process is the registered one of its replica, as far as was heard. One that
+        has lost its registration since then is still the same."""
+        return (
+            name.broker_id in self.known_replicas
+            and self._instances.get(name.broker_id) == instance
+        )
+
+    def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
+        """May this process of a replica copy our log under `epoch`?
+
+        Raises NotMaster, StaleEpoch; DuplicateBroker: another process is registered.
+        """
         self.check_may_act()
         term = self.term
         assert term is not None, "who acts has a term"
@@ -171,6 +186,12 @@ class Roles:
             raise NotMaster(
                 f"replica {name.broker_id} is not (yet) one of the group's other replicas "
                 f"{sorted(self.known_replicas - {self.own.broker_id})}; it must register first"
+            )
+        if not self.is_registered(name, instance):
+            raise DuplicateBroker(
+                f"the process {instance!r} is not the one that is registered as replica "
+                f"{name.broker_id}: it must register before it copies the log, and what it says "
+                "counts for nobody else"
             )
         if epoch > term.epoch:
             self.heard_epoch(epoch)
@@ -264,8 +285,22 @@ class Roles:
         """Where the group's live replicas are."""
         self.endpoints = {endpoint.identity.broker_id: endpoint for endpoint in endpoints}
         self._were_registered.update(self.endpoints)
+        self._instances.update(
+            (broker_id, endpoint.identity.instance)
+            for broker_id, endpoint in self.endpoints.items()
+        )
         self._note_departed()
+        self._note_orphaned()
         self.on_changed()
+
+    def _note_orphaned(self) -> None:
+        """An election is due, and depends on how far the logs reach: it need not wait for the next
+        heartbeat to know of ours."""
+        roles = (endpoint.role for endpoint in self.endpoints.values())
+        has_master = any(role == common_pb2.MASTER for role in roles)
+        if self._had_master and not has_master and self.term is None:
+            self.on_doubt()
+        self._had_master = has_master
 
     def _note_departed(self) -> None:
         # Who does not know of this replica knows nothing of the others.

@@ -1,7 +1,9 @@
 """The master's streams to its slaves: who may join, from where on, and who is connected.
 
-Owns: the streams by broker id. What always holds: a replica has one stream; a second one ends the
-first, and the roles hear that it left before they hear that it joined. Both sides work out from
+Owns: the streams by broker id. What always holds: a replica has one stream, and it is one of its
+registered process. The stream of a later process ends that of an earlier one; a second one of the
+same process waits until the first has ended. The roles hear that the first left before they hear
+that the second joined. Both sides work out from
 both logs where the slave goes on; bytes flow only if its log is the beginning of the master's. The
 roles hear that it joined once it has compared the logs' bytes and acknowledged something.
 """
@@ -30,6 +32,7 @@ from aerobee.broker.replication.joining import (
 )
 from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import MasterSide
+from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.slave_stream import JoinedSlave, SentLog, SlaveStream
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import FrameStream, within, write_within
@@ -40,6 +43,10 @@ from aerobee.runtime.log import log_event
 from aerobee.v1 import replication_pb2
 
 log = logging.getLogger(__name__)
+
+REGISTERED_WITHIN_S = 1.0
+"""How long a stream waits until this master, too, has heard that its process is registered."""
+REGISTERED_POLL_S = 0.02
 
 
 class ReplicationSender:
@@ -95,7 +102,8 @@ class ReplicationSender:
         Raises:
             ForeignCluster, StaleEpoch, NotMaster, ReplicaDiverged: the slave cannot join (now).
             CorruptFrame, ReplicationGap, InvalidArgument: it breaks the protocol.
-            DuplicateBroker: another stream of this replica took over.
+            DuplicateBroker: it is not of the registered process of its replica, that has a stream
+                already, or a later process took over.
             Unreachable: it is silent.
         """
         limit_s = self._limits.silence_s
@@ -109,20 +117,49 @@ class ReplicationSender:
         name = replica_of(hello)
         if not name.incarnation or hello.window_bytes == 0:
             raise InvalidArgument("a hello names the replica's incarnation and a window")
-        self._roles.check_joining(name, sender.epoch)
+        await self._until_registered(name, hello.instance)
+        self._roles.check_joining(name, hello.instance, sender.epoch)
         while (earlier := self._streams.get(name.broker_id)) is not None:
-            earlier.end(DuplicateBroker(f"replica {name.broker_id} has opened another stream"))
-            await earlier.over.wait()
-            self._roles.check_joining(name, sender.epoch)
+            await self._until_over(earlier, name, hello.instance)
+            self._roles.check_joining(name, hello.instance, sender.epoch)
         agreement, slave = self._agree(hello, sender)
         if slave is None:
             chunks = self._chunks(name.broker_id)
             frame = await _with_checksum(agreement, chunks, FrameWriter(sender))
-            self._roles.check_joining(name, sender.epoch)  # reading may have taken its time
+            # Reading may have taken its time.
+            self._roles.check_joining(name, hello.instance, sender.epoch)
             await write_within(limit_s, "the slave", stream, frame)
             await self._until_ended(stream)
         else:
             await self._stream_to(slave, stream, agreement)
+
+    async def _until_registered(self, name: ReplicaName, instance: str) -> None:
+        """A replica that has just registered may hear of it before its master does."""
+        deadline_s = self._clock.monotonic_s() + REGISTERED_WITHIN_S
+        while not self._roles.is_registered(name, instance):
+            if self._roles.term is None or self._clock.monotonic_s() >= deadline_s:
+                return
+            await asyncio.sleep(REGISTERED_POLL_S)
+
+    async def _until_over(self, earlier: SlaveStream, name: ReplicaName, instance: str) -> None:
+        """The replica has a stream already. Raises DuplicateBroker: that one lives."""
+        if earlier.instance != instance:
+            # The registered process has its folder: the earlier one has ended, though its
+            # connection may not have.
+            earlier.end(
+                DuplicateBroker(f"another process is registered as replica {name.broker_id} now")
+            )
+            await earlier.over.wait()
+            return
+        try:
+            # If its connection broke, silence ends the earlier one soon. The newcomer waits for an
+            # answer no longer than that, and comes again if it is refused.
+            async with asyncio.timeout(self._limits.silence_s / 2):
+                await earlier.over.wait()
+        except TimeoutError:
+            raise DuplicateBroker(
+                f"replica {name.broker_id} copies the log by another stream, which lives"
+            ) from None
 
     def _agree(
         self, hello: replication_pb2.ReplicaHello, sender: Sender
@@ -153,6 +190,7 @@ class ReplicationSender:
             return agreement, None
         return agreement, JoinedSlave(
             name=name,
+            instance=hello.instance,
             sender=sender,
             term=term,
             term_ended=roles.term_ended,

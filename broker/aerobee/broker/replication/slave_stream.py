@@ -47,6 +47,8 @@ class JoinedSlave:
     """A slave whose log is the beginning of the master's, up to `position`."""
 
     name: ReplicaName
+    instance: str
+    """The process; its replica may have another one later."""
     sender: Sender
     """Who both sides' frames are from."""
     term: MasterTerm
@@ -114,6 +116,11 @@ class SlaveStream:
             term=self._watch_term(),
             end=self._watch_end(),
         )
+
+    @property
+    def instance(self) -> str:
+        """The process at the other end."""
+        return self._slave.instance
 
     def end(self, error: MqError) -> None:
         """Let `run` raise `error`."""
