@@ -210,6 +210,8 @@ class Broker(Process):
             self.is_stopping,
             min(self.confirmed_end, log.synced_end),
             self._found_end,
+            0 if self.master is None else self.master.term.epoch,
+            self.confirmed_end,
         )
         self.mastership.heartbeat_sent(self._sequence, now_s)
         self._session.send(self, Nameserver.on_heartbeat, heartbeat)

@@ -109,6 +109,8 @@ class Checks:
             for name in former.in_sync
         )
         if is_clean:
+            if group.epoch in group.unclean_epochs:
+                raise Violation(f"I1: the clean election of epoch {group.epoch} counts as unclean")
             return
         settings = self._world.settings
         may_lose = not settings.sync_flush or self._world.has_old_copies

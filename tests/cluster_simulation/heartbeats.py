@@ -23,6 +23,9 @@ class Heartbeat:
     is_leaving: bool = False
     durable_end: int = 0
     opened_end: int = 0
+    epoch: int = 0
+    """The one that it acts under."""
+    confirmed_end: int = 0
 
 
 @dataclass(slots=True)

@@ -102,11 +102,11 @@ class ElectsAnybody(Variant):
     """A replica may be elected that is not in sync."""
 
     def elect(
-        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool
+        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
     ) -> Election | None:
         names = [InSyncReplica(one.key.broker_id, one.incarnation) for one in live.values()]
         everybody = replace(group, in_sync=tuple(sorted({*group.in_sync, *names})))
-        return super().elect(everybody, live, allow_unclean=allow_unclean)
+        return super().elect(everybody, live, allow_unclean=allow_unclean, confirmed_end=0)
 
 
 class KeepsIncarnation(Variant):
@@ -163,6 +163,12 @@ class AnswersUnconfirmed(Variant):
     answers_confirmed = False
 
 
+class OldEnds(Variant):
+    """Where a log ended when its broker registered counts as where it ends."""
+
+    hears_ends = False
+
+
 class CopiesPass(Variant):
     """An old copy of a folder passes for the folder."""
 
@@ -198,5 +204,6 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "answers-unconfirmed": AnswersUnconfirmed,
         "stores-twice": StoresTwice,
         "copies-pass": CopiesPass,
+        "old-ends": OldEnds,
     }
 )

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aerobee.nameserver.durable_logs import compared, named_in_sync
-from aerobee.nameserver.election import alter_in_sync_set, with_replica
+from aerobee.nameserver.durable_logs import compared, confirmed_end, named_in_sync
+from aerobee.nameserver.election import Election, alter_in_sync_set, has_master, with_replica
+from aerobee.nameserver.groups import is_hasty
+from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 ETCD_TIMEOUT_S = 0.7
 TICK_S = 1.0
 ATTEMPTS_MAX = 4
+HEARD_PAUSE_S = 1.5
+"""Longer than it takes all to send a heartbeat; the real one waits for 1 or 5 s."""
 
 
 @dataclass(slots=True)
@@ -57,7 +61,9 @@ class Nameserver(Process):
         "_brokers",
         "_electing",
         "_group",
+        "_positions",
         "_sessions",
+        "_short_since_s",
         "_token",
         "_waiting",
         "_watch",
@@ -76,6 +82,8 @@ class Nameserver(Process):
         self._group: BrokerGroup | None = None
         self._brokers: dict[int, BrokerRecord] = {}
         self._electing = False
+        self._positions = LogPositions()
+        self._short_since_s: float | None = None
         world.kernel.after(0.0, self, Nameserver.tick)
 
     # ------------------------------------------------------------------------------ etcd
@@ -147,21 +155,53 @@ class Nameserver(Process):
             session = self._sessions.pop(stream, None)
             if session is not None:
                 session.is_over = True
+                broker_id = session.heartbeat.broker_id
+                others = (one.heartbeat.broker_id for one in self._sessions.values())
+                if broker_id not in others:
+                    self._positions.forget(BrokerKey("g", broker_id))
 
     # ------------------------------------------------------------------------------ election
 
     def _elect(self) -> None:
-        if self._electing or self._group is None:
+        """When one is due, ask what etcd knows to be confirmed, and look again."""
+        group, brokers = self._group, dict(self._brokers)
+        if self._electing or group is None or self._due(group, brokers) is None:
             return
-        world = self._world
-        election = world.variant.elect(
-            self._group, self._brokers, allow_unclean=world.settings.unclean_election
-        )
-        if election is None:
-            return
-        registrations: dict[Key, int] = dict(election.expects.items())
-        expects = {GROUP: self._group.revision, **registrations}
         self._electing = True
+
+        def has_read(content: Content | None) -> None:
+            election = None
+            if content is not None:
+                self._positions.confirmed(group, confirmed_end(group, content.durable))
+                election = self._due(group, brokers)
+            if election is None:
+                self._electing = False
+            else:
+                self._hold(group, election)
+
+        self._ask(lambda server: server.read(), has_read)
+
+    def _due(self, group: BrokerGroup, brokers: dict[int, BrokerRecord]) -> Election | None:
+        """The election to be held now."""
+        world, positions = self._world, self._positions
+        election = world.variant.elect(
+            group,
+            positions.newest(brokers) if world.variant.hears_ends else brokers,
+            allow_unclean=world.settings.unclean_election,
+            confirmed_end=positions.confirmed_end(group),
+        )
+        if election is None or not (election.is_short and is_hasty(group, election)):
+            self._short_since_s = None
+            return election
+        now_s = self._clock_s()
+        if self._short_since_s is None:
+            self._short_since_s = now_s
+        return None if now_s - self._short_since_s < HEARD_PAUSE_S else election
+
+    def _hold(self, group: BrokerGroup, election: Election) -> None:
+        world = self._world
+        registrations: dict[Key, int] = dict(election.expects.items())
+        expects = {GROUP: group.revision, **registrations}
 
         def done(result: tuple[bool, Content] | None) -> None:
             self._electing = False
@@ -170,6 +210,20 @@ class Nameserver(Process):
 
         self._ask(lambda server: server.transaction(expects, (election.group,)), done)
 
+    def _hear_positions(self, session: Session) -> None:
+        """Of a registered broker."""
+        heartbeat, group = session.heartbeat, session.group
+        if session.registered is None:
+            return
+        key = BrokerKey("g", heartbeat.broker_id)
+        self._positions.heard(record_of(key, heartbeat, 0))
+        if (
+            group is not None
+            and heartbeat.epoch == group.epoch
+            and (group.master_id, group.master_instance) == (key.broker_id, heartbeat.instance)
+        ):
+            self._positions.confirmed(group, min(heartbeat.confirmed_end, heartbeat.log_end))
+
     # ------------------------------------------------------------------------------ sessions
 
     def on_heartbeat(self, stream: Stream, heartbeat: Heartbeat) -> None:
@@ -177,6 +231,7 @@ class Nameserver(Process):
         if session is None:
             session = self._sessions[stream] = Session(stream, heartbeat)
         session.heartbeat = heartbeat
+        self._hear_positions(session)
         if heartbeat.is_leaving:
             self._leave(session)
         elif not session.is_busy:
@@ -208,7 +263,7 @@ class Nameserver(Process):
         def kept(is_kept: bool | None) -> None:
             if is_kept is None:
                 self._finish(session)
-            elif not is_kept or has_changed(registered, heartbeat):
+            elif not is_kept or has_changed(registered, heartbeat) or self._is_asked(heartbeat):
                 self._claim(session, heartbeat, 0)
             else:
                 self._renewed(session, heartbeat)
@@ -222,6 +277,17 @@ class Nameserver(Process):
             return server.keep_alive(lease_id)
 
         self._ask(keep, kept)
+
+    def _is_asked(self, heartbeat: Heartbeat) -> bool:
+        """An election is due, and etcd does not know how far this log reaches."""
+        group, cached = self._group, self._brokers.get(heartbeat.broker_id)
+        if group is None or cached is None or has_master(group, self._brokers):
+            return False
+        position = cached.log_epoch, cached.log_end
+        return self._world.variant.hears_ends and position != (
+            heartbeat.log_epoch,
+            heartbeat.log_end,
+        )
 
     def _claim(self, session: Session, heartbeat: Heartbeat, attempt: int) -> None:
         """Read, get a lease, write: three visits to etcd."""
@@ -328,6 +394,7 @@ class Nameserver(Process):
         self, session: Session, heartbeat: Heartbeat, group: BrokerGroup | None = None
     ) -> None:
         session.renewed_sequence = max(session.renewed_sequence, heartbeat.sequence)
+        self._hear_positions(session)
         session.is_busy = False
         self._tell(session, group or self._group)
 

@@ -41,6 +41,9 @@ class Variant:
     syncs_before_hello = True
     """With synchronous flush a hello names only what is on the disk."""
 
+    hears_ends = True
+    """Nameservers know from heartbeats, and not from registrations alone, where logs end."""
+
     refuses_copies = True
     """A log is not registered that lacks what its incarnation is known to have had."""
 
@@ -51,9 +54,9 @@ class Variant:
         return Mastership(own, instance, is_alone=is_alone)
 
     def elect(
-        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool
+        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
     ) -> Election | None:
-        return elect(group, live, allow_unclean=allow_unclean)
+        return elect(group, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end)
 
     def where_to_start(
         self, slave: LogState, master: LogState, *, unclean_epochs: Collection[int]

@@ -89,6 +89,11 @@ class Parts:
         assert entry is not None
         await self.etcd.revoke_lease(entry.lease_id)
 
+    async def end_stream(self, broker_id: int) -> None:
+        """As a nameserver does for a process that died."""
+        record = (await self.groups.view(NAME)).live[broker_id]
+        await self.registry.note_disconnected(record)
+
     async def let_in_sync(self, *broker_ids: int) -> BrokerGroup:
         before = await self.group()
         after = await self.alter(before, *broker_ids)
@@ -200,6 +205,7 @@ async def test_nobody_is_elected_whose_log_lost_bytes_between_decision_and_elect
     await parts.let_in_sync(0, 1)
     await parts.end_lease(0)
     table = await parts.catch_up()
+    await parts.end_stream(1)
     await parts.register(1, "s2", predecessor="s1", incarnation="log-1-again")
     assert await elect_from(parts, table) is None
     view = await parts.groups.view(NAME)
@@ -248,6 +254,7 @@ async def test_a_claim_whose_answer_is_lost_is_found_again(parts: Parts) -> None
 
 async def test_a_restart_whose_claim_is_lost_is_elected_once(parts: Parts) -> None:
     await parts.register(0, "m1")
+    await parts.end_stream(0)
     parts.etcd.lost_answers = 1
     with pytest.raises(RegistryUnavailable):
         await parts.register(0, "m2", predecessor="m1")
@@ -258,6 +265,7 @@ async def test_a_restart_whose_claim_is_lost_is_elected_once(parts: Parts) -> No
 async def test_of_two_successors_of_one_folder_one_is_registered(parts: Parts) -> None:
     await parts.register(0, "m1")
     await parts.register(1, "s1")
+    await parts.end_stream(0)
     claims = (parts.register(0, f"m{number}", predecessor="m1") for number in (2, 3, 4))
     outcomes = await asyncio.gather(*claims, return_exceptions=True)
     registered = [one for one in outcomes if isinstance(one, Registered)]

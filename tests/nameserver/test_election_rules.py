@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.nameserver.durable_logs import confirmed_end as confirmed_end_of
 from aerobee.nameserver.election import (
     alter_in_sync_set,
     elect,
@@ -15,7 +16,15 @@ from aerobee.nameserver.election import (
     without_replica,
 )
 from aerobee.nameserver.groups import is_hasty
-from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica
+from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.stored import (
+    BrokerGroup,
+    BrokerKey,
+    BrokerRecord,
+    DurableLog,
+    DurableLogs,
+    InSyncReplica,
+)
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
 IDS = (0, 1, 2)
@@ -173,6 +182,97 @@ def test_an_unclean_election_takes_nobody_who_never_followed_a_master() -> None:
     election = elect(LOST_BOTH, follower, allow_unclean=True)
     assert election is not None
     assert election.is_unclean
+
+
+MASTER_GONE = BrokerGroup(
+    "g",
+    epoch=4,
+    master_id=0,
+    master_instance="gone",
+    in_sync=(InSyncReplica(0, "x"), InSyncReplica(1, "x"), InSyncReplica(2, "x")),
+    replicas=IDS,
+    revision=3,
+)
+
+
+@pytest.mark.parametrize(
+    ("ends", "confirmed_end", "allow_unclean", "elected", "is_unclean"),
+    [
+        pytest.param({1: 100, 2: 90}, 90, False, 1, False, id="both have it: the furthest"),
+        pytest.param({1: 100, 2: 90}, 100, False, 1, False, id="one has it"),
+        pytest.param({1: 100, 2: 90}, 101, False, None, False, id="none has it: the master may"),
+        pytest.param({1: 100, 2: 90}, 101, True, 1, True, id="none has it, and that is allowed"),
+        pytest.param({0: 80, 1: 100, 2: 90}, 101, False, 1, True, id="all are here, none has it"),
+        pytest.param({0: 101, 1: 100, 2: 90}, 101, False, 0, False, id="the master is back"),
+        pytest.param({1: 0, 2: 0}, 0, False, 1, False, id="nothing is known to be confirmed"),
+    ],
+)
+def test_nobody_is_elected_cleanly_whose_log_ends_before_what_was_confirmed(
+    ends: dict[int, int],
+    confirmed_end: int,
+    allow_unclean: bool,
+    elected: int | None,
+    is_unclean: bool,
+) -> None:
+    live = {
+        one: record(one, incarnation="x", log_epoch=4, log_end=end) for one, end in ends.items()
+    }
+    due = elect(MASTER_GONE, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end)
+    assert (None if due is None else due.group.master_id) == elected
+    if due is not None:
+        assert due.is_unclean == is_unclean
+        assert due.group.unclean_epochs == ((5,) if is_unclean else ())
+        assert due.is_short == is_unclean
+        assert is_hasty(MASTER_GONE, due) == is_unclean
+
+
+def test_a_resigning_master_does_not_choose_a_successor_that_lacks_what_was_confirmed() -> None:
+    group = replace(MASTER_GONE, master_instance="run0")
+    live = {
+        0: record(0, incarnation="x", log_epoch=4, log_end=100, resigned_epoch=4, successor_id=1),
+        1: record(1, incarnation="x", log_epoch=4, log_end=90),
+        2: record(2, incarnation="x", log_epoch=4, log_end=95),
+    }
+    due = elect(group, live, allow_unclean=False, confirmed_end=90)
+    assert due is not None
+    assert (due.group.master_id, due.is_short) == (1, False)
+    due = elect(group, live, allow_unclean=False, confirmed_end=91)
+    assert due is not None
+    assert (due.group.master_id, due.is_unclean) == (0, False)
+    assert is_hasty(group, due), "its next heartbeat may say that it has everything"
+
+
+# ---------------------------------------------------------------------------------- what is known
+
+
+def test_what_was_confirmed_counts_under_later_records_until_an_unclean_election() -> None:
+    positions = LogPositions()
+    first = BrokerGroup("g", epoch=4, master_id=0, master_instance="m4")
+    positions.confirmed(first, 100)
+    positions.confirmed(first, 90)
+    assert positions.confirmed_end(first) == 100, "it never falls"
+    clean = replace(first, epoch=5, master_instance="m5")
+    assert positions.confirmed_end(clean) == 100
+    unclean = replace(first, epoch=6, master_instance="m6", unclean_epochs=(3, 6))
+    assert positions.confirmed_end(unclean) == 0
+    after = replace(unclean, epoch=7, master_instance="m7")
+    assert positions.confirmed_end(after) == 0
+    positions.confirmed(after, 70)
+    assert positions.confirmed_end(after) == 70
+    positions.confirmed(first, 100)
+    assert positions.confirmed_end(after) == 70, "an outdated record says nothing"
+    assert positions.confirmed_end(replace(after, epoch=2)) == 0, "etcd was restored"
+    assert positions.confirmed_end(BrokerGroup("other", epoch=7)) == 0
+
+
+def test_what_was_noted_of_replicas_in_sync_is_known_to_be_confirmed() -> None:
+    notes = {
+        0: DurableLogs((DurableLog("x", 50, "i0"), DurableLog("older", 900, "i0"))),
+        1: DurableLogs((DurableLog("x", 70, "i1"),)),
+        7: DurableLogs((DurableLog("x", 800, "i7"),)),
+    }
+    assert confirmed_end_of(MASTER_GONE, notes) == 70
+    assert confirmed_end_of(replace(MASTER_GONE, in_sync=()), notes) == 0
 
 
 def test_when_the_record_was_lost_the_furthest_log_is_elected_and_the_loss_recorded() -> None:

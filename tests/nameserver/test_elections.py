@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
@@ -275,11 +276,62 @@ async def test_nobody_takes_the_place_of_a_living_master_without_proof(
     assert (await late.connect(server)).role == common_pb2.SLAVE, "the lease has ended"
 
 
+async def test_who_forges_a_predecessor_does_not_depose_a_master_that_is_heard(
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any, etcd: Etcd, cluster: str
+) -> None:
+    """Neither at the nameserver that hears it nor at another one, which knows it from etcd."""
+    server, other = [await start_nameserver(shared_etcd.endpoint) for _ in range(2)]
+    master, _ = await two_in_sync(server, make_replica, lease_ms=30_000)
+    for asked in (server, other):
+        for address in ("127.0.0.1:1", master.address):
+            forged = master.restarted(
+                "f" * 16, predecessor=master.instance, address=address, log_end=2**40
+            )
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await forged.connect(asked)
+            assert code_of(refused.value) == common_pb2.DUPLICATE_BROKER
+    assert (await master.beat()).role == common_pb2.MASTER
+    assert (await group_in(etcd, cluster)).epoch == 1
+
+
+async def test_a_restart_at_another_nameserver_need_not_wait_for_the_lease(
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
+) -> None:
+    server, other = [await start_nameserver(shared_etcd.endpoint) for _ in range(2)]
+    master, _ = await two_in_sync(server, make_replica, lease_ms=30_000)
+    master.kill()
+    again = master.restarted("m2", log_epoch=1, log_end=900)
+
+    async def is_elected() -> bool:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            return bool((await again.connect(other)).role == common_pb2.MASTER)
+        return False  # a broker asks again, too
+
+    await until(is_elected, timeout_s=5)
+    assert again.last.epoch == 2
+
+
+async def test_a_broker_that_comes_back_by_another_stream_is_not_succeeded(
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
+) -> None:
+    server, other = [await start_nameserver(shared_etcd.endpoint) for _ in range(2)]
+    master, _ = await two_in_sync(server, make_replica, lease_ms=30_000)
+    await master.connect(other)  # after its stream to the first one has broken
+    await master.beat()
+    forged = master.restarted("x1")
+    for asked in (server, other):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await forged.connect(asked)
+        assert code_of(refused.value) == common_pb2.DUPLICATE_BROKER
+    assert (await master.beat()).epoch == 1
+
+
 async def test_who_has_the_folder_of_a_broker_takes_its_place_at_once_wherever_it_is_reached(
     shared_etcd: Any, start_nameserver: Any, make_replica: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     master, _ = await two_in_sync(server, make_replica)
+    master.kill()
     moved = master.restarted("m2", address="127.0.0.2:10911", log_epoch=1, log_end=900)
     first = await moved.connect(server)
     assert (first.role, first.epoch) == (common_pb2.MASTER, 2)

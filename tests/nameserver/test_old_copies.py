@@ -312,6 +312,7 @@ async def test_a_process_that_was_succeeded_says_nothing_more_of_the_log(
     first = BrokerRecord(BrokerKey(NAME, 0), "i1", "h:1", incarnation="log")
     registered = await registry.register(first, 0, opened_end=0)
     assert await registry.note_durable(registered.record, 50)
+    await registry.note_disconnected(registered.record)
     second = BrokerRecord(BrokerKey(NAME, 0), "i2", "h:1", incarnation="log", predecessor="i1")
     with pytest.raises(ReplicaIncomplete):
         await registry.register(second, 0, opened_end=49)

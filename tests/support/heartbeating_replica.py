@@ -28,6 +28,8 @@ class HeartbeatingReplica:
     lease_ms: int = 1_000
     log_epoch: int = 0
     log_end: int = 0
+    confirmed_end: int = 0
+    """What it says, as master of the epoch that it was told last, to be confirmed."""
     durable_end: int = 0
     opened_end: int | None = None
     """None: a broker from before there was such a field."""
@@ -86,6 +88,8 @@ class HeartbeatingReplica:
             predecessor=self.predecessor,
             log_epoch=self.log_epoch,
             log_end=self.log_end,
+            epoch=self.last.epoch if self.directives else 0,
+            confirmed_end=self.confirmed_end,
             durable_end=self.durable_end,
             opened_end=self.opened_end,
             resigned_epoch=self.resigned_epoch,
@@ -134,6 +138,8 @@ class HeartbeatingReplica:
         if self._beating is not None:
             self._beating.cancel()
         await self._call.write(self.heartbeat(leaving=True))
+        assert self._reader is not None
+        await self._reader  # the nameserver ends the stream
 
     def kill(self) -> None:
         """The stream breaks, nothing more is heard: a death or a lost connection."""

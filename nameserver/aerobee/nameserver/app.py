@@ -79,7 +79,6 @@ async def serve_nameserver(
         positions = LogPositions()
         groups = Groups(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, groups, config.broker_lease)
-        elector = Elector(groups, cache, clock=clock)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         figures = NameserverFigures(config, cache, sessions, etcd.calls, clock)
         service = NameserverService(
@@ -106,8 +105,9 @@ async def serve_nameserver(
             async with asyncio.TaskGroup() as tasks:
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
-                    tasks.create_task(elector.run(), name="elector"),
+                    tasks.create_task(Elector(groups, cache, clock=clock).run(), name="elector"),
                     tasks.create_task(DurableKeeper(sessions).run(), name="durable-keeper"),
+                    tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
                 ]

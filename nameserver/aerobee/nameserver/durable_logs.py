@@ -11,7 +11,7 @@ names an incarnation it is not forgotten.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from aerobee.nameserver.stored import (
     BrokerGroup,
@@ -60,6 +60,19 @@ def compared(durable: DurableLogs, wished: BrokerRecord, named: Collection[str])
     counts on. One that lost power has everything that was on its disk; an old copy has not."""
     missed = any(log.incarnation in named and log.end > wished.log_end for log in durable.logs)
     return dataclasses.replace(wished, is_incomplete=missed and wished.incarnation not in named)
+
+
+def confirmed_end(group: BrokerGroup, durable: Mapping[int, DurableLogs]) -> int:
+    """What the notes, by broker id, say of how far the log of every replica in sync reaches: what
+    one of them had confirmed all of them have."""
+    named = {(one.broker_id, one.incarnation) for one in group.in_sync}
+    ends = (
+        log.end
+        for broker_id, logs in durable.items()
+        for log in logs.logs
+        if (broker_id, log.incarnation) in named
+    )
+    return max(ends, default=0)
 
 
 def named_in_sync(group: BrokerGroup | None, key: BrokerKey) -> frozenset[str]:

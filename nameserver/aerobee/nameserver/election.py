@@ -7,6 +7,9 @@ once, and one succeeds.
 A master is replaced only when it certainly acknowledges nothing more under its epoch: its
 registration has ended with its lease, which the master itself ends earlier; another process has
 taken its folder; or it has resigned.
+
+A clean election loses nothing that was confirmed: the in-sync set names who has everything, and
+whoever of them is known to end before what is known to be confirmed is not taken at its word.
 """
 
 from __future__ import annotations
@@ -37,16 +40,27 @@ class Election:
     expects: Mapping[BrokerKey, int]
     """Revision of the registrations that the decision rests on; 0: must not exist."""
     is_unclean: bool = False
+    is_short: bool = False
+    """A replica in sync would be elected instead, but as far as is known its log ends before what
+    was confirmed: a newer heartbeat may say otherwise."""
     is_record_lost: bool = False
     """The record knows of nobody in sync, and a log has an epoch already: whoever registers next
     may have more than the chosen one."""
 
 
-def elect(group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool) -> Election | None:
-    """The election that is due, or None: the master is well, or nobody can follow it."""
+def elect(
+    group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int = 0
+) -> Election | None:
+    """The election that is due, or None: the master is well, or nobody can follow it.
+
+    `confirmed_end`: at least so much of the log was confirmed under this record; no log that lacks
+    some of it is elected cleanly. The positions in `live` may be older than it.
+    """
     if has_master(group, live):
         return None
-    chosen, is_unclean = _choose(group, live, allow_unclean=allow_unclean)
+    chosen, is_unclean = _choose(
+        group, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end
+    )
     if chosen is None:
         return None
     epoch = max(group.epoch, max(record.log_epoch for record in live.values())) + 1
@@ -71,7 +85,14 @@ def elect(group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool) -> Ele
         key = BrokerKey(group.broker_name, group.master_id)
         expects[key] = 0 if former is None else former.revision
     is_record_lost = not group.in_sync and any(record.log_epoch > 0 for record in live.values())
-    return Election(elected, expects, is_unclean, is_record_lost)
+    short = {record.key.broker_id for record in short_of(group, live, confirmed_end)}
+    is_short = bool(short) if is_unclean else _wished(group, live) in short
+    return Election(elected, expects, is_unclean, is_short, is_record_lost)
+
+
+def short_of(group: BrokerGroup, live: LiveReplicas, confirmed_end: int) -> list[BrokerRecord]:
+    """Replicas in sync that are here and, as far as is known, lack some of what was confirmed."""
+    return [record for record in _intact(group, live) if record.log_end < confirmed_end]
 
 
 def is_master(group: BrokerGroup, record: BrokerRecord) -> bool:
@@ -94,13 +115,17 @@ def _is_intact(name: InSyncReplica, live: LiveReplicas) -> bool:
     return record is not None and record.incarnation == name.incarnation
 
 
+def _intact(group: BrokerGroup, live: LiveReplicas) -> list[BrokerRecord]:
+    return [live[name.broker_id] for name in group.in_sync if _is_intact(name, live)]
+
+
 def _choose(
-    group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool
+    group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
 ) -> tuple[BrokerRecord | None, bool]:
     """The next master, and whether its election is unclean."""
-    intact = [live[name.broker_id] for name in group.in_sync if _is_intact(name, live)]
-    if intact:
-        return _preferred(group, live, intact), False
+    whole = [record for record in _intact(group, live) if record.log_end >= confirmed_end]
+    if whole:
+        return _preferred(group, live, whole), False
     if not live:
         return None, False
     furthest = max(live.values(), key=_reach)
@@ -119,7 +144,7 @@ def _choose(
 
 
 def _are_back(group: BrokerGroup, live: LiveReplicas) -> bool:
-    """Whether nobody intact can be waited for: the whole in-sync set is here, and has lost bytes.
+    """Whether nobody whole can be waited for: all of the in-sync set is here, and lacks bytes.
 
     Whoever reaches furthest of all live replicas then has everything that one of them knows to be
     confirmed. A log that was emptied, or is an old copy, does not count as back while other
@@ -132,14 +157,20 @@ def _are_back(group: BrokerGroup, live: LiveReplicas) -> bool:
     return is_all or any(record.log_epoch > 0 and not record.is_incomplete for record in back)
 
 
-def _preferred(group: BrokerGroup, live: LiveReplicas, intact: list[BrokerRecord]) -> BrokerRecord:
+def _preferred(group: BrokerGroup, live: LiveReplicas, whole: list[BrokerRecord]) -> BrokerRecord:
     """All of these have everything that was confirmed."""
+    wished = _wished(group, live)
+    for record in whole:
+        if record.key.broker_id == wished:
+            return record
+    return max(whole, key=_reach)
+
+
+def _wished(group: BrokerGroup, live: LiveReplicas) -> int | None:
+    """Whom a master that resigned wishes for its successor."""
     former = live.get(group.master_id)
-    if former is not None and former.resigned_epoch == group.epoch:
-        for record in intact:
-            if record.key.broker_id == former.successor_id:
-                return record
-    return max(intact, key=_reach)
+    has_resigned = former is not None and former.resigned_epoch == group.epoch
+    return former.successor_id if former is not None and has_resigned else None
 
 
 def _reach(record: BrokerRecord) -> tuple[int, int, int]:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 LOOK_INTERVAL_S = 1.0
 HASTY_PAUSE_S = 1.0
 """How long an election waits whose outcome depends on who is back and how much they have."""
+HEARD_PAUSE_S = 5.0
+"""How long it waits when that depends on a heartbeat: all brokers send one within this time."""
 
 
 class Elector:
@@ -35,6 +37,7 @@ class Elector:
         self._clock = clock
         self._hasty_since_s: dict[str, float] = {}
         self._orphans: set[str] = set()
+        self._short_since_s: dict[str, float] = {}
 
     async def run(self) -> None:
         """Hold elections until cancelled."""
@@ -54,12 +57,12 @@ class Elector:
     async def _look(self, table: RouteTable) -> None:
         live_by_group = table.live_by_group()
         due = [
-            (group, election)
+            (group, live)
             for name, group in table.groups.items()
-            if (election := self._due(group, live_by_group.get(name, {}))) is not None
+            if self._due(group, live := live_by_group.get(name, {})) is not None
         ]
         # When a machine dies with the masters of many groups, none waits for the other.
-        await asyncio.gather(*(self._hold(group, election) for group, election in due))
+        await asyncio.gather(*(self._hold(group, live) for group, live in due))
 
     def _due(self, group: BrokerGroup, live: LiveReplicas) -> Election | None:
         """The election to be held now."""
@@ -68,31 +71,49 @@ class Elector:
         if due is None or not is_hasty(group, due):
             self._hasty_since_s.pop(group.broker_name, None)
             return due
-        return None if self._is_too_early(group.broker_name) else due
+        pause_s = HEARD_PAUSE_S if due.is_short and due.is_unclean else HASTY_PAUSE_S
+        return None if self._is_too_early(group.broker_name, pause_s) else due
 
-    async def _hold(self, group: BrokerGroup, due: Election) -> None:
+    async def _hold(self, group: BrokerGroup, live: LiveReplicas) -> None:
         try:
-            await self._groups.hold(group, due)
+            await self._groups.learn_noted(group)
+            due = self._due(group, live)
+            if due is not None:
+                await self._groups.hold(group, due)
         except RegistryUnavailable as error:
             log_event(log, "election not held", level=logging.WARNING,
                       group=group.broker_name, reason=error)  # fmt: skip
 
-    def _is_too_early(self, name: str) -> bool:
+    def _is_too_early(self, name: str, pause_s: float) -> bool:
         now_s = self._clock.monotonic_s()
-        return now_s - self._hasty_since_s.setdefault(name, now_s) < HASTY_PAUSE_S
+        return now_s - self._hasty_since_s.setdefault(name, now_s) < pause_s
 
     def _note_orphan(self, group: BrokerGroup, live: LiveReplicas, *, is_orphan: bool) -> None:
         """Tell the operator, once, that a group has replicas and cannot have a master now."""
         name = group.broker_name
+        short = self._groups.short_of(group, live) if is_orphan else {}
+        if not short:
+            self._short_since_s.pop(name, None)
         if not is_orphan:
             self._orphans.discard(name)
         elif live and name not in self._orphans:
+            now_s = self._clock.monotonic_s()
+            if short and now_s - self._short_since_s.setdefault(name, now_s) < HEARD_PAUSE_S:
+                return  # they may have said so before the master said what is confirmed
             self._orphans.add(name)
+            event = "no master: of the replicas with all messages none is alive; start one of them"
+            if short:
+                event = (
+                    "no master: the live replicas in sync lack messages that were acknowledged; "
+                    "start one that has them"
+                )
             log_event(
                 log,
-                "no master: of the replicas with all messages none is alive; start one of them",
+                event,
                 level=logging.ERROR,
                 group=name,
                 in_sync=[one.broker_id for one in group.in_sync],
                 alive=sorted(live),
+                confirmed_end=self._groups.confirmed_end(group),
+                lacking=short,
             )

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aerobee.nameserver import election
+from aerobee.nameserver import durable_logs, election
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
@@ -95,8 +95,41 @@ class Groups:
         for broker_id in live:
             group = election.with_replica(group, broker_id)
         return election.elect(
-            group, self._positions.newest(live), allow_unclean=self._allow_unclean
+            group,
+            self._positions.newest(live),
+            allow_unclean=self._allow_unclean,
+            confirmed_end=self._positions.confirmed_end(group),
         )
+
+    def short_of(self, group: BrokerGroup, live: LiveReplicas) -> dict[int, int]:
+        """Replicas in sync that are here and lack some of what was confirmed, as far as is known:
+        where their logs end, by broker id."""
+        newest, end = self._positions.newest(live), self._positions.confirmed_end(group)
+        return {one.key.broker_id: one.log_end for one in election.short_of(group, newest, end)}
+
+    def confirmed_end(self, group: BrokerGroup) -> int:
+        """How much of the group's log is known to be confirmed."""
+        return self._positions.confirmed_end(group)
+
+    async def learn_noted(self, group: BrokerGroup) -> None:
+        """Hear what etcd says of how far the group's log is confirmed: its master may have been
+        connected elsewhere, or to a nameserver that is gone.
+
+        Raises RegistryUnavailable: etcd is away.
+        """
+        _, entries = await self._etcd.get_with_prefixes(
+            self._keys.group(group.broker_name), self._keys.durable_of(group.broker_name)
+        )
+        durable = {}
+        for entry in entries:
+            match self._keys.parse(entry.key), self._readable(entry):
+                case DurableKey() as key, DurableLogs() as logs:
+                    durable[key.broker.broker_id] = logs
+        self.note_confirmed(group, durable)
+
+    def note_confirmed(self, group: BrokerGroup, durable: Mapping[int, DurableLogs]) -> None:
+        """The same, for who has read it already."""
+        self._positions.confirmed(group, durable_logs.confirmed_end(group, durable))
 
     async def hold(self, before: BrokerGroup, due: Election) -> BrokerGroup | None:
         """Make an election's outcome the record; None: something has changed since the decision.
@@ -106,7 +139,7 @@ class Groups:
         """
         elected = await self._write(before, due.group, self.expected(due))
         if elected is not None:
-            log_election(before, elected, is_unclean=due.is_unclean)
+            log_election(before, elected, due, self.confirmed_end(before))
         return elected
 
     def expected(self, due: Election) -> dict[str, int]:
@@ -202,15 +235,18 @@ class Groups:
 
 def is_hasty(before: BrokerGroup, due: Election) -> bool:
     """Whether the choice rests on how far the logs reach, so that others should be heard first."""
-    if due.is_record_lost:
+    if due.is_record_lost or (due.is_short and not due.is_unclean):
         return True
     if not before.in_sync or len(due.group.replicas) == 1:
         return False
-    chosen = (name for name in due.group.in_sync if name.broker_id == due.group.master_id)
-    return next(chosen) not in before.in_sync
+    return due.is_unclean
 
 
-def log_election(before: BrokerGroup, elected: BrokerGroup, *, is_unclean: bool) -> None:
+def log_election(
+    before: BrokerGroup, elected: BrokerGroup, due: Election, confirmed_end: int
+) -> None:
+    """`confirmed_end`: as much of the log as was known to be confirmed."""
+    is_unclean = due.is_unclean
     log_event(
         log,
         "unclean election: acknowledged messages may be lost" if is_unclean else "master elected",
@@ -220,4 +256,5 @@ def log_election(before: BrokerGroup, elected: BrokerGroup, *, is_unclean: bool)
         master=elected.master_id,
         former=before.master_id,
         in_sync=[name.broker_id for name in elected.in_sync],
+        confirmed_end=confirmed_end,
     )

@@ -3,7 +3,9 @@
 Owns: who may stand at a broker's key. A key belongs to one instance (one start of one process):
 
   key is absent, or ours                 -> ours
-  another instance, at another address   -> refused until that one leaves or its lease ends
+  another instance, whose stream is open -> refused: it lives, whatever the newcomer says
+  another instance, at another address   -> refused until that one leaves or its lease ends, unless
+                                            we used its folder after it
   another instance, at the same address  -> ours: it could not have bound the port otherwise, so the
                                             earlier process is gone; but if it is the master of a
                                             group with other replicas, only when we used its folder
@@ -18,6 +20,7 @@ A log that lacks what its incarnation is known to have had (durable_logs.py) is 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from dataclasses import dataclass
@@ -115,7 +118,9 @@ class Registry:
             wished = durable_logs.compared(durable, wished, named)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
             claim = self._claim(view, wished)
-            if not is_new and current is not None and _is_enough(view, current, wished, claim):
+            # A new stream writes always: the late end of an earlier one then says nothing of it.
+            may_keep = not is_new and not is_start
+            if may_keep and current is not None and _is_enough(view, current, wished, claim):
                 # The key stood before and after the lease was renewed, so it stood all the time:
                 # nobody was elected in this one's place since the view.
                 return Registered(current, lease.duration_ms, claim.group, view.live)
@@ -195,6 +200,19 @@ class Registry:
         change = Put(self._keys.durable(key), encode_durable(after))
         return (await self._etcd.transaction(expected, [change])).succeeded
 
+    async def note_disconnected(self, registered: BrokerRecord) -> None:
+        """Note that the stream of a registered process has ended, unless the registration was
+        written again since then: by another stream of that process, or by another process.
+
+        Raises RegistryUnavailable: it is unknown whether it was noted.
+        """
+        key = self._keys.broker(registered.key)
+        value = encode_broker(dataclasses.replace(registered, is_connected=False))
+        with contextlib.suppress(LeaseNotFound):
+            await self._etcd.transaction(
+                {key: registered.revision}, [Put(key, value, registered.lease_id)]
+            )
+
     async def leave(self, key: BrokerKey, instance: str, *, durable_end: int = 0) -> None:
         """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`,
         0 if that is not known."""
@@ -234,6 +252,7 @@ class Registry:
             self._keys.group(key.broker_name): before.revision,
         }
         live = {**view.live, key.broker_id: dataclasses.replace(wished, revision=revision)}
+        self._groups.note_confirmed(before, view.durable)
         due = self._groups.election_due(group, live)
         if due is None or is_hasty(group, due):
             return _Claim(group, expected, None)
@@ -257,7 +276,7 @@ class Registry:
             group = dataclasses.replace(group, revision=done.revision)
         if claim.due is not None:
             before = view.group or BrokerGroup(group.broker_name)
-            log_election(before, group, is_unclean=claim.due.is_unclean)
+            log_election(before, group, claim.due, self._groups.confirmed_end(before))
         record = dataclasses.replace(wished, revision=done.revision, lease_id=lease.lease_id)
         return Registered(record, lease.duration_ms, group, view.live)
 
@@ -268,6 +287,12 @@ def _check_claim(
     if current.instance == wished.instance:
         return
     name = _name(wished.key)
+    if current.is_connected:
+        raise DuplicateBroker(
+            f"broker {name} is already registered at {current.address} by another live process; "
+            "stop that one, give this one another name or id, or wait until its stream or its "
+            "lease ends"
+        )
     # Who ended in the folder that this one has locked lives no more, wherever it was reached.
     is_its_successor = wished.predecessor == current.instance
     if current.address != wished.address and not is_its_successor:

@@ -102,7 +102,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                     await context.write(directive)
         finally:
             if session is not None:
-                self._sessions.close(session)
+                # Brokers whose streams end because this nameserver stops live on.
+                self._sessions.close(session, is_lost=not self._stopping)
 
     @rpc.unary
     async def QueryRoute(

@@ -7,17 +7,20 @@ domain half of one Register stream; service.py moves its messages.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
 
 from aerobee.nameserver import convert
 from aerobee.nameserver.election import LiveReplicas, has_master
+from aerobee.nameserver.heartbeats import check_heartbeat
 from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.registry import Registered, Registry, same_position
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
-from aerobee.nameserver.stored import EPOCH_MAX, BrokerGroup, BrokerKey, BrokerRecord
+from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord
+from aerobee.nameserver.stream_ends import StreamEnds
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
@@ -66,17 +69,18 @@ class BrokerSession:
             ReplicaIncomplete: its log lacks what its incarnation is known to have had.
             InvalidArgument: the heartbeat's numbers make no sense.
         """
-        _check_numbers(heartbeat)
+        check_heartbeat(heartbeat)
         self.heartbeat = heartbeat
         self.heartbeat_s = self._sessions.clock.monotonic_s()
         record = convert.broker_record(heartbeat)
-        self._sessions.positions.heard(record)
+        # Before an election that this heartbeat may bring about.
+        self._hear_positions(record)
         try:
-            async with asyncio.timeout(ETCD_TIMEOUT_S):
+            async with _etcd_time():
                 await self._renew(record, heartbeat)
             self._renewed_sequence = heartbeat.sequence
             self._stale = False
-        except (RegistryUnavailable, TimeoutError) as error:
+        except RegistryUnavailable as error:
             if not self._stale:
                 log_event(
                     log,
@@ -87,6 +91,7 @@ class BrokerSession:
                     reason=error,
                 )
             self._stale = True
+        self._hear_positions(record)
         self._sessions.keep(self)
         self._sessions.heard.notify()
         return self._directive(heartbeat.metadata_revision)
@@ -96,7 +101,7 @@ class BrokerSession:
 
         Raises InvalidArgument: the heartbeat's numbers make no sense.
         """
-        _check_numbers(heartbeat)
+        check_heartbeat(heartbeat)
         log_event(
             log,
             "broker leaves",
@@ -104,12 +109,14 @@ class BrokerSession:
             broker_id=self.key.broker_id,
             instance=self.instance,
         )
+        self._hear_positions(convert.broker_record(heartbeat))
+        self._registered = None
         try:
-            async with asyncio.timeout(ETCD_TIMEOUT_S):
+            async with _etcd_time():
                 await self._sessions.registry.leave(
                     self.key, self.instance, durable_end=convert.durable_end(heartbeat)
                 )
-        except (RegistryUnavailable, TimeoutError) as error:
+        except RegistryUnavailable as error:
             log_event(
                 log,
                 "registration left to its lease",
@@ -118,6 +125,11 @@ class BrokerSession:
                 broker_id=self.key.broker_id,
                 reason=error,
             )
+
+    @property
+    def registered_record(self) -> BrokerRecord | None:
+        """What stands in etcd for this stream; None: nothing, or no more."""
+        return None if self._registered is None else self._registered.record
 
     async def note_durable(self, now_s: float) -> None:
         """Let etcd know how far the log is confirmed and on the disk, if that is news; seldom, for
@@ -155,7 +167,10 @@ class BrokerSession:
         lease_ms = heartbeat.lease_duration_ms
         opened_end = heartbeat.opened_end if heartbeat.HasField("opened_end") else None
         if before is None:
+            # A restart may be here before the end of its predecessor's stream is noted.
+            await self._sessions.ends.settled(self.key, SHOWN_TIMEOUT_S)
             registered = await registry.register(record, lease_ms, opened_end=opened_end)
+            self._sessions.registered(self)
             log_event(
                 log,
                 "broker registered",
@@ -176,6 +191,19 @@ class BrokerSession:
         if before is None or before.record.revision != registered.record.revision:
             revision = max(registered.record.revision, registered.group.revision)
             await self._sessions.wait_shown(revision)
+
+    def _hear_positions(self, record: BrokerRecord) -> None:
+        """How far the log reaches, and as master also is confirmed. Of a registered process only:
+        what others say of it must stop no election, and begin none."""
+        if self._registered is None:
+            return
+        self._sessions.positions.heard(record)
+        group, heartbeat = self._group, self.heartbeat
+        if group is not None and heartbeat.epoch == group.epoch:
+            master = (group.master_id, group.master_instance)
+            if master == (self.key.broker_id, record.instance):
+                end = min(heartbeat.confirmed_end, heartbeat.log_end)
+                self._sessions.positions.confirmed(group, end)
 
     def _needs_claim(self, registered: Registered, record: BrokerRecord) -> bool:
         """Whether the routes, being newer than our registration, show that it is not enough; or
@@ -271,6 +299,7 @@ class BrokerSessions:
         self.positions = positions
         self.cluster = cluster
         self.clock = clock
+        self.ends = StreamEnds(registry)
         self.heard = Notifier()
         """Notified after every heartbeat."""
         self._open: dict[BrokerKey, BrokerSession] = {}
@@ -280,7 +309,8 @@ class BrokerSessions:
         return len(self._open)
 
     def open(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerSession:
-        """The session of a stream's first heartbeat; replaces an earlier stream of the broker.
+        """The session of a stream's first heartbeat. Nobody else sees it before it is answered:
+        its broker may be refused.
 
         Raises:
             InvalidArgument, IllegalName: the heartbeat does not say who it is.
@@ -298,16 +328,22 @@ class BrokerSessions:
         key = convert.broker_key(identity)
         session = BrokerSession(self, key, identity.instance)
         session.heartbeat = heartbeat
-        self._open[key] = session
         return session
 
+    def registered(self, session: BrokerSession) -> None:
+        """A session's broker is registered: it replaces an earlier stream of the broker."""
+        self._open[session.key] = session
+
     def keep(self, session: BrokerSession) -> None:
-        """A session is heard: put it back if a newcomer had its place and was refused."""
+        """A session is heard, though its broker may not be registered yet: etcd may be away."""
         self._open.setdefault(session.key, session)
 
-    def close(self, session: BrokerSession) -> None:
+    def close(self, session: BrokerSession, *, is_lost: bool) -> None:
+        """A stream has ended; `is_lost`: not because this nameserver stops."""
         if self._open.get(session.key) is session:
             del self._open[session.key]
+            if is_lost and session.registered_record is not None:
+                self.ends.ended(session.registered_record)
             self.positions.forget(session.key)
             self.heard.notify()
 
@@ -346,10 +382,13 @@ class BrokerSessions:
         return await self.heard.wait_until(all_know, timeout_s)
 
 
-def _check_numbers(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
-    for name in ("log_epoch", "log_end", "resigned_epoch", "durable_end", "opened_end"):
-        number = getattr(heartbeat, name)
-        if not 0 <= number <= EPOCH_MAX:
-            raise InvalidArgument(f"a heartbeat's {name} cannot be {number}")
-    if heartbeat.HasField("successor_id") and heartbeat.successor_id < -1:
-        raise InvalidArgument(f"successor id {heartbeat.successor_id} is negative")
+@contextlib.asynccontextmanager
+async def _etcd_time() -> AsyncIterator[None]:
+    """Raises RegistryUnavailable when what is done within takes etcd too long."""
+    try:
+        async with asyncio.timeout(ETCD_TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise RegistryUnavailable(
+            f"cannot reach etcd: it did not answer within {ETCD_TIMEOUT_S:g} s"
+        ) from None

@@ -62,6 +62,8 @@ class BrokerRecord:
     """It was master of this epoch and acknowledges nothing under it any more; 0: none."""
     successor_id: int = -1
     """Whom it wishes for its successor; -1: nobody."""
+    is_connected: bool = True
+    """A nameserver has a stream of this process; False: the stream has ended and none has come."""
     revision: int = 0
     lease_id: int = 0
 
@@ -200,6 +202,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "incomplete": record.is_incomplete,
             "resignedEpoch": record.resigned_epoch,
             "successorId": record.successor_id,
+            "connected": record.is_connected,
         }
     )
 
@@ -270,6 +273,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         is_incomplete=document.get("incomplete") is True,
         resigned_epoch=_number(document.get("resignedEpoch", 0)),
         successor_id=_broker_id(document.get("successorId", -1)),
+        is_connected=document.get("connected") is not False,
         revision=entry.revision,
         lease_id=entry.lease_id,
     )
