@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from aerobee.runtime.health import Question
-from tests.kubernetes.policy.command_lines import parsed
+from tests.support.command_parsing import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = ROOT / "deploy" / "image"

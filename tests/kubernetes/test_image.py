@@ -202,5 +202,7 @@ def test_the_audits_image_audits_with_a_read_only_root(
     cluster("topic", "create", "greetings", "--queues", "1")
     cluster("produce", "greetings", text_in="hello\n")
     places = ("--history=/var/lib/aerobee/audit/history", "--out=/var/lib/aerobee/audit")
-    report = cluster("audit", "--cluster=127.0.0.1:8081", *places, "--master=local[2]", image=AUDIT)
+    report = cluster(
+        "audit", "--nameserver=127.0.0.1:8081", *places, "--master=local[2]", image=AUDIT
+    )
     assert "greetings" in report or "no findings" in report.lower(), report

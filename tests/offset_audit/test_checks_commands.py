@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shlex
+from pathlib import Path
 
+import click
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from aerobee.offset_audit import checks
 from aerobee.offset_audit.checks.data.stores import repair_command, verify_command
 from aerobee.offset_audit.checks.finding_rows import command_line, shell_word
 from aerobee.offset_audit.checks.progress.telling import findings, phrase, reset_to
+from aerobee.offset_audit.outputs.verdict import effect_of
+from tests.support.command_parsing import parsed
 
 pytestmark = pytest.mark.slow
 
@@ -75,3 +82,56 @@ def test_what_is_not_known_is_no_argument(spark: SparkSession) -> None:
         verify_command(),
     ).collect()[0]
     assert (row[0], row[1]) == ("aerobee cluster show", "")
+
+
+def written_commands() -> list[str]:
+    """Every text of the checks that begins a command, with 1 for whatever is put into it."""
+    found = set()
+    for path in Path(checks.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = [one.value if isinstance(one, ast.Constant) else "1" for one in node.values]
+                text = "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if text.startswith("aerobee ") and len(text.split()) > 2:
+                found.add(re.sub(r"\{[^{}]*\}", "1", text).strip())
+    return sorted(found)
+
+
+def test_the_checks_have_commands_that_show_and_commands_that_cure() -> None:
+    effects = {effect_of(one) for one in written_commands()}
+    assert effects == {
+        "shows",
+        "cures",
+        "shows; cures without --dry-run",
+        "shows; cures with --apply",
+    }
+
+
+@pytest.mark.parametrize("command", written_commands())
+def test_a_suggested_command_is_one_that_there_is(command: str, tmp_path: Path) -> None:
+    words = command.split()[1:]
+    try:
+        parsed(words)
+    except click.MissingParameter:  # it is put behind
+        parsed([*words, str(tmp_path) if words[0] == "store" else "1"])
+
+
+@pytest.mark.parametrize(
+    ("command", "effect"),
+    [
+        ("aerobee cluster show", "shows"),
+        ("aerobee group show 'a --dry-run'", "shows"),
+        ("aerobee offset delete billing orders", "cures"),
+        (
+            "aerobee offset reset billing orders --to first --dry-run",
+            "shows; cures without --dry-run",
+        ),
+        ("aerobee store repair --rebuild-index /data", "shows; cures with --apply"),
+    ],
+)
+def test_a_command_says_whether_it_cures(command: str, effect: str) -> None:
+    assert effect_of(command) == effect

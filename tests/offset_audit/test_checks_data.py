@@ -124,7 +124,9 @@ def test_damage_is_told_by_file_and_kind_with_what_it_costs(spark: SparkSession)
     fault("lost-tail", "TORN", size=50)
     fault("checkpoint", "BAD_CHECKPOINT", None)
     fault("size", "BAD_FILE_SIZE", None)
-    fault("clock", "TIME_BACKWARD", size=9_000)
+    fault("clock", "TIME_BACKWARD", back_ms=9_000)
+    fault("time", "BAD_TIME", topic="t", queue_id=0, store_ms=1 << 62, back_ms=1 << 62)
+    fault("time-a-little", "BAD_TIME", store_ms=5, back_ms=4_000)
     fault("index", "INDEX_SLOT")
     fault("table", "BAD_CONFIG", None, file="config/topics.json", detail="no JSON")
     fault("queue-file", "MISSING_FILE", None, topic="t", queue_id=0)
@@ -154,6 +156,7 @@ def test_damage_is_told_by_file_and_kind_with_what_it_costs(spark: SparkSession)
         ("segment", 7, "CRITICAL"),
         ("size", None, "ERROR"),
         ("tags", 1, "ERROR"),
+        ("time", 1, "ERROR"),
     ]
     assert (
         "2 times in commitlog/0, first at byte 700, t/0 queue offset 7" in (findings[0]["evidence"])
@@ -308,10 +311,11 @@ def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> Non
     counts("claims", "ACKNOWLEDGED", 9, is_whole=False)
     counts("claims", "ACKNOWLEDGED", 9, NOW_MS // 60_000)
     counts("unstored", "ACKNOWLEDGED", 9)
-    for name in ("told-by-gap", "damaged"):
+    for name in ("told-by-gap", "damaged", "wrong-time"):
         span(name)
         counts(name, "ACKNOWLEDGED", 9)
     rows.add("faults", broker_name="damaged", store="/damaged", kind="MISSING_SEGMENT", position=0)
+    rows.add("faults", broker_name="wrong-time", store="/wrong-time", kind="BAD_TIME", position=0)
     rows.add("faults", broker_name="lost", store="/lost", kind="BAD_CRC", position=0)
     lost = trouble(spark, {"broker_name": "told-by-gap", "class": "HOLE", "messages": 9})
     findings = found("TIER_IMBALANCE", replace(rows.tables(spark), compared=lost))

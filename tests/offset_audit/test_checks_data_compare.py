@@ -177,3 +177,33 @@ def test_sound_blocks_are_never_read_row_by_row(spark: SparkSession) -> None:
     )
     read = [(row["store"], row["topic"], row["block"]) for row in blocks.collect()]
     assert read == [("hurt", victim.topic, victim.queue_offset // 8)]
+
+
+def test_what_retention_removes_while_both_sides_are_read_is_no_damage(spark: SparkSession) -> None:
+    """A running broker deletes the log's first segments, and the queue files that list only their
+    records, between the readings of the one and of the other."""
+    chance = random.Random(SEED + 2)
+    made = {name: healthy(name, chance) for name in ("log-later", "queues-later", "with-damage")}
+    begins = {name: store.records[60].position for name, store in made.items()}
+
+    def left(name: str, records: list[Record]) -> list[Record]:
+        return [one for one in records if one.position >= begins[name]]
+
+    made["log-later"].records = left("log-later", made["log-later"].records)
+    made["queues-later"].entries = left("queues-later", made["queues-later"].entries)
+    hurt = made["with-damage"]
+    hurt.records = left("with-damage", hurt.records)
+    lost = hurt.records.pop(30)
+    rows = TableRows()
+    for store in made.values():
+        store_rows(rows, store, chance)
+    places = list(begins.items())
+    tables = replace(
+        with_rows(rows.tables(spark), spark, list(made.values())),
+        log_begins=lambda: spark.createDataFrame(places, "store string, log_begin long"),
+    )
+    found = [
+        (row["store"], row["class"], row["first_offset"], row["messages"])
+        for row in compare(tables, Limits(now_ms=NOW_MS)).collect()
+    ]
+    assert found == [("with-damage", "LOST", lost.queue_offset, 1)]

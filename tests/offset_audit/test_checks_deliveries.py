@@ -113,6 +113,17 @@ def test_what_was_given_before_it_was_stored_is_told_with_its_number(spark: Spar
     one_queue.minute(0, t0=50, t1=50)
     one_queue.commit(1, 1, 75)  # what the group has not read of the other queue may hide it
     one_queue.minute(3, t1=90)
+    jitter = Log(rows, "early-though-time-fell-in-a-minute")
+    jitter.minute(0, t0=50)
+    jitter.commit(0, 0, 57)
+    jitter.minute(3, t0=90)
+    rows.add(
+        "faults",
+        broker_name="early-though-time-fell-in-a-minute",
+        kind="TIME_BACKWARD",
+        store_ms=MINUTE * 60_000 + 5,
+        back_ms=1,
+    )
     removed = Log(rows, "early-in-a-log-that-begins-late", 1_000)
     removed.minute(0, t0=5, t1=5)
     removed.commit(0, 0, 1_005)
@@ -121,6 +132,7 @@ def test_what_was_given_before_it_was_stored_is_told_with_its_number(spark: Spar
     assert findings(rows, spark) == [
         ("early", "t", "g", 25, "CRITICAL"),
         ("early-in-a-log-that-begins-late", "t", "g", 3, "CRITICAL"),
+        ("early-though-time-fell-in-a-minute", "t", "g", 7, "CRITICAL"),
     ]
 
 
@@ -162,7 +174,14 @@ def test_what_cannot_be_proven_is_not_told(spark: SparkSession) -> None:
     clock.minute(0, t0=5)
     clock.commit(0, 0, 15)
     clock.minute(9, t0=10)
-    rows.add("faults", broker_name="clock", store="/clock", kind="TIME_BACKWARD", position=5)
+    at_border = {"store_ms": MINUTE * 60_000 - 1, "back_ms": 1}
+    rows.add("faults", broker_name="clock", store="/clock", kind="TIME_BACKWARD", **at_border)
+
+    wrong = Log(rows, "wrong-time")
+    wrong.minute(0, t0=5)
+    wrong.commit(0, 0, 15)
+    wrong.minute(9, t0=10)
+    rows.add("faults", broker_name="wrong-time", store="/w", kind="BAD_TIME", position=5)
 
     answered = Log(rows, "answered")
     answered.minute(0, t0=5)

@@ -137,8 +137,18 @@ def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
         position=60,
         file="commitlog/0",
     )
+    for name, kind in (("set-back", "TIME_BACKWARD"), ("wrong-time", "BAD_TIME")):
+        copies(name, 1, 2)
+        place = {"broker_name": name, "store": f"/{name}/1", "file": "commitlog/0"}
+        rows.add("faults", **place, kind=kind, position=70, store_ms=1, back_ms=1 << 62)
+        copies(f"{name}-before", 1, 2)
+        place |= {"broker_name": f"{name}-before", "store": f"/{name}-before/1"}
+        rows.add("faults", **place, kind=kind, position=5, store_ms=1, back_ms=1 << 62)
     findings = found(spark, "REPLICA_DATA", rows)
     assert findings.keys() == {
+        ("set-back", 1),
+        ("set-back-before", 1),
+        ("wrong-time-before", 1),
         ("differs", 1),
         ("outvoted", 0),
         ("live", 0),
@@ -319,6 +329,29 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     assert "8 queues of 1 topics is not known" in lost["evidence"]
 
 
+def test_unclean_elections_are_told_until_retention_has_passed_them(spark: SparkSession) -> None:
+    rows = TableRows()
+    rows.add("registry_groups", broker_name="clean", epoch=3, unclean_epochs=[])
+    for name, begin in (("recent", 0), ("past", 5_000)):
+        rows.add("registry_groups", broker_name=name, epoch=7, unclean_epochs=[4, 6])
+        rows.add("brokers", broker_name=name, epoch=7, log_min_offset=begin)
+        for epoch, start in ((3, 0), (4, 2_000), (6, 4_711), (7, 6_000)):
+            rows.add("epochs", broker_name=name, epoch=epoch, start_offset=start)
+    rows.add("registry_groups", broker_name="silent", epoch=2, unclean_epochs=[2])
+    findings = found(spark, "UNCLEAN_ELECTION", rows)
+    assert {name: one["severity"] for (name, _), one in findings.items()} == {
+        "recent": "ERROR",
+        "past": "INFO",
+        "silent": "ERROR",
+    }
+    evidence = findings["recent", None]["evidence"]
+    assert evidence == (
+        "Unclean elections began epochs 4, 6 of recent: a replica that may lack acknowledged"
+        " messages became master; the last one at byte 4711 of the log."
+    )
+    assert "retention has removed" in findings["past", None]["evidence"]
+
+
 def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession) -> None:
     rows = TableRows()
 
@@ -345,10 +378,15 @@ def test_a_clock_is_judged_by_bounds_and_by_what_it_stamped(spark: SparkSession)
     rows.add("log_ranges", **flipped, begin=18, end=27, first_store_ms=9_000, last_store_ms=9_000)
     for broker_id in (0, 1):
         place = {"broker_name": "stepped", "broker_id": broker_id, "store": f"/s/{broker_id}"}
-        rows.add("faults", **place, kind="TIME_BACKWARD", position=4_711, size=90_000)
+        rows.add("faults", **place, kind="TIME_BACKWARD", position=4_711, back_ms=90_000)
         rows.add("log_ranges", **place, begin=0, end=9, first_store_ms=1, last_store_ms=99_000)
         rows.add("log_ranges", **place, begin=9, end=18, first_store_ms=9_000, last_store_ms=9_000)
-    rows.add("faults", broker_name="jitter", kind="TIME_BACKWARD", position=1, size=4_000)
+    # A record with a damaged time bends the bounds of its range, and that is CORRUPT's.
+    bent = {"broker_name": "bent", "store": "/b"}
+    rows.add("faults", **bent, kind="BAD_TIME", position=5, store_ms=1 << 62, back_ms=1 << 62)
+    rows.add("log_ranges", **bent, begin=0, end=9, first_store_ms=1, last_store_ms=1 << 62)
+    rows.add("log_ranges", **bent, begin=9, end=18, first_store_ms=9_000, last_store_ms=9_000)
+    rows.add("faults", broker_name="jitter", kind="TIME_BACKWARD", position=1, back_ms=4_000)
     for name, second_ms in (("segments", NOW_MS - 10_000), ("sound-segments", NOW_MS)):
         rows.add("segments", broker_name=name, position=0, first_store_ms=NOW_MS)
         rows.add("segments", broker_name=name, position=99, first_store_ms=second_ms)

@@ -148,13 +148,67 @@ def test_a_segment_that_was_cut_is_one_fault_from_its_last_whole_record_on(store
     assert fault["position"] + fault["size"] == 4 * 4096
 
 
+def set_time(root: Path, record: Row, store_ms: int) -> None:
+    file, at = place(root, record)
+    overwrite(file, at + STORE_TIMESTAMP_AT, store_ms.to_bytes(8, "big", signed=True))
+
+
 def test_a_step_back_in_time_is_one_fault_with_its_length(store: Path) -> None:
-    record = records(store)[30]
-    file, at = place(store, record)
-    earlier = record["store_ms"] - 60_000
-    overwrite(file, at + STORE_TIMESTAMP_AT, earlier.to_bytes(8, "big"))
+    every = records(store)
+    for record in every[30:]:
+        set_time(store, record, record["store_ms"] - 60_000)
     fault = the_one(faults(store), "TIME_BACKWARD")
-    assert (fault["position"], fault["size"]) == (record["physical_offset"], 59_500)
+    assert fault["position"] == every[30]["physical_offset"]
+    assert (fault["store_ms"], fault["back_ms"]) == (every[30]["store_ms"] - 60_000, 59_500)
+    assert "size" not in fault, "all around it can be read"
+
+
+@pytest.mark.parametrize("bit", range(64))
+def test_any_flipped_bit_of_a_store_time_is_a_fault_of_its_record_or_within_the_order(
+    store: Path, bit: int
+) -> None:
+    every = records(store)
+    earlier, before, record, after = every[28:32]
+    flipped = int.from_bytes(
+        (record["store_ms"] ^ (1 << bit)).to_bytes(8, "big", signed=False), "big", signed=True
+    )
+    set_time(store, record, flipped)
+    found = faults(store)
+    if before["store_ms"] <= flipped <= after["store_ms"]:
+        assert found == [], "no checksum covers it, and nothing contradicts it"
+        return
+    fault = the_one(found, "BAD_TIME")
+    # Where it is but a little too early, it may as well be the one before that is too late.
+    wrong = before if earlier["store_ms"] <= flipped < before["store_ms"] else record
+    assert fault["position"] == wrong["physical_offset"]
+    assert fault["store_ms"] == (flipped if wrong is record else before["store_ms"])
+    assert (fault["topic"], fault["queue_id"]) == (wrong["topic"], wrong["queue_id"])
+    assert fault["queue_offset"] == wrong["queue_offset"]
+    assert 0 < fault["back_ms"] < 1 << 63
+    assert store_rows("log_ranges", store)
+    assert store_rows("minutes", store)
+
+
+@pytest.mark.parametrize("change_ms", [3_600_000, -3_600_000])
+@pytest.mark.parametrize("row", [29, 30, 31, 32, 33, 34, 35, 36, 37, 38])
+def test_one_wrong_time_is_one_fault_wherever_parts_of_the_log_begin(
+    store: Path, row: int, change_ms: int
+) -> None:
+    record = records(store)[row]
+    set_time(store, record, record["store_ms"] + change_ms)
+    found = store_rows("faults", store, partitionBytes="4096")
+    assert [(one["kind"], one["position"]) for one in found] == [
+        ("BAD_TIME", record["physical_offset"])
+    ]
+
+
+def test_a_fall_at_the_very_end_is_told_when_nothing_follows(store: Path) -> None:
+    record = records(store)[-1]
+    set_time(store, record, record["store_ms"] - 3_600_000)
+    assert the_one(faults(store), "TIME_BACKWARD")["position"] == record["physical_offset"]
+    set_time(store, record, -5)
+    found = [one for one in faults(store) if one["kind"] != "BAD_CHECKPOINT"]
+    assert the_one(found, "BAD_TIME")["position"] == record["physical_offset"]
 
 
 @pytest.mark.parametrize("is_at_segment_start", [True, False])
@@ -172,7 +226,8 @@ def test_a_step_back_is_seen_where_the_readers_of_two_parts_meet(
     begin, base = record["physical_offset"], record["physical_offset"] // 4096 * 4096
     file = StoreFile(str(place(store, record)[0]), base, 4096)
     piece = LogPiece(facts.store, file, begin, base + 4096, is_open=False)
-    assert stored_before(piece, 4096) == before["store_ms"]
+    found = stored_before(piece, 4096)
+    assert found[-1] == (before["physical_offset"], before["store_ms"])
 
 
 def test_bytes_behind_the_end_are_a_fault_only_after_a_clean_stop(store: Path) -> None:

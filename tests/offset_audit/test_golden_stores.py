@@ -30,13 +30,16 @@ class Audited:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         stores = folder / "stores"
         self.manifests = {name: GoldenStore(name, stores).manifest for name in NAMES}
-        body_bit = damaged("clean-small", folder, stores / "body-bit")
+        apart = folder / "apart"
+        apart.mkdir()
+        body_bit = damaged("clean-small", folder, apart / "store")
         cut_queue = damaged("ipv6-v2", folder, stores / "cut-queue")
         self.expected = {
             "body-bit": flip_bit_in_body(body_bit, self.manifests["clean-small"]),
             "cut-queue": cut_queue_file(cut_queue, self.manifests["ipv6-v2"]),
         }
-        request = AuditRequest(stores=(StorePlace(str(stores)),), is_deep=True)
+        places = (StorePlace(str(stores)), StorePlace(str(body_bit), "body-bit", 0))
+        request = AuditRequest(stores=places, is_deep=True)
         self.summary: Summary = audit(spark, request)
 
     def of(self, name: str) -> Counter[tuple[Any, ...]]:

@@ -64,6 +64,7 @@ SUMMARY = Summary(
     brokers_answered=1,
     stages_ms={"judge": 7},
     rows={"commits": 3},
+    not_asked=("GAP", "CORRUPT"),
 )
 
 
@@ -100,21 +101,59 @@ def test_text_tells_findings_with_what_to_do_and_what_was_not_seen() -> None:
         "1 of 2 brokers answered; 3 queues of 1 pair of group and topic: 1 LAGGING, 2 OK",
         "  no answer from broker-b:1 at h:1",
         "  note: something was not read",
-        "1 finding: 1 WARNING",
+        "  not asked: GAP, CORRUPT",
+        "1 warning, no errors. Stored bytes were not read.",
         "",
         "WARNING LAG: group billing, orders/3 · 12,345 affected · since 2026-09-21 14:12:20 UTC · "
         "was OK",
         "  It lags.",
-        "  run: aerobee group show billing",
+        "  run (shows): aerobee group show billing",
     ]
     assert printed(SUMMARY, "none") == ""
-    assert printed(replace(SUMMARY, findings=(), counts={}), "text").endswith("no findings\n")
+    nothing = printed(replace(SUMMARY, findings=(), counts={}), "text")
+    assert nothing.endswith("\nNo findings. Stored bytes were not read.\n")
+
+
+@pytest.mark.parametrize(
+    ("counts", "depth", "not_asked", "words"),
+    [
+        ({}, "snapshot", ("GAP",), "No findings. Stored bytes were not read."),
+        (
+            {"WARNING": 12},
+            "snapshot",
+            ("GAP",),
+            "12 warnings, no errors. Stored bytes were not read.",
+        ),
+        (
+            {"CRITICAL": 1, "ERROR": 2, "WARNING": 1, "INFO": 3},
+            "deep",
+            ("GAP",),
+            "1 critical finding, 2 errors, 1 warning, 3 notes. "
+            "Of stored bytes only the brokers' own checksums were compared.",
+        ),
+        (
+            {"INFO": 1},
+            "deep",
+            (),
+            "1 note, no errors. All bytes of the named stores were read.",
+        ),
+    ],
+)
+def test_the_verdict_says_what_was_found_and_what_was_not_read(
+    counts: dict[str, int], depth: str, not_asked: tuple[str, ...], words: str
+) -> None:
+    summary = replace(SUMMARY, counts=counts, depth=depth, not_asked=not_asked)
+    assert summary.verdict == words
+    assert json.loads(summary.text())["verdict"] == words
+    assert words in printed(summary, "text")
 
 
 def test_json_is_the_summary_with_its_exit_code() -> None:
     document = json.loads(printed(SUMMARY, "json"))
     assert (document["worst"], document["exit_code"]) == ("WARNING", 1)
     assert document["findings"][0]["group"] == "billing"
+    assert document["findings"][0]["command_effect"] == "shows"
+    assert document["not_asked"] == ["GAP", "CORRUPT"]
     assert document["notes"] == []
 
 

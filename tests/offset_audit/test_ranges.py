@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -16,7 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.offset_audit.sources.store.columns import Columns
+from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.folders import StoreFolder, find_stores
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
+from aerobee.offset_audit.sources.store.open_file import OpenFile
 from aerobee.offset_audit.sources.store.plan import LogPiece, QueuePiece, plan_log, plan_queues
 from aerobee.offset_audit.sources.store.ranges_digest import (
     Sums,
@@ -48,6 +52,7 @@ from aerobee.offset_audit.tables import KEY_ROWS as KEY_ROWS_TABLE
 from aerobee.offset_audit.tables import QUEUE_ROWS as QUEUE_ROWS_TABLE
 from tests.golden_stores.conftest import NAMES, GoldenStore
 from tests.offset_audit.store_rows import store_rows
+from tests.support.damaged_stores import make_store
 from tests.support.property_runs import examples
 
 Row = dict[str, Any]
@@ -372,3 +377,46 @@ def find_origin() -> Any:
     from aerobee.offset_audit.sources.store.folders import Origin
 
     return Origin("c", "b", 1)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_planning_a_segment_of_a_gibibyte_reads_next_to_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool
+) -> None:
+    make_store(tmp_path / "store", close=is_clean)
+    root = tmp_path / "store"
+    whole = facts_of(root)
+    with LogLookup(whole.store) as lookup:
+        end = lookup.end
+    newest = sorted((root / "commitlog").iterdir())[-1]
+    with newest.open("r+b") as file:
+        file.truncate(1 << 30)
+    bytes_read = 0
+    pread = os.pread
+
+    def counted(descriptor: int, size: int, at: int) -> bytes:
+        nonlocal bytes_read
+        data = pread(descriptor, size, at)
+        bytes_read += len(data)
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    facts = facts_of(root)
+    assert (facts.bounds, facts.last_stored_ms) == (whole.bounds, whole.last_stored_ms)
+    with LogLookup(facts.store) as lookup:
+        assert lookup.end == end
+    assert 0 < bytes_read < 32 << 20, "a few windows at the end, whatever the segment's length"
+
+
+def test_the_used_end_of_a_file_is_found_over_holes_and_written_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb") as file:
+        file.write(b"\1" * 10_000)
+        file.seek(1 << 20)
+        file.write(b"\2" + bytes(300_000))
+        file.truncate(1 << 30)
+    whole = StoreFile(str(path), 4096, 1 << 30)
+    with OpenFile(whole) as opened:
+        assert opened.used_end(4096, whole.end) == 4096 + (1 << 20) + 1
+        assert opened.used_end(4096, 4096 + 20_000) == 4096 + 10_000
+        assert opened.used_end(4096 + 20_000, 4096 + 40_000) == 4096 + 20_000

@@ -219,7 +219,9 @@ def test_an_empty_run_is_healthy_and_says_what_it_did_not_see() -> None:
         heat=(),
     )
     text = "".join(Page(render(empty)).text)
-    assert "Healthy" in text
+    assert "No findings" in text
+    assert "Stored bytes were not read." in text
+    assert "not asked: GAP, CORRUPT" in text
     assert "Nothing was found." in text
     assert "not known" in text
 
@@ -227,17 +229,25 @@ def test_an_empty_run_is_healthy_and_says_what_it_did_not_see() -> None:
 @pytest.mark.parametrize(
     ("severity", "words"),
     [
-        ("CRITICAL", "Messages are lost, or will be"),
-        ("ERROR", "Something is wrong and needs repair"),
-        ("WARNING", "Nothing is lost; something wants a look"),
-        ("INFO", "Healthy"),
+        ("CRITICAL", "1 critical finding, 3 notes"),
+        ("ERROR", "1 error, 3 notes"),
+        ("WARNING", "1 warning, 3 notes, no errors"),
+        ("INFO", "4 notes, no errors"),
     ],
 )
-def test_the_verdict_is_that_of_the_worst_finding(severity: str, words: str) -> None:
+def test_the_verdict_counts_and_never_says_that_nothing_is_lost(severity: str, words: str) -> None:
     data = dataclasses.replace(
         sample(), counts=(CheckCount("A", "INFO", 3), CheckCount("B", severity, 1))
     )
-    assert words in "".join(Page(render(data)).text)
+    text = "".join(Page(render(data)).text)
+    assert words in text
+    assert "othing is lost" not in text
+
+
+def test_each_command_says_whether_it_cures_or_only_shows() -> None:
+    text = "".join(Page(render(sample())).text)
+    assert "This command shows; cures without --dry-run:" in text
+    assert "This command shows:" in text
 
 
 def test_what_is_not_known_breaks_the_line_and_is_no_zero() -> None:

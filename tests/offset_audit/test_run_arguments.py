@@ -10,6 +10,7 @@ import pytest
 from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.run.arguments import parse_arguments
 from aerobee.offset_audit.run.request import StorePlace, store_place
+from aerobee.offset_audit.run.source_options import live_options, options_of
 from aerobee.runtime.errors import InvalidArgument
 
 
@@ -31,12 +32,13 @@ def test_all_arguments_reach_the_request(tmp_path: Path) -> None:
     secrets = tmp_path / "options"
     secrets.write_text("# of the auditor\ntls.ca = /ca.pem\ncredentials.secret=a=b\n")
     line = (
-        "--cluster ns:1 --store /a=b:1 --store /c --deep --group g --topic t --history hdfs://h/x "
-        f"--out {tmp_path} --limit lag-messages=5 --option timeoutMs=9 --options {secrets} "
-        "--spark spark.executor.memory=4g --master local[4] --format json"
+        "--nameserver ns:1 --cluster harbour --store /a=b:1 --store /c --deep --group g --topic t "
+        f"--history hdfs://h/x --out {tmp_path} --limit lag-messages=5 "
+        f"--option timeoutMs=9 --options {secrets} --spark spark.executor.memory=4g "
+        "--master local[4] --format json"
     )
     request = parse_arguments(line.split(), program="audit")
-    assert request.nameservers == "ns:1"
+    assert (request.nameservers, request.cluster) == ("ns:1", "harbour")
     assert request.stores == (StorePlace("/a", "b", 1), StorePlace("/c"))
     assert request.is_deep
     assert (request.groups, request.topics) == (("g",), ("t",))
@@ -55,6 +57,21 @@ def test_no_source_means_the_cluster_of_the_environment(monkeypatch: pytest.Monk
     monkeypatch.setenv("AEROBEE_NAMESERVER", "elsewhere:1")
     assert parse_arguments([], program="audit").nameservers == "elsewhere:1"
     assert parse_arguments(["--store", "/a"], program="audit").nameservers == ""
+
+
+def test_a_cluster_is_named_as_every_other_command_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AEROBEE_NAMESERVER", "elsewhere:1")
+    named = parse_arguments(["--cluster", "harbour"], program="audit")
+    assert (named.nameservers, named.cluster) == ("elsewhere:1", "harbour")
+    assert live_options(named).cluster == "harbour"
+    monkeypatch.setenv("AEROBEE_CLUSTER", "port")
+    usual = parse_arguments([], program="audit")
+    assert live_options(usual).cluster == "port"
+    assert options_of(usual, StorePlace("/a")) == {"checkBodies": "true"}, "files say their own"
+    with pytest.raises(InvalidArgument, match="say --nameserver ns-1:8081"):
+        parse_arguments(["--cluster", "ns-1:8081"], program="audit")
 
 
 def test_every_limit_of_the_checks_can_be_set_but_the_moment() -> None:

@@ -75,7 +75,7 @@ def _picture(summary: Summary, rows: int) -> list[RenderableType]:
     from aerobee.offset_audit.outputs.console import counts_line, headline
 
     head = Text(headline(summary), style="bold")
-    verdict = Text.assemble(*_verdict(summary))
+    verdict = Text(summary.verdict, style=_style(summary))
     findings = min(len(summary.findings), max(3, rows // 2))
     groups = min(len(summary.groups), max(3, rows - findings))
     return [
@@ -87,11 +87,8 @@ def _picture(summary: Summary, rows: int) -> list[RenderableType]:
     ]
 
 
-def _verdict(summary: Summary) -> list[tuple[str, str]]:
-    if not summary.findings_total:
-        return [("no findings", "bold green")]
-    found = [(name, count) for name, count in summary.counts.items() if count]
-    return [(f" {count:,} {name} ", SEVERITY_STYLES[name]) for name, count in reversed(found)]
+def _style(summary: Summary) -> str:
+    return "bold green" if summary.worst is None else SEVERITY_STYLES[summary.worst]
 
 
 def _findings(summary: Summary, rows: int) -> Table:

@@ -119,13 +119,14 @@ be (LOG) and what a search of the index files would find (INDEX). `digest`: sum 
 key hash and position, each pair once."""
 
 FAULTS = f"""{ORIGIN}, store string, file string, position long, kind string, topic string,
-queue_id int, queue_offset long, size long, detail string"""
+queue_id int, queue_offset long, size long, store_ms long, back_ms long, detail string"""
 """Bytes that are not what they should be, one row each: BAD_MAGIC, BAD_LENGTHS, BAD_CRC, BAD_TOPIC,
-MISPLACED, HOLE, TORN, TIME_BACKWARD, MISSING_SEGMENT, CUT_SEGMENT, MISSING_FILE, QUEUE_FILE_SIZE,
-INDEX_HEADER, INDEX_SLOT, INDEX_ENTRY, INDEX_FILE_SIZE, BAD_CONFIG, BAD_CHECKPOINT, ... (all are in
-`sources/store/faults.py`). `size`: bytes from `position` that nobody can read because of it, null
-if none or not known; of TIME_BACKWARD (a record stored before its predecessor) the milliseconds
-back."""
+MISPLACED, HOLE, TORN, BAD_TIME, TIME_BACKWARD, MISSING_SEGMENT, CUT_SEGMENT, MISSING_FILE,
+QUEUE_FILE_SIZE, INDEX_HEADER, INDEX_SLOT, INDEX_ENTRY, INDEX_FILE_SIZE, BAD_CONFIG,
+BAD_CHECKPOINT, ... (all are in `sources/store/faults.py`). `size`: bytes from `position` that
+nobody can read because of it, null if none or not known. `store_ms` is what a record of BAD_TIME
+(one whose time its neighbours contradict) or TIME_BACKWARD (all that follow are earlier, too) says,
+`back_ms` by how much the time falls there; null for others."""
 
 QUEUE_ROWS = f"""{ORIGIN}, store string, source string, topic string, queue_id int,
 queue_offset long, position long, size int, tags_code long, store_ms long"""
@@ -202,7 +203,7 @@ def _split(text: str, mark: str) -> list[str]:
 
 
 Drill = Callable[[DataFrame], DataFrame]
-"""Reads single rows of the blocks that are asked for, where sums do not agree."""
+"""Reads single rows of the blocks that are asked for, where sums do not agree; at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,9 @@ class Tables:
     `topics` has them."""
     store_queues: DataFrame | None = None
     """Likewise queues."""
+    log_begins: Callable[[], DataFrame] | None = None
+    """Gives `store` and `log_begin`, where each store's log begins by now; to be asked when all
+    else was read, since retention may go on meanwhile. None: there are no stores."""
     replicas: DataFrame | None = None
     """What `checks.progress.judging_replicas` gives, made once by the run; None: whoever asks makes
     it."""

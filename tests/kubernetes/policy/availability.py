@@ -15,8 +15,8 @@ from aerobee.broker.offsets import journal
 from aerobee.cli import drain
 from aerobee.nameserver.config import NameserverConfig
 from tests.kubernetes.manifests import Manifests, Object, PodTemplate
-from tests.kubernetes.policy.command_lines import parsed
 from tests.kubernetes.policy.references import matches
+from tests.support.command_parsing import parsed
 
 SERVICES = ("broker", "nameserver", "etcd")
 CLOSE_S = 20.0

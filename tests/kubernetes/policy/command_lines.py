@@ -16,13 +16,13 @@ import click
 import pytest
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.cli.__main__ import main
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.offset_audit.run.arguments import parse_arguments
 from aerobee.offset_audit.run.request import request_of
 from aerobee.runtime.config import keys_of, load_config
 from aerobee.runtime.errors import InvalidArgument
 from tests.kubernetes.manifests import Manifests, Object, PodTemplate, command_line
+from tests.support.command_parsing import parsed
 
 SERVICES: dict[str, tuple[type[Any], str]] = {
     "broker": (BrokerConfig, "AEROBEE_BROKER"),
@@ -82,26 +82,6 @@ def _accepted(
         except (click.ClickException, InvalidArgument) as error:
             text = error.format_message() if isinstance(error, click.ClickException) else error
             yield f"{pod}: {' '.join(words)}: {text}"
-
-
-def parsed(words: Sequence[str]) -> click.Context:
-    """The context of the innermost command that `aerobee WORDS` names.
-
-    Raises:
-        click.ClickException: the program would refuse it.
-    """
-    command: click.Command = main
-    context = command.make_context("aerobee", list(words))
-    while isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
-        if not rest:
-            return context
-        name, found, rest = command.resolve_command(context, rest)
-        assert name is not None
-        assert found is not None
-        command = found
-        context = command.make_context(name, rest, parent=context)
-    return context
 
 
 def _load(

@@ -69,7 +69,7 @@ def audit(**values: Any) -> None:
     \b
     Examples:
       aerobee audit
-      aerobee audit --cluster ns-1:8081 --out audit/ --history audit/
+      aerobee audit --nameserver ns-1:8081 --out audit/ --history audit/
       aerobee audit --store /backup/broker-a=broker-a:0 --deep --report report.html
       aerobee audit --watch
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from aerobee.offset_audit.outputs.prometheus import metrics_text
 from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
+from aerobee.offset_audit.outputs.verdict import effect_of
 
 SHOWN_FINDINGS = 40
 SHOWN_GROUPS = 10
@@ -75,11 +76,9 @@ def _lines(summary: Summary) -> Iterator[str]:
             yield f"  no answer from {name} at {broker.get('address') or '?'}"
     for note in summary.notes:
         yield f"  note: {note}"
-    if not summary.findings:
-        yield "no findings"
-        return
-    found = [f"{count:,} {severity}" for severity, count in summary.counts.items() if count]
-    yield counted(summary.findings_total, "finding") + ": " + ", ".join(reversed(found))
+    if summary.not_asked:
+        yield f"  not asked: {', '.join(summary.not_asked)}"
+    yield summary.verdict
     for finding in summary.findings[:SHOWN_FINDINGS]:
         yield ""
         yield from _finding(finding, summary)
@@ -103,4 +102,4 @@ def _finding(finding: Mapping[str, Any], summary: Summary) -> Iterator[str]:
     if finding.get("evidence"):
         yield f"  {finding['evidence']}"
     if finding.get("command"):
-        yield f"  run: {finding['command']}"
+        yield f"  run ({effect_of(finding['command'])}): {finding['command']}"

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Severity
 from aerobee.offset_audit.outputs.together import collect_together, rank
+from aerobee.offset_audit.outputs.verdict import effect_of, found, not_read
 
 SCHEMA_VERSION = 1
 
@@ -63,6 +64,8 @@ class Summary:
     """How many rows were read, by table."""
     notes: tuple[str, ...] = ()
     """What the run was asked for and could not see, a sentence each."""
+    not_asked: tuple[str, ...] = ()
+    """Checks that a run of this depth, of these sources, does not make."""
 
     @property
     def worst(self) -> str | None:
@@ -77,14 +80,25 @@ class Summary:
     def findings_total(self) -> int:
         return sum(self.counts.values())
 
+    @property
+    def verdict(self) -> str:
+        """What was found and what was not read, in two sentences."""
+        return f"{found(self.counts)}. {not_read(self.depth, self.not_asked)}"
+
     def document(self) -> dict[str, Any]:
         """As it stands in `summary.json`."""
+        findings = [
+            {**one, "command_effect": effect_of(one["command"]) if one.get("command") else None}
+            for one in self.findings
+        ]
         return {
             "schema_version": SCHEMA_VERSION,
+            "verdict": self.verdict,
             "worst": self.worst,
             "exit_code": self.exit_code,
             "findings_total": self.findings_total,
             **asdict(self),
+            "findings": findings,
         }
 
     def text(self) -> str:

@@ -34,11 +34,11 @@ class Argument:
 
 ARGUMENTS = (
     Argument(
-        "cluster",
-        "A live cluster, by its nameservers; with no source named, that of AEROBEE_NAMESERVER or "
-        "127.0.0.1:8081.",
+        "nameserver",
+        "Where a live cluster is; with no source named, AEROBEE_NAMESERVER or 127.0.0.1:8081.",
         "HOST:PORT[,...]",
     ),
+    Argument("cluster", "The live cluster's name (AEROBEE_CLUSTER, or aerobee).", "NAME"),
     Argument("brokers", "Only these live brokers, without a nameserver.", "HOST:PORT[,...]"),
     Argument(
         "store",

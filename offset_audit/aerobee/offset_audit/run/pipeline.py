@@ -26,7 +26,8 @@ from aerobee.offset_audit.checks.progress.judged import judge
 from aerobee.offset_audit.checks.progress.moves import find_moves
 from aerobee.offset_audit.checks.progress.replicas import find_replicas
 from aerobee.offset_audit.checks.progress.states import progress as progress_states
-from aerobee.offset_audit.checks.registry import checks_for
+from aerobee.offset_audit.checks.registry import all_checks, checks_for
+from aerobee.offset_audit.checks.replicas.leaders import REPLICA
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry
 from aerobee.offset_audit.outputs.summary import Summary, collect_parts
 from aerobee.offset_audit.run import reading as readings
@@ -136,7 +137,12 @@ def _judge(
         with settings_for_sums(session):
             parts = collect_parts(findings, states, reading.tables.brokers)
     summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)
-    summary = replace(summary, notes=tuple(reading.notes))
+    asked = {one.name for one in checks}
+    summary = replace(
+        summary,
+        notes=tuple(reading.notes),
+        not_asked=tuple(one.name for one in all_checks() if one.name not in asked),
+    )
     progress.note(_counts_line(summary))
     judged = Judged(
         entry=replace(entry, findings=summary.findings_total),
@@ -248,13 +254,22 @@ def _clusters(tables: Tables) -> tuple[str, ...]:
 
 def _newest_ms(tables: Tables, moment: Moment) -> int:
     """Files at rest are judged as of the newest moment that they tell of, not of today. One
-    that has not come is none: damaged bytes may say anything."""
+    that has not come is none, nor one of a record whose time is damaged, of what a reader of
+    records knows: damaged bytes may say anything."""
+    damaged = F.broadcast(
+        tables.faults.where(F.col("kind") == "BAD_TIME").select(
+            *REPLICA, F.col("store_ms").alias("last_store_ms")
+        )
+    )
+    stored = [
+        table.join(damaged, [*REPLICA, "last_store_ms"], "left_anti")
+        for table in (tables.queues, tables.log_ranges)
+    ]
     moments = [
         table.where(F.col(name) <= moment.run_at_ms).select(F.max(name).alias("at_ms"))
         for table, name in (
-            (tables.queues, "last_store_ms"),
+            *((table, "last_store_ms") for table in stored),
             (tables.commits, "committed_at_ms"),
-            (tables.log_ranges, "last_store_ms"),
         )
     ]
     newest = reduce(DataFrame.union, moments).agg(F.max("at_ms").alias("at_ms")).collect()

@@ -23,6 +23,12 @@ from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_sto
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.offset_audit.run.session import SMALL_ROWS, settings_for, suit_more
+from aerobee.offset_audit.run.source_options import (
+    live_named,
+    live_options,
+    options_of,
+    store_options,
+)
 from aerobee.offset_audit.sources.direct import rows_by, rows_of
 from aerobee.offset_audit.sources.live.asking import (
     RegistryView,
@@ -41,14 +47,14 @@ from aerobee.offset_audit.sources.live.journal import (
     whole_journals,
 )
 from aerobee.offset_audit.sources.live.offsets import OffsetsReader, OffsetsSource
-from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
 from aerobee.offset_audit.sources.registry import registry_rows, standing
 from aerobee.offset_audit.sources.store.kinds import SNAPSHOT
-from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_rows import SUMMARIES, SUMMARY_TABLES
 from aerobee.offset_audit.sources.store.ranges_spark import (
     facts_of,
+    first_whole_minutes,
     key_drill,
+    log_begins,
     queue_drill,
     split_summaries,
 )
@@ -56,6 +62,7 @@ from aerobee.offset_audit.tables import (
     BLOCK_OFFSETS,
     COLUMNS,
     KEY_ROWS,
+    ORIGIN,
     QUEUE_ROWS,
     Drill,
     Tables,
@@ -179,7 +186,7 @@ def read_all(
     rows: dict[str, int] = {}
     if request.is_live:
         with progress.stage("registry"):
-            view = view_registry(_live_options(request)) if request.nameservers else None
+            view = view_registry(live_options(request)) if request.nameservers else None
         with progress.stage("brokers"):
             read_brokers(session, request, reading, view)
             if view is not None:
@@ -218,7 +225,7 @@ def put_registry(
 ) -> dict[str, int]:
     """The nameservers' view from before the brokers were asked, as far as it still stands."""
     with suppress(MqError):  # if none answers any more, nobody says that it does not
-        view = standing(view, view_registry(_live_options(request)))
+        view = standing(view, view_registry(live_options(request)))
     rows: dict[str, int] = {}
     for name, found in registry_rows(view).items():
         if request.topics and name == "registry_topics":  # as brokers are asked for these only
@@ -247,7 +254,7 @@ def read_brokers(
         wanted["topics"] = ",".join(request.topics)
     for name in ("firstUnread", "matchingUnread"):
         wanted.setdefault(name, "true")
-    options = _live_options(request, wanted)
+    options = live_options(request, wanted)
     known = registered_brokers(view.description, options) if view is not None else None
     asked = rows_by(session, OffsetsReader(options, known), table_schema(""))
     reading.put(split_tables(reading.take(asked)))
@@ -255,7 +262,7 @@ def read_brokers(
 
 def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) -> dict[str, int]:
     """Checksums of the brokers' logs, made by themselves. Returns the number of ranges."""
-    source = OffsetsSource({**_live_named(request), "table": LOG_TABLE})
+    source = OffsetsSource({**live_named(request), "table": LOG_TABLE})
     ranges = rows_of(session, source)
     reading.put({LOG_TABLE: reading.keep(ranges)})
     rows = reading.settle((LOG_TABLE,))
@@ -278,7 +285,7 @@ def read_journals(session: SparkSession, request: AuditRequest, reading: Reading
     told_ms = request.limits.get("reset_ms", Limits(now_ms=asked).reset_ms)
     source = OffsetJournalSource(
         {
-            **_live_named(request),
+            **live_named(request),
             "sinceMs": str(max(0, asked - told_ms)),
             "skipUnreachable": "true",
         }
@@ -318,7 +325,16 @@ def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -
     """Every byte of the stores, once, and the drills into what does not agree."""
     each = [_source(session, request, place, SUMMARIES) for place in request.stores]
     rows = reading.take(reduce(DataFrame.unionByName, each))
+    # After the reading: by now retention may have removed the first of what it counted.
+    facts = facts_of([store_options(request, place) for place in request.stores])
     tables = split_summaries(rows)
+    whole = F.broadcast(first_whole_minutes(session, facts))
+    tables["minutes"] = (
+        tables["minutes"]
+        .join(whole, schema(ORIGIN).names)
+        .withColumn("is_whole", F.col("is_whole") & (F.col("minute") >= F.col("whole_from")))
+        .drop("whole_from")
+    )
     reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
     pending = [_source(session, request, place, "pending") for place in request.stores]
     waiting = _wanted(reduce(DataFrame.unionByName, pending), "pending", request)
@@ -326,67 +342,39 @@ def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -
     journals = [_journal(session, request, place) for place in request.stores]
     together = _wanted(reduce(DataFrame.unionByName, journals), "journal", request)
     reading.put({"journal": reading.keep(unheard(together, reading.heard))})
-    facts = facts_of([_options(request, place) for place in request.stores])
     reading.tables = replace(
         reading.tables,
-        queue_rows=_if_any(queue_drill(facts), QUEUE_ROWS),
-        key_rows=_if_any(key_drill(facts), KEY_ROWS),
+        queue_rows=_if_any(queue_drill(facts), QUEUE_ROWS, reading),
+        key_rows=_if_any(key_drill(facts), KEY_ROWS, reading),
+        log_begins=lambda: log_begins(session, facts),
     )
 
 
-def _if_any(drill: Drill, columns: str) -> Drill:
-    """The same without work where no block is asked for, as in every sound store."""
+def _if_any(drill: Drill, columns: str, reading: Reading) -> Drill:
+    """The same, read at once; without work where no block is asked for, as in every sound store."""
 
     def asked(blocks: DataFrame) -> DataFrame:
         session = blocks.sparkSession
         found = at_hand(blocks)
         if found is None:
             suit_more(session, SMALL_ROWS)
-            return drill(blocks)
+            return reading.take(drill(blocks))
         suit_more(session, found[1] * BLOCK_OFFSETS)
-        return drill(found[0]) if found[1] else empty_frame(session, columns)
+        return reading.take(drill(found[0])) if found[1] else empty_frame(session, columns)
 
     return asked
-
-
-def _live_named(request: AuditRequest) -> dict[str, str]:
-    """Whom to ask, and the options for all sources."""
-    named = dict(request.source_options)
-    if request.nameservers:
-        named["nameservers"] = request.nameservers
-    if request.brokers:
-        named["brokers"] = request.brokers
-    return named
-
-
-def _live_options(request: AuditRequest, more: Mapping[str, str] | None = None) -> LiveOptions:
-    return parse_options({**_live_named(request), **(more or {})})
 
 
 def _source(
     session: SparkSession, request: AuditRequest, place: StorePlace, kind: str
 ) -> DataFrame:
-    source = session.read.format("aerobee.store").options(**_named(request, place))
+    source = session.read.format("aerobee.store").options(**options_of(request, place))
     return source.option("kind", kind).load(place.path)
 
 
 def _journal(session: SparkSession, request: AuditRequest, place: StorePlace) -> DataFrame:
-    source = session.read.format("aerobee.offset_journal").options(**_named(request, place))
+    source = session.read.format("aerobee.offset_journal").options(**options_of(request, place))
     return source.load(place.path)
-
-
-def _options(request: AuditRequest, place: StorePlace) -> StoreOptions:
-    """As `_source` hands them over."""
-    return StoreOptions.parse({**_named(request, place), "path": place.path})
-
-
-def _named(request: AuditRequest, place: StorePlace) -> dict[str, str]:
-    options = {"checkBodies": "true", **request.source_options}
-    if place.broker_name is not None:
-        options["name"] = place.broker_name
-    if place.broker_id is not None:
-        options["brokerId"] = str(place.broker_id)
-    return options
 
 
 def _wanted(rows: DataFrame, table: str, request: AuditRequest) -> DataFrame:

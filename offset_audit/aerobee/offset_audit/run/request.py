@@ -19,6 +19,7 @@ FORMATS = ("text", "json", "prometheus", "none")
 DEFAULT_WATCH_S = 30
 NAMESERVER_VARIABLE = "AEROBEE_NAMESERVER"
 DEFAULT_NAMESERVER = "127.0.0.1:8081"
+CLUSTER_VARIABLE = "AEROBEE_CLUSTER"
 HISTORY_RUNS = 20
 """So many earlier runs are read; the checks that look back need at least ten."""
 
@@ -39,6 +40,8 @@ class AuditRequest:
     """One run. Empty `nameservers` and `brokers`: no live cluster is asked."""
 
     nameservers: str = ""
+    cluster: str | None = None
+    """Its name; None: the usual one."""
     brokers: str = ""
     """Addresses of single brokers, instead of a nameserver's list."""
     stores: tuple[StorePlace, ...] = ()
@@ -70,7 +73,8 @@ class AuditRequest:
 def request_of(values: Mapping[str, Any]) -> AuditRequest:
     """The request that parsed arguments, by the names of `arguments.ARGUMENTS`, ask for.
 
-    What names neither a cluster nor a store means the cluster that other commands would talk to.
+    What names neither a cluster nor a store means the cluster that other commands would talk to;
+    what names only a cluster means that one at the usual nameservers.
 
     Raises:
         InvalidArgument: an argument cannot be understood; the sentence names it.
@@ -83,7 +87,8 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
     request = AuditRequest(
         **{
             **plain,
-            "nameservers": values.get("cluster") or "",
+            "nameservers": values.get("nameserver") or "",
+            "cluster": _cluster(values.get("cluster")),
             "stores": tuple(store_place(text) for text in values.get("store") or ()),
             "groups": tuple(values.get("group") or ()),
             "topics": tuple(values.get("topic") or ()),
@@ -96,9 +101,11 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
             "watch_s": _watch(values),
         }
     )
-    if not request.is_live and not request.stores:
+    if not request.is_live and (request.cluster is not None or not request.stores):
         usual = os.environ.get(NAMESERVER_VARIABLE) or DEFAULT_NAMESERVER
         request = replace(request, nameservers=usual)
+    if request.is_live and request.cluster is None:
+        request = replace(request, cluster=os.environ.get(CLUSTER_VARIABLE) or None)
     if request.watch_s is not None and request.is_deep:
         raise InvalidArgument("--watch repeats snapshots; it cannot be --deep")
     return request
@@ -119,6 +126,14 @@ def store_place(text: str) -> StorePlace:
     if found is None:
         return StorePlace(path)
     return StorePlace(path, found["name"], int(found["id"]) if found["id"] else None)
+
+
+def _cluster(name: str | None) -> str | None:
+    if name is not None and ":" in name:
+        raise InvalidArgument(
+            f"--cluster is a cluster's name, not an address; say --nameserver {name}"
+        )
+    return name
 
 
 def _watch(values: Mapping[str, Any]) -> int | None:

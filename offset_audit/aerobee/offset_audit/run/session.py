@@ -68,7 +68,13 @@ SUMS_SETTINGS = {
 """Rows at hand are else filtered while a question is planned, on one core, and more than once. That
 pays where nothing remains of them, so that what would follow is planned away."""
 
-BRIEF_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=400m")
+BRIEF_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:MetaspaceSize=400m",
+    # One compiler alone gets 48 MiB, and a JVM that has filled them breaks down.
+    "-XX:ReservedCodeCacheSize=240m",
+)
 """For a JVM that lives for seconds: no time goes into what would pay later."""
 
 BRIEF_HEAP = ("-Xms1g", "-Xmn640m")

@@ -1,4 +1,4 @@
-"""The audit as a Spark application: `spark-submit .../run/submit.py --cluster HOST:PORT ...`.
+"""The audit as a Spark application: `spark-submit .../run/submit.py --nameserver HOST:PORT ...`.
 
 Takes the arguments of `aerobee audit`, prints the same documents and ends with the same exit code.
 Spark's own settings come from `spark-submit`, so `--master` is only for the program run alone.

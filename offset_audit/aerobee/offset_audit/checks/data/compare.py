@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data.blocks import QUEUE, READ, UNLISTED, judged_blocks
 from aerobee.offset_audit.checks.data.fault_kinds import HIDING
-from aerobee.offset_audit.checks.data.stores import STORE
+from aerobee.offset_audit.checks.data.stores import STORE, still_there
 from aerobee.offset_audit.tables import Tables, empty_frame
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
@@ -67,7 +67,10 @@ def compare(tables: Tables, limits: Limits) -> DataFrame:
             *STORE, "topic", "queue_id", "block", "first_position", "last_position"
         )
     )
-    messages = _paired(_single(rows))
+    # Asked after the rows were read, and for them and their blocks alike.
+    begins = None if tables.log_begins is None else tables.log_begins()
+    blocks = still_there(blocks, begins, "last_position")
+    messages = _paired(_single(still_there(rows, begins, "position")))
     spans = _with_holes(_missed_only(messages.unionByName(_spans(blocks))))
     return _summed(_with_damage(spans.where(F.col("class").isNotNull()), tables))
 

@@ -32,6 +32,7 @@ MEANINGS = {
     "BAD_CRC": "a body is not the one that was written",
     "BAD_TOPIC": "a record's topic can be no topic's name",
     "MISPLACED": "a record says that it lies elsewhere",
+    "BAD_TIME": "the store time of a record is not between those of its neighbours",
     "HOLE": "zeros lie where records must be",
     "TORN": "bytes that are no record lie behind the log's end",
     "MISSING_SEGMENT": "a segment of the log is missing",
@@ -55,8 +56,12 @@ def _of_files(tables: Tables, limits: Limits) -> DataFrame:
         .agg(F.try_sum("messages").alias("lost"))
     )
     kind = F.col("kind")
+    is_small_fall = (kind == fault_kinds.BAD_TIME) & ~F.coalesce(
+        F.col("back_ms") > limits.clock_skew_ms, F.lit(False)
+    )
     told = ~(
-        kind.startswith(fault_kinds.INDEX_PREFIX)
+        is_small_fall
+        | kind.startswith(fault_kinds.INDEX_PREFIX)
         | kind.isin(fault_kinds.TIME_BACKWARD, fault_kinds.BAD_CONFIG, *fault_kinds.OF_QUEUES)
     )
     of_log = kind.isin(*fault_kinds.OF_LOG)
@@ -77,8 +82,13 @@ def _of_files(tables: Tables, limits: Limits) -> DataFrame:
         )
         .withColumn("topic", F.when(F.col("named") <= 1, F.col("first.topic")))
         .withColumn("queue_id", F.when(F.col("named") <= 1, F.col("first.queue_id")))
-        # A bad body is a lost message; damage that no message is known to lie in costs no number.
-        .withColumn("messages", F.when(kind == "BAD_CRC", F.col("faults")).otherwise(F.col("lost")))
+        # Each is damage of one message; damage that no message is known to lie in costs no number.
+        .withColumn(
+            "messages",
+            F.when(kind.isin("BAD_CRC", fault_kinds.BAD_TIME), F.col("faults")).otherwise(
+                F.col("lost")
+            ),
+        )
     )
     harmless = (kind == "TORN") & F.coalesce(F.col("lost") == 0, F.lit(True))
     return finding_rows(

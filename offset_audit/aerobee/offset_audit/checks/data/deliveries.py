@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from aerobee.offset_audit.checks.data import fault_kinds
 from aerobee.offset_audit.checks.data.stores import ORIGIN
 from aerobee.offset_audit.checks.progress.journal import BLOCK_RECORDS
 from aerobee.offset_audit.checks.progress.names import IS_SYSTEM_GROUP
@@ -23,6 +24,7 @@ from aerobee.offset_audit.tables import Tables
 _TOPIC: Final = [*ORIGIN, "topic"]
 _BLOCK: Final = [*ORIGIN, "journal_block"]
 _READER: Final = [*ORIGIN, "group", "topic"]
+_MINUTE_MS: Final = 60_000
 _EARLIEST = Window.unboundedPreceding
 
 
@@ -97,9 +99,17 @@ def _whole_topics(tables: Tables) -> DataFrame:
 
 
 def _whole_stores(tables: Tables, rows: DataFrame) -> DataFrame:
-    """Rows of stores whose own journal was read, and in whose log time never falls."""
+    """Rows of stores whose own journal was read, and in whose log the minute never falls."""
     spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
-    fallen = tables.faults.where(F.col("kind") == "TIME_BACKWARD").select(*ORIGIN)
+    before_ms = F.try_add(F.col("store_ms"), F.col("back_ms"))
+    is_within_minute = F.expr(f"store_ms div {_MINUTE_MS}") == F.floor(before_ms / _MINUTE_MS)
+    fallen = tables.faults.where(
+        (F.col("kind") == fault_kinds.BAD_TIME)
+        | (
+            (F.col("kind") == fault_kinds.TIME_BACKWARD)
+            & ~F.coalesce(is_within_minute, F.lit(False))
+        )
+    ).select(*ORIGIN)
     return rows.join(F.broadcast(spoke.union(fallen).distinct()), ORIGIN, "left_anti")
 
 

@@ -22,6 +22,9 @@ OF_LOG: Final = (*HIDING, "BAD_CRC")
 INDEX_PREFIX: Final = "INDEX_"
 """Begins the kinds of the key index: INDEX_MISSING's."""
 
+BAD_TIME: Final = "BAD_TIME"
+"""A record whose store time cannot be right; all else of it is."""
+
 TIME_BACKWARD: Final = "TIME_BACKWARD"
 """CLOCK's."""
 

@@ -15,6 +15,7 @@ from aerobee.offset_audit.checks.data.stores import (
     ORIGIN,
     STORE,
     repair_command,
+    still_there,
     whole_until,
     with_roles,
 )
@@ -71,8 +72,10 @@ def _missing(tables: Tables, limits: Limits) -> DataFrame:
     ).select(*STORE, "block")
     until = F.broadcast(whole_until(tables, limits, "keys_until_ms"))
     settled_ms = F.lit(limits.now_ms - limits.settle_ms)
+    rows = tables.key_rows(differing)
+    begins = None if tables.log_begins is None else tables.log_begins()
     return (
-        tables.key_rows(differing)
+        still_there(rows, begins, "position")
         .groupBy(*STORE, "position", "key_hash")
         .agg(
             F.count_if(F.col("source") == "LOG").alias("in_log"),

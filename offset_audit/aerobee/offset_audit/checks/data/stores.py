@@ -65,6 +65,15 @@ def whole_until(tables: Tables, limits: Limits, column: str) -> DataFrame:
     return told.select(*ORIGIN, F.coalesce("until_ms", settled_ms).alias("until_ms"))
 
 
+def still_there(rows: DataFrame, begins: DataFrame | None, position: str) -> DataFrame:
+    """Rows with `store` at a position of the log that is still there, by `Tables.log_begins`: one
+    side of what is compared may have been read before retention removed it, the other after."""
+    if begins is None:
+        return rows
+    is_there = F.coalesce(F.col(position) >= F.col("log_begin"), F.lit(True))
+    return rows.join(F.broadcast(begins), "store", "left").where(is_there).drop("log_begin")
+
+
 def verify_command() -> Column:
     """What looks at the store of a row in detail; nothing is changed by it."""
     return command_line("aerobee store verify", "store")

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compared
 from aerobee.offset_audit.checks.data.deliveries import too_many_deliveries
-from aerobee.offset_audit.checks.data.fault_kinds import HIDING
+from aerobee.offset_audit.checks.data.fault_kinds import BAD_TIME, HIDING
 from aerobee.offset_audit.checks.finding_rows import (
     command_line,
     count_text,
@@ -155,9 +155,9 @@ def _compared(claimed: DataFrame, stored: DataFrame) -> DataFrame:
 
 def _unexplained(lost: DataFrame, tables: Tables, limits: Limits) -> DataFrame:
     """Without topics of which other checks tell what is lost, and broker groups with a store parts
-    of whose log cannot be read: what these had is CORRUPT's."""
+    of whose log cannot be read, or say a wrong time: what these had is CORRUPT's."""
     told = compared(tables, limits).where(F.col("class").isin("LOST", "HOLE"))
-    damaged = tables.faults.where(F.col("kind").isin(*HIDING))
+    damaged = tables.faults.where(F.col("kind").isin(*HIDING, BAD_TIME))
     return lost.join(
         F.broadcast(told.select(*GROUP, "topic").distinct()), [*GROUP, "topic"], "left_anti"
     ).join(F.broadcast(damaged.select(*GROUP).distinct()), GROUP, "left_anti")

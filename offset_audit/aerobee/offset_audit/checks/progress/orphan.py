@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.progress.judged import judged
 from aerobee.offset_audit.checks.progress.telling import (
+    QUEUE,
     either,
     findings,
     gather,
@@ -73,6 +74,11 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         Severity.WARNING,
         evidence=f"""case kind when 'TOPIC' then {_TOPIC} when 'QUEUE' then {_QUEUE}
             else {_LEASE} end""",
+        commands={
+            "kind = 'TOPIC'": "aerobee offset delete {group} {worst.topic}",
+            "kind = 'QUEUE'": "aerobee offset delete {group} {worst.topic} "
+            f"--queue {{{QUEUE}}}",
+        },
         topic="if(topics = 1, worst.topic, null)",
         state="worst.state",
     )

@@ -10,10 +10,10 @@ some hundred calls of the JVM for each sentence.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Severity
@@ -112,6 +112,7 @@ def findings(
     *,
     evidence: str,
     command: str = SHOW_GROUP,
+    commands: Mapping[str, str] | None = None,
     **columns: str,
 ) -> DataFrame:
     """Gathered rows as FINDINGS.
@@ -120,6 +121,7 @@ def findings(
         severity: or SQL of it.
         evidence: SQL of the sentence.
         command: a template whose values become one word of a shell each.
+        commands: by SQL conditions, templates that come before it; the first that holds counts.
         columns: SQL of further columns of FINDINGS.
     """
     given = {name: F.expr(expression) for name, expression in columns.items()}
@@ -129,7 +131,11 @@ def findings(
         severity=severity if isinstance(severity, Severity) else F.expr(severity),
         evidence=F.expr(evidence),
         affected=F.col("affected"),
-        command=_command(command),
+        command=F.expr(
+            "".join(f"if({held}, {_command(one)}, " for held, one in (commands or {}).items())
+            + _command(command)
+            + ")" * len(commands or {})
+        ),
     )
 
 
@@ -141,14 +147,15 @@ def reset_to(offset: str) -> str:
     )
 
 
-def _command(template: str) -> Column:
+def _command(template: str) -> str:
+    """SQL of a command."""
     pieces = []
     for index, piece in enumerate(_FIELD.split(template)):
         if index % 2 == 1:
             pieces.append(shell_word(piece))
         elif piece:
             pieces.append(sql_text(piece))
-    return F.expr(f"concat({', '.join(pieces)})")
+    return f"concat({', '.join(pieces)})"
 
 
 def _value(field: str) -> str:

@@ -7,7 +7,14 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.progress.judged import judged
-from aerobee.offset_audit.checks.progress.telling import either, findings, gather, phrase, where
+from aerobee.offset_audit.checks.progress.telling import (
+    QUEUE,
+    either,
+    findings,
+    gather,
+    phrase,
+    where,
+)
 from aerobee.offset_audit.tables import Tables
 
 
@@ -45,7 +52,15 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         holder=either("worst.holder is null", "nobody", "{worst.holder}"),
     )
     return findings(
-        told, "UNCOMMITTED_QUEUE", Severity.WARNING, evidence=evidence, state="worst.state"
+        told,
+        "UNCOMMITTED_QUEUE",
+        Severity.WARNING,
+        evidence=evidence,
+        command=(
+            f"aerobee offset reset {{group}} {{worst.topic}} --queue {{{QUEUE}}} "
+            "--to first --dry-run"
+        ),
+        state="worst.state",
     )
 
 

@@ -9,6 +9,7 @@ from aerobee.offset_audit.checks.replicas import (
     replica_epoch,
     replica_progress,
     route,
+    unclean_election,
     unreachable,
 )
 
@@ -17,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     route.CHECK,
     replica_progress.CHECK,
     replica_epoch.CHECK,
+    unclean_election.CHECK,
     replica_data.CHECK,
     clock.CHECK,
 )

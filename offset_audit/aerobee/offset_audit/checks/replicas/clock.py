@@ -88,10 +88,16 @@ def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
 
 
 def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
-    steps = reduce(
-        DataFrame.unionByName,
-        [_faults(tables), _segments(tables), _ranges(tables), _minutes_ahead(tables, limits)],
-    ).where(F.col("back_ms") > limits.clock_skew_ms)
+    coarse = reduce(
+        DataFrame.unionByName, [_segments(tables), _ranges(tables), _minutes_ahead(tables, limits)]
+    )
+    # What a record with a damaged time does to the bounds of its range or minute is no step.
+    damaged = tables.faults.where(F.col("kind") == "BAD_TIME").select(*REPLICA).distinct()
+    steps = (
+        _faults(tables)
+        .unionByName(coarse.join(F.broadcast(damaged), REPLICA, "left_anti"))
+        .where(F.col("back_ms") > limits.clock_skew_ms)
+    )
     # A step has one exact place if a reader of records saw it; the coarse ones repeat it.
     exact_first = F.struct("rank", -F.col("back_ms"), "position", "broker_id")
     by_group = Window.partitionBy(*GROUP)
@@ -132,9 +138,7 @@ def _step(rows: DataFrame, rank: int, what: Column) -> DataFrame:
 
 def _faults(tables: Tables) -> DataFrame:
     """Told by a reader of records, exactly."""
-    rows = tables.faults.where(F.col("kind") == "TIME_BACKWARD").withColumn(
-        "back_ms", F.col("size")
-    )
+    rows = tables.faults.where(F.col("kind") == "TIME_BACKWARD")
     return _step(
         rows,
         0,

@@ -8,6 +8,7 @@ from aerobee.offset_audit.outputs.report.data import SEVERITIES, FindingRow, Rep
 from aerobee.offset_audit.outputs.report.formats import age, counted, moment, number
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, name, tag
 from aerobee.offset_audit.outputs.report.overview import sign, state_chip
+from aerobee.offset_audit.outputs.verdict import effect_of
 
 
 def findings(data: ReportData) -> Markup:
@@ -142,7 +143,7 @@ def _state(state: str) -> Markup:
 
 
 def _command(command: str, place: int) -> Markup:
-    return tag(
+    line = tag(
         "div",
         tag("pre", tag("code", command, id=f"command-{place}"), tabindex="0"),
         tag(
@@ -155,3 +156,4 @@ def _command(command: str, place: int) -> Markup:
         ),
         class_="command",
     )
+    return joined(tag("p", f"This command {effect_of(command)}:", class_="effect"), line)

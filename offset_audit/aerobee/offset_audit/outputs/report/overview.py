@@ -20,6 +20,7 @@ from aerobee.offset_audit.outputs.report.formats import (
     short,
 )
 from aerobee.offset_audit.outputs.report.markup import Markup, joined, name, tag
+from aerobee.offset_audit.outputs.verdict import found, not_read
 
 SIGNS: Mapping[str, str] = {
     "CRITICAL": "M5 1h6l4 4v6l-4 4H5l-4-4V5z",
@@ -29,14 +30,6 @@ SIGNS: Mapping[str, str] = {
     "OK": "M6.2 14L1 8.8l2.1-2.1 3.1 3L13 2.9 15 5z",
 }
 """A shape for each severity, so that none is known by its colour alone."""
-
-_VERDICTS: Mapping[str | None, str] = {
-    "CRITICAL": "Messages are lost, or will be",
-    "ERROR": "Something is wrong and needs repair",
-    "WARNING": "Nothing is lost; something wants a look",
-    "INFO": "Healthy",
-    None: "Healthy",
-}
 
 
 def sign(severity: str) -> Markup:
@@ -77,24 +70,22 @@ def masthead(data: ReportData) -> Markup:
 
 
 def verdict(data: ReportData) -> Markup:
-    """One sentence that says how it stands, and why."""
+    """What was found, and what was not asked."""
     worst = data.worst_severity
     shown = "OK" if worst in (None, "INFO") else str(worst)
     checks = sum(check.ran for check in data.run.checks)
-    reasons = [
-        f"{number(data.of_severity(one))} {one.lower()}"
-        for one in SEVERITIES
-        if data.of_severity(one)
-    ]
-    said = f"Findings: {', '.join(reasons)}" if reasons else "No findings"
+    not_asked = [check.name for check in data.run.checks if not check.ran]
     scope = counted(data.totals.progress.queues, "queue")
+    asked = f"{counted(checks, 'check')} over {scope} of groups"
+    if not_asked:
+        asked += f"; not asked: {', '.join(not_asked)}"
     return tag(
         "div",
         tag("div", sign(shown), class_="verdict-sign"),
         tag(
             "div",
-            tag("h2", _VERDICTS[worst], id="verdict"),
-            tag("p", f"{said}. {counted(checks, 'check')} over {scope} of groups."),
+            tag("h2", found({one: data.of_severity(one) for one in SEVERITIES}), id="verdict"),
+            tag("p", f"{not_read(data.run.depth, not_asked)} {asked}."),
         ),
         class_=f"verdict {shown.lower()}",
         role="status",

@@ -15,6 +15,7 @@ from typing import Final
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.nameservers import parse_addresses
 from aerobee.offset_audit.sources.live.columns import READ_TABLES
+from aerobee.offset_audit.sources.store.options import OPTION_NAMES as OF_STORES
 from aerobee.runtime.errors import InvalidArgument
 
 TIMEOUT_MS_DEFAULT: Final = 30_000
@@ -95,6 +96,7 @@ def parse_options(
 
 def _check_names(options: Mapping[str, str]) -> None:
     known = {name.lower(): name for name in KNOWN}
+    others = {name.lower() for name in OF_STORES}
     for name, value in options.items():
         if name == "tls.enabled" and value.lower() == "false":
             continue
@@ -103,7 +105,9 @@ def _check_names(options: Mapping[str, str]) -> None:
                 f"option {name} cannot be honoured: brokers and nameservers of this version are "
                 "reached without TLS and credentials; leave it out"
             )
-        if name not in known and (meant := get_close_matches(name, known, 1, LIKENESS)):
+        if name in known or name in others:
+            continue
+        if meant := get_close_matches(name, known, 1, LIKENESS):
             raise InvalidArgument(f"there is no option {name}; is {known[meant[0]]} meant?")
 
 

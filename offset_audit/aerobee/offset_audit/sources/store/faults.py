@@ -9,7 +9,7 @@ ranges tell.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from aerobee.offset_audit.sources.store.folders import StoreFolder
@@ -28,7 +28,10 @@ class FaultKind:
     """Zeros where records must have been."""
     TORN: Final = "TORN"
     """Bytes behind the last whole record of a store that was stopped cleanly."""
+    BAD_TIME: Final = "BAD_TIME"
+    """One record whose store time those around it contradict."""
     TIME_BACKWARD: Final = "TIME_BACKWARD"
+    """From here on all were stored earlier than the record before: the clock was set back."""
     MISSING_SEGMENT: Final = "MISSING_SEGMENT"
     CUT_SEGMENT: Final = "CUT_SEGMENT"
     """A segment's file is shorter than segments are, with all that was behind its end."""
@@ -59,11 +62,15 @@ class Fault:
     topic: str | None = None
     queue_id: int | None = None
     queue_offset: int | None = None
+    store_ms: int | None = None
+    """What a record of BAD_TIME or TIME_BACKWARD says."""
+    back_ms: int | None = None
+    """By how much the store time falls there."""
 
 
 def fault_rows(store: StoreFolder, faults: Sequence[Fault]) -> RecordBatch:
     """FAULTS."""
-    names = ("kind", "file", "position", "detail", "size", "topic", "queue_id", "queue_offset")
+    names = [one.name for one in fields(Fault)]
     columns = {name: [getattr(fault, name) for fault in faults] for name in names}
     return make_batch(FAULTS, store, len(faults), columns)
 

@@ -8,7 +8,8 @@ one does; what its header still says names the message.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,9 +17,11 @@ import numpy as np
 from aerobee.offset_audit.sources.store.faults import Fault, FaultKind, name_in
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.log_chunks import LogChunk, LogStop
+from aerobee.offset_audit.sources.store.log_lookup import LogLookup
 from aerobee.offset_audit.sources.store.open_file import OpenFile
+from aerobee.offset_audit.sources.store.plain_values import INT64_MAX
 from aerobee.offset_audit.sources.store.plan import LogPiece
-from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts, used_size
+from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.store_format.body_checksums import sound_bodies
 from aerobee.store_format.names import file_name
 from aerobee.store_format.property_crc import (
@@ -53,9 +56,21 @@ _KINDS: Final = {
     ScanEnd.BUFFER_END: FaultKind.HOLE,
 }
 _QUIET_ENDS: Final = (ScanEnd.ZERO, ScanEnd.BLANK, ScanEnd.BUFFER_END)
-_READ_BYTES: Final = 4 * 1024 * 1024
 _LOOK_BACK_BYTES: Final = 64 * 1024
+_TIME_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999."""
 _MAGIC_START: Final = (MAGIC_V1 & 0xFFFF_FFFF).to_bytes(4, "big")[:3]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """When a record was stored, by its own header, and which one it is."""
+
+    position: int
+    at_ms: int
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
 
 
 class LogFaults:
@@ -65,13 +80,18 @@ class LogFaults:
         self._facts = facts
         self._end = facts.bounds.end
         self._check_bodies = check_bodies
-        self._last_stored_ms: int | None = None
+        self._last: list[_Stored] = []
+        """The last records, at most three; the oldest first."""
+        self._is_undecided = False
+        """Whether the very last one was stored before its predecessor: what follows decides."""
+        self._piece: LogPiece | None = None
         self._walked_to = 0
 
     def begin_piece(self, piece: LogPiece) -> None:
-        self._walked_to = piece.begin
-        if self._last_stored_ms is None:
-            self._last_stored_ms = stored_before(piece, self._facts.segment_bytes)
+        self._piece, self._walked_to = piece, piece.begin
+        if not self._last:
+            before = stored_before(piece, self._facts.segment_bytes)
+            self._last = [_Stored(position, at_ms) for position, at_ms in before]
 
     def of_chunk(self, chunk: LogChunk) -> Iterator[Fault]:
         """Those of a chunk, in the order of the log."""
@@ -132,12 +152,8 @@ class LogFaults:
         )
 
     def _torn(self, chunk: LogChunk, stop: LogStop) -> Fault:
-        end = stop.position
         with OpenFile(chunk.piece.segment) as file:
-            for begin in range(stop.position, chunk.piece.segment.end, _READ_BYTES):
-                data = file.read(begin, min(begin + _READ_BYTES, chunk.piece.segment.end))
-                if used := used_size(data):
-                    end = begin + used
+            end = file.used_end(stop.position, chunk.piece.segment.end)
         return Fault(
             FaultKind.TORN,
             self._file(chunk.piece),
@@ -150,21 +166,80 @@ class LogFaults:
     # ------------------------------------------------------------------------------- records
 
     def _times(self, chunk: LogChunk) -> Iterator[Fault]:
-        records = chunk.records
-        times = records.store_timestamps
+        """Falls of the store time. One record that its neighbours contradict is damaged, as no
+        checksum covers the time; where all that follows is earlier, the clock was set back."""
+        times = chunk.records.store_timestamps
         if not len(times):
             return
-        before = times[0] if self._last_stored_ms is None else self._last_stored_ms
-        steps = np.diff(times, prepend=before)
-        self._last_stored_ms = int(times[-1])
-        for row in np.flatnonzero(steps < 0).tolist():
-            yield self._of_record(
-                chunk,
-                row,
-                FaultKind.TIME_BACKWARD,
-                f"stored {-int(steps[row])} ms before the record in front of it",
-                size=-int(steps[row]),
+        count = len(self._last)
+        known = np.array([one.at_ms for one in self._last], np.int64)
+        together = np.concatenate((known, times))
+        first = count - 1 if self._is_undecided else count
+        self._is_undecided = False
+        for at in (np.flatnonzero(together[1:] < together[:-1]) + 1).tolist():
+            if at < first:
+                continue
+            if at == len(together) - 1:
+                self._is_undecided = True
+                break
+            low = max(0, at - 2)
+            around = [self._stored(chunk, row - count) for row in range(low, at + 2)]
+            yield self._of_fall(chunk.piece, around[: at - low + 1], around[-1].at_ms)
+        kept = range(max(0, len(together) - 3), len(together))
+        self._last = [self._stored(chunk, row - count) for row in kept]
+
+    def finish(self) -> Iterator[Fault]:
+        """That of the last record, after all pieces."""
+        if not self._is_undecided or self._piece is None:
+            return
+        with LogLookup(self._facts.store) as lookup:
+            after_ms = lookup.store_ms(self._walked_to)
+            if after_ms is None:
+                after_ms = lookup.store_ms(self._piece.segment.end)
+        fault = self._of_fall(self._piece, self._last, after_ms)
+        if (fault.position or 0) < self._end:
+            yield fault
+
+    def _stored(self, chunk: LogChunk, row: int) -> _Stored:
+        """Of a row of the chunk; of a negative row, counted from the end of those before it."""
+        if row < 0:
+            return self._last[row]
+        records = chunk.records
+        return _Stored(
+            chunk.position + int(records.positions[row]),
+            int(records.store_timestamps[row]),
+            records.topic_table[int(records.topic_codes[row])],
+            int(records.queue_ids[row]),
+            int(records.queue_offsets[row]),
+        )
+
+    def _of_fall(self, piece: LogPiece, until: Sequence[_Stored], after_ms: int | None) -> Fault:
+        """`until`: the record that was stored before its predecessor, and at most two before it."""
+        here, last = until[-1], until[-2]
+        back_ms = last.at_ms - here.at_ms
+        is_last_wrong = len(until) > 2 and until[-3].at_ms <= here.at_ms
+        if is_last_wrong or last.at_ms > _TIME_MS_MAX:
+            kind, wrong = FaultKind.BAD_TIME, last
+            detail = f"its store time is {last.at_ms}, {back_ms} ms after the record behind it"
+        elif here.at_ms < 0 or (after_ms is not None and after_ms >= last.at_ms):
+            kind, wrong = FaultKind.BAD_TIME, here
+            detail = (
+                f"its store time is {here.at_ms}, {back_ms} ms before the record in front of it"
             )
+        else:
+            kind, wrong = FaultKind.TIME_BACKWARD, here
+            detail = f"stored {back_ms} ms before the record in front of it"
+        return Fault(
+            kind,
+            self._file(piece),
+            wrong.position,
+            detail,
+            topic=wrong.topic,
+            queue_id=wrong.queue_id,
+            queue_offset=wrong.queue_offset,
+            store_ms=wrong.at_ms,
+            back_ms=min(back_ms, INT64_MAX),
+        )
 
     def _bodies(self, chunk: LogChunk) -> Iterator[Fault]:
         records, buffer = chunk.records, chunk.buffer
@@ -186,29 +261,27 @@ class LogFaults:
                     chunk, row, FaultKind.BAD_CRC, "the checksum over the record does not fit"
                 )
 
-    def _of_record(
-        self, chunk: LogChunk, row: int, kind: str, detail: str, *, size: int | None = None
-    ) -> Fault:
-        records = chunk.records
+    def _of_record(self, chunk: LogChunk, row: int, kind: str, detail: str) -> Fault:
+        record = self._stored(chunk, row)
         return Fault(
             kind,
             self._file(chunk.piece),
-            chunk.position + int(records.positions[row]),
+            record.position,
             detail,
-            size=size,
-            topic=records.topic_table[int(records.topic_codes[row])],
-            queue_id=int(records.queue_ids[row]),
-            queue_offset=int(records.queue_offsets[row]),
+            topic=record.topic,
+            queue_id=record.queue_id,
+            queue_offset=record.queue_offset,
         )
 
 
-def stored_before(piece: LogPiece, segment_bytes: int) -> int | None:
-    """When the record in front of a piece was stored; None if there is none close by."""
+def stored_before(piece: LogPiece, segment_bytes: int) -> list[tuple[int, int]]:
+    """Where the last records in front of a piece begin and when they were stored, in their order:
+    two, or what is close by."""
     segment = piece.segment
     if piece.begin == segment.base:
         base = segment.base - segment_bytes
         if base < 0:
-            return None
+            return []
         path = os.path.join(os.path.dirname(segment.path), file_name(base))
         segment = StoreFile(path, base, segment_bytes)
     begin = max(segment.base, piece.begin - _LOOK_BACK_BYTES)
@@ -216,17 +289,19 @@ def stored_before(piece: LogPiece, segment_bytes: int) -> int | None:
         with OpenFile(segment) as file:
             data = file.read(begin, piece.begin)
     except FileNotFoundError:
-        return None
+        return []
+    found: list[tuple[int, int]] = []
     at = len(data)
-    while (at := data.rfind(_MAGIC_START, 0, at)) >= MAGIC_AT:
+    while len(found) < 2 and (at := data.rfind(_MAGIC_START, 0, at)) >= MAGIC_AT:
         start = at - MAGIC_AT
         head = data[start : start + RECORD_SIZE_MIN]
         place = head[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8]
         if len(head) == RECORD_SIZE_MIN and int.from_bytes(place, "big") == begin + start:
             is_v6 = head[SYS_FLAG_AT + 3] & SYSFLAG_BORN_HOST_V6
             time_at = STORE_TIMESTAMP_AT + (HOST_V6_EXTRA if is_v6 else 0)
-            return int.from_bytes(head[time_at : time_at + 8], "big", signed=True)
-    return None
+            at_ms = int.from_bytes(head[time_at : time_at + 8], "big", signed=True)
+            found.insert(0, (begin + start, at_ms))
+    return found
 
 
 def _named_by(

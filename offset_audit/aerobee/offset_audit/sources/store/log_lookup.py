@@ -27,7 +27,6 @@ from aerobee.store_format.record_view import Record
 _HEAD_BYTES: Final = STORE_TIMESTAMP_AT + HOST_V6_EXTRA + 8
 _FIRST_READ_BYTES: Final = 4096
 _OPEN_MAX: Final = 64
-_READ_BYTES: Final = 4 * 1024 * 1024
 
 
 class LogLookup:
@@ -142,21 +141,10 @@ class LogLookup:
             if file is None:
                 continue
             search = Search(file, segment.base, segment.end, self._record_bytes_max)
-            last = search.last_record(self._used_end(file, segment))
+            last = search.last_record(file.used_end(segment.base, segment.end))
             if last is not None:
                 return last.position, last.log_end
         return None, self.begin
-
-    def _used_end(self, file: OpenFile, segment: StoreFile) -> int:
-        """Behind the last byte of a segment that is not zero."""
-        end = segment.end
-        while end > segment.base:
-            begin = max(segment.base, end - _READ_BYTES)
-            data = file.read(begin, end).rstrip(b"\0")
-            if data:
-                return begin + len(data)
-            end = begin
-        return segment.base
 
 
 def _signed(data: bytes, at: int, width: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from aerobee.offset_audit.sources.store.files import StoreFile
+
+_READ_BYTES: Final = 4 * 1024 * 1024
 
 
 class OpenFile:
@@ -48,10 +51,41 @@ class OpenFile:
             left -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def used_end(self, begin: int, end: int) -> int:
+        """Behind the last byte in [begin, end) that is not zero; `begin` if there is none.
+
+        What was never written is not read, so a file that was made at its full length costs no
+        more than a short one, on file systems that can tell.
+        """
+        end = min(end, self._data_end(begin, end))
+        while end > begin:
+            at = max(begin, end - _READ_BYTES)
+            if used := used_size(self.read(at, end)):
+                return at + used
+            end = at
+        return begin
+
+    def _data_end(self, begin: int, end: int) -> int:
+        """Behind the last byte in [begin, end) that may not be zero."""
+        at = begin
+        try:
+            while at < end:
+                data = os.lseek(self._descriptor, at - self.base, os.SEEK_DATA)
+                at = self.base + os.lseek(self._descriptor, data, os.SEEK_HOLE)
+        except OSError as error:
+            return at if error.errno == errno.ENXIO else end
+        return at
+
     def next_data(self, begin: int) -> int | None:
         """Where, from `begin` on, the file may hold other bytes than zeros; None: nowhere."""
         try:
             return self.base + os.lseek(self._descriptor, begin - self.base, os.SEEK_DATA)
         except OSError as error:
             # ENXIO: behind the last data. Others: this file system cannot say.
-            return None if error.errno == 6 else begin
+            return None if error.errno == errno.ENXIO else begin
+
+
+def used_size(data: bytes) -> int:
+    """How many bytes there are up to the last that is not zero."""
+    # Comparing is much faster than stripping, and most of what is looked at is zeros.
+    return 0 if data == bytes(len(data)) else len(data.rstrip(b"\0"))

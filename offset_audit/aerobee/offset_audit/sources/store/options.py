@@ -15,6 +15,26 @@ from aerobee.store_format.tags import parse_delay_levels
 
 RECORDS_KIND: Final = "records"
 
+OPTION_NAMES: Final = (
+    "path",
+    "paths",
+    "kind",
+    "columns",
+    "cluster",
+    "name",
+    "brokerName",
+    "brokerId",
+    "partitionBytes",
+    "recordBytesMax",
+    "bodies",
+    "checkBodies",
+    "decompress",
+    "messageDelayLevel",
+    "pushFilters",
+    "indexSlots",
+)
+"""All that `StoreOptions.parse` understands."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
@@ -82,6 +102,7 @@ class _Taker:
         self.left = options
 
     def optional(self, name: str) -> str | None:
+        assert name in OPTION_NAMES, name
         return self.left.pop(name.lower(), None)
 
     def text(self, name: str) -> str:

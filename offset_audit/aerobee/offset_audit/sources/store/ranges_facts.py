@@ -41,7 +41,8 @@ OPEN_END: Final = 1 << 62
 ABORT_FILE: Final = "abort"
 _INDEX_MARK: Final = "index.end"
 _MINUTE_MS: Final = 60_000
-_TAIL_BYTES: Final = 32 * 1024 * 1024
+_TAIL_BYTES: Final = (256 * 1024, 32 * 1024 * 1024)
+"""How much of a log's end is looked at: little, and more where no whole record begins in that."""
 _FIRST_BYTES: Final = 8 * 1024 * 1024
 _READ_BYTES: Final = 4 * 1024 * 1024
 
@@ -126,9 +127,19 @@ def _log_end(segments: Sequence[StoreFile], is_clean: bool) -> tuple[int, int]:
 
 def _end_in(file: OpenFile, segment: StoreFile) -> tuple[int, int]:
     """Behind the last whole record of a segment, and its store time."""
-    used_end = _used_end(file, segment)
+    used_end = file.used_end(segment.base, segment.end)
+    for tail_bytes in _TAIL_BYTES:
+        begin = max(segment.base, used_end - tail_bytes)
+        end, stored_ms = _end_from(file, segment, begin, used_end)
+        if end > segment.base:
+            break
+    return end, stored_ms
+
+
+def _end_from(file: OpenFile, segment: StoreFile, begin: int, used_end: int) -> tuple[int, int]:
+    """The same by the records that begin from `begin` on; the segment's base if none does."""
     search = Search(file, segment.base, segment.end)
-    position = search.first_from(max(segment.base, used_end - _TAIL_BYTES))
+    position = search.first_from(begin)
     end, stored_ms = segment.base, 0
     tags = TagsCodes()
     while position is not None and position < used_end:
@@ -157,23 +168,6 @@ def _scan(file: OpenFile, position: int, segment_end: int, tags: TagsCodes) -> S
         if result.count:
             return replace(result, end=ScanEnd.BUFFER_END)
         wanted = max(wanted * 2, result.end_size)
-
-
-def _used_end(file: OpenFile, segment: StoreFile) -> int:
-    """Behind the last byte of a segment that is not zero."""
-    end = segment.end
-    while end > segment.base:
-        begin = max(segment.base, end - _READ_BYTES)
-        if used := used_size(file.read(begin, end)):
-            return begin + used
-        end = begin
-    return segment.base
-
-
-def used_size(data: bytes) -> int:
-    """How many bytes there are up to the last that is not zero."""
-    # Comparing is much faster than stripping, and most of what is looked at is zeros.
-    return 0 if data == bytes(len(data)) else len(data.rstrip(b"\0"))
 
 
 def _first_whole_minute(segments: Sequence[StoreFile]) -> int:

@@ -142,6 +142,8 @@ class _LogReading:
                 yield from self._take(chunk)
             if FAULTS in self._tables:
                 yield from self._faulty(list(self._faults.end_piece(piece)))
+        if FAULTS in self._tables:
+            yield from self._faulty(list(self._faults.finish()))
         yield from self._rest()
 
     def _take(self, chunk: LogChunk) -> Iterator[TableRows]:

@@ -52,7 +52,7 @@ COLUMNS: Final[Mapping[str, Columns]] = {
     ),
     FAULTS: Columns.parse(
         f"{_PLACE}, file string, position long, kind string, topic string, queue_id int, "
-        "queue_offset long, size long, detail string"
+        "queue_offset long, size long, store_ms long, back_ms long, detail string"
     ),
     PENDING: Columns.parse(
         f"{_PLACE}, kind string, topic string, queue_id int, queue_offset long, position long, "

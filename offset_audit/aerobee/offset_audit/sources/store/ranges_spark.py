@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.sources.store.files import log_segments
-from aerobee.offset_audit.sources.store.folders import StoreFolder, find_stores
+from aerobee.offset_audit.sources.store.folders import Origin, StoreFolder, find_stores
 from aerobee.offset_audit.sources.store.options import StoreOptions
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts, store_facts
 from aerobee.offset_audit.sources.store.ranges_rows import (
@@ -35,7 +35,7 @@ from aerobee.offset_audit.sources.store.ranges_rows_of_blocks import (
     log_key_rows,
     log_rows,
 )
-from aerobee.offset_audit.tables import Drill
+from aerobee.offset_audit.tables import ORIGIN, Drill, small_frame
 
 _Facts: TypeAlias = Mapping[str, StoreFacts]
 _Rows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -59,6 +59,29 @@ def facts_of(options: Sequence[StoreOptions]) -> dict[str, StoreFacts]:
         for one in options
         for store in find_stores(one.paths, one.names)
     }
+
+
+def log_begins(session: SparkSession, facts: _Facts) -> DataFrame:
+    """`store` and `log_begin`, from the names of the segments that are there now."""
+    found = [
+        (root, segments[0].base)
+        for root, one in facts.items()
+        if (segments := log_segments(one.store))
+    ]
+    return small_frame(session, "store string, log_begin long", found)
+
+
+def first_whole_minutes(session: SparkSession, facts: _Facts) -> DataFrame:
+    """The origin of each store, and `whole_from`: the first minute of which its log has all."""
+    found: dict[Origin, int] = {}
+    for one in facts.values():
+        origin = one.store.origin
+        found[origin] = max(found.get(origin, 0), one.whole_minutes[0])
+    rows = [
+        (origin.cluster, origin.broker_name, origin.broker_id, minute)
+        for origin, minute in found.items()
+    ]
+    return small_frame(session, f"{ORIGIN}, whole_from long", rows)
 
 
 def queue_drill(facts: _Facts) -> Drill:

@@ -1,0 +1,57 @@
+"""What a run says in one breath: what was found, and what was not even asked.
+
+The same words on a terminal, in the report and in `summary.json`. A run never says that nothing is
+lost: a snapshot has read no stored byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+_NOUNS: Final = (
+    ("CRITICAL", "critical finding", "critical findings"),
+    ("ERROR", "error", "errors"),
+    ("WARNING", "warning", "warnings"),
+    ("INFO", "note", "notes"),
+)
+
+SHOWS: Final = "shows"
+CURES: Final = "cures"
+_CURES: Final = ("aerobee offset delete ", "aerobee offset reset ", "aerobee group delete ")
+
+
+def found(counts: Mapping[str, int]) -> str:
+    """`12 warnings, no errors`: findings by severity, the worst first."""
+    parts = [
+        f"{count:,} {one if count == 1 else many}"
+        for severity, one, many in _NOUNS
+        if (count := counts.get(severity, 0))
+    ]
+    if not parts:
+        return "No findings"
+    if not counts.get("CRITICAL") and not counts.get("ERROR"):
+        parts.append("no errors")
+    return ", ".join(parts)
+
+
+def not_read(depth: str, not_asked: Sequence[str]) -> str:
+    """What of the stored bytes the run has read: a sentence."""
+    if not not_asked:
+        return "All bytes of the named stores were read."
+    if depth == "deep":
+        return "Of stored bytes only the brokers' own checksums were compared."
+    return "Stored bytes were not read."
+
+
+def effect_of(command: str) -> str:
+    """Whether a finding's command cures, or only shows, and what it takes for the other.
+
+    >>> effect_of("aerobee group show billing")
+    'shows'
+    """
+    if command.endswith(" --dry-run"):
+        return f"{SHOWS}; {CURES} without --dry-run"
+    if command.startswith("aerobee store repair "):
+        return f"{SHOWS}; {CURES} with --apply"
+    return CURES if command.startswith(_CURES) else SHOWS
