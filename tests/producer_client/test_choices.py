@@ -182,6 +182,11 @@ def test_receipts_find_their_message(counts: list[int], chance: random.Random) -
         {"batch_bytes_max": 5 * 1024 * 1024},
         {"buffered_bytes_max": 0},
         {"compression": "gzip"},
+        {"compression": None},
+        {"compression": 7},
+        {"linger_ms": "5"},
+        {"retries_max": True},
+        {"batch_bytes_max": 0.5},
     ],
 )
 def test_settings_that_cannot_work_are_refused(arguments: dict[str, Any]) -> None:

@@ -288,7 +288,7 @@ async def test_records_are_encoded_again_for_a_broker_of_another_address_family(
     assert receipts[19].queue_offset == 19
 
 
-@pytest.mark.parametrize("compression", list(Compression))
+@pytest.mark.parametrize("compression", [*Compression, "none", "zlib", "lz4", "zstd"])
 async def test_large_bodies_are_compressed_if_that_helps(
     nameserver: FakeNameserver, broker_a: FakeBroker, compression: Compression
 ) -> None:
@@ -301,7 +301,7 @@ async def test_large_bodies_are_compressed_if_that_helps(
     queue = MessageQueue("orders", "broker-a", 0)
     received = [ReceivedMessage(record, queue).body for record in records]
     assert received == [*bodies, b"y" * 1_000_000]
-    assert (records[0].body_size < 1_000) == (compression is not Compression.NONE)
+    assert (records[0].body_size < 1_000) == (compression != "none")
     assert records[1].body_size == 5
 
 

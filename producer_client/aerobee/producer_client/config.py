@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
 
 from aerobee.runtime.errors import InvalidArgument
 
@@ -44,7 +45,7 @@ class ProducerConfig:
     """Sent to one broker and not acknowledged; the rest waits in the client."""
     message_body_bytes_max: int = 4 * MIB
     """Larger bodies are refused; brokers have the same limit by default."""
-    compression: Compression = Compression.ZLIB
+    compression: Compression | Literal["none", "zlib", "lz4", "zstd"] = Compression.ZLIB
     compress_bytes_min: int = 4_096
     """Bodies from this size on are compressed, and stay so if it made them smaller."""
     close_timeout_ms: int = 3_000
@@ -71,6 +72,8 @@ class ProducerConfig:
             ("close_timeout_ms", 0),
         ):
             value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidArgument(f"{name} must be a whole number, not {value!r}")
             if value < minimum:
                 raise InvalidArgument(f"{name} must be at least {minimum}, not {value}")
         if self.batch_bytes_max > 4 * MIB:
@@ -78,7 +81,9 @@ class ProducerConfig:
                 f"batch_bytes_max must be at most 4 MiB, the brokers' limit, "
                 f"not {self.batch_bytes_max}"
             )
-        if self.compression not in list(Compression):
+        try:
+            object.__setattr__(self, "compression", Compression(self.compression))
+        except ValueError:
             raise InvalidArgument(
                 f"compression must be one of {', '.join(Compression)}, not {self.compression!r}"
-            )
+            ) from None

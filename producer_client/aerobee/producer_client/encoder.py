@@ -28,7 +28,7 @@ class Encoder:
 
     def __init__(self, config: ProducerConfig, born_host: HostAddress) -> None:
         self._born_host = born_host
-        self._compression = config.compression
+        self._compression = Compression(config.compression)
         self._compress_bytes_min = config.compress_bytes_min
 
     def is_long_work(self, batches: Sequence[Batch]) -> bool:
