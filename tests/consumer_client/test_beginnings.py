@@ -307,3 +307,23 @@ async def test_a_second_member_of_one_name_fails_its_start_and_the_log_says_why_
         with pytest.raises(errors.DuplicateClient, match="twin"):
             await twin().start()
     assert "another live member has this client id" in caplog.text
+
+
+async def test_what_ends_a_consumer_is_raised_from_poll(cluster: RealCluster) -> None:
+    def twin() -> PullConsumer:
+        return PullConsumer(
+            cluster.address, "g", client_id="twin", start_from=StartFrom.FIRST, options=QUICK
+        ).subscribe("orders")
+
+    async def poll_again_and_again(consumer: PullConsumer) -> None:
+        for _ in range(4):
+            await consumer.poll(timeout_s=2)
+
+    async with twin() as first:
+        await first.poll(timeout_s=0.2)
+        second = twin()
+        await second.start()
+        with pytest.raises(errors.DuplicateClient, match="twin"):
+            await poll_again_and_again(second)
+        with pytest.raises(errors.DuplicateClient, match="twin"):
+            await second.aclose()

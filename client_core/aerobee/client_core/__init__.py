@@ -9,6 +9,7 @@ from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
 from aerobee.client_core.messages import FoundMessages, Messages
 from aerobee.client_core.offsets import Offsets, QueueBounds
+from aerobee.client_core.own_process import UsedAfterFork
 from aerobee.client_core.route import Endpoint, TopicRoute
 from aerobee.client_core.routes import RouteChanges, Routes
 from aerobee.client_core.topics import Topics
@@ -37,5 +38,6 @@ __all__ = [
     "Routes",
     "TopicRoute",
     "Topics",
+    "UsedAfterFork",
     "errors",
 ]

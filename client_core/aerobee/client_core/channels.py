@@ -20,6 +20,7 @@ import grpc
 from google.protobuf.message import Message
 
 from aerobee.client_core.methods import Method
+from aerobee.client_core.own_process import OwnProcess
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.call_context import RequestNames, outgoing_ids
 from aerobee.runtime.clock import system_random
@@ -139,6 +140,8 @@ class Channels:
         self._closing: set[asyncio.Task[None]] = set()
         self._calls: dict[tuple[str, str], Any] = {}
         self._closed = False
+        self._process: OwnProcess | None = None
+        """In which the first connection was made."""
 
     async def call(
         self, address: str, method: Method[Q, R], request: Q, *, timeout_ms: int = 3_000
@@ -200,6 +203,9 @@ class Channels:
             await channel.close()
 
     def _channel(self, address: str) -> grpc.aio.Channel:
+        if self._process is None:
+            self._process = OwnProcess("client")
+        self._process.check()
         if self._closed:
             raise errors.Unreachable(f"cannot reach {address}: this client is closed")
         channel = self._channels.get(address)

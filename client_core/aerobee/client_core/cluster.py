@@ -15,6 +15,7 @@ from typing import Self
 
 from aerobee.client_core.channels import Channels
 from aerobee.client_core.nameservers import Nameservers, parse_addresses
+from aerobee.client_core.own_process import OwnProcess
 from aerobee.client_core.routes import Routes
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.store_format.record import HostAddress
@@ -50,6 +51,7 @@ class ClusterConnection:
         self.cluster = cluster
         self.clock: Clock = clock or SystemClock()
         self.random = chance or system_random()
+        self._process = OwnProcess("connection")
         self.channels = Channels(chance=self.random)
         self.nameservers = Nameservers(
             self.channels, addresses, clock=self.clock, chance=self.random
@@ -62,6 +64,9 @@ class ClusterConnection:
         self._watch: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        if self._process.is_left:
+            # Made before a fork: its brothers would draw the same ids.
+            self.random.seed()
         await self._tasks.__aenter__()
         self._watch = self._tasks.create_task(self.routes.run(), name="routes:watch")
         return self

@@ -20,13 +20,24 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._alive: set[asyncio.Task[Any]] = set()
+        self.failure: errors.MqError | None = None
+        """What ended a task, and with it the group."""
 
     def create_task(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Start a task; its failure ends the whole group."""
         task = self._group.create_task(work, name=name)
         self._alive.add(task)
-        task.add_done_callback(self._alive.discard)
+        task.add_done_callback(self._on_done)
         return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._alive.discard(task)
+        if self.failure is None and not task.cancelled():
+            error = task.exception()
+            if isinstance(error, BaseExceptionGroup):
+                error = first_error(error)
+            if isinstance(error, errors.MqError):
+                self.failure = error
 
     def cancel_all(self) -> None:
         for task in self._alive:

@@ -21,6 +21,7 @@ from typing import Any
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.offsets import all_of
+from aerobee.client_core.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings
 from aerobee.consumer_client.broadcasting import Broadcasting
@@ -128,6 +129,7 @@ class ConsumerRuntime:
         self._make_queue = make_queue
         self._work = work
         self._stack = AsyncExitStack()
+        self._process = OwnProcess("consumer")
 
     def _make_store(self) -> OffsetStore:
         settings = self.settings
@@ -185,6 +187,17 @@ class ConsumerRuntime:
             if all(isinstance(reason, errors.MqError) for reason in reasons):
                 raise reasons[0] from None
             raise
+
+    def check_usable(self) -> None:
+        """Raises what ended the consumer, if something did; UsedAfterFork in a child of the process
+        that started it."""
+        self._process.check()
+        if self.tasks.failure is not None:
+            raise self.tasks.failure
+
+    def failure(self) -> errors.MqError | None:
+        """What ended the consumer, if something did."""
+        return self.tasks.failure
 
     def obstacles(self) -> list[str]:
         """What keeps messages away now, in sentences."""

@@ -203,11 +203,14 @@ class PullConsumer:
         """Up to `max_messages` messages, as soon as there are any; none after `timeout_s`.
 
         Messages of one queue come in order; queues take turns.
+
+        Raises MqError: what ended the consumer, for example DuplicateClient.
         """
+        runtime = self._started()
         end_s = self._begin_poll(timeout_s)
         taken: list[ReceivedMessage] = []
         # A frame may hold nothing but messages of other tags: then the waiting goes on.
-        while not taken and await self._queues.wait(end_s):
+        while not taken and await self._queues.wait(end_s, runtime.failure):
             while len(taken) < max_messages and (pulled := self._queues.next()) is not None:
                 taken += pulled.take_messages(max_messages - len(taken))
                 self._handed_out(pulled)
@@ -222,9 +225,10 @@ class PullConsumer:
         A batch is up to 512 KiB of one queue. With a tag filter it may turn out empty when looked
         at.
         """
+        runtime = self._started()
         end_s = self._begin_poll(timeout_s)
         taken: list[ReceivedBatch] = []
-        while not taken and await self._queues.wait(end_s):
+        while not taken and await self._queues.wait(end_s, runtime.failure):
             while len(taken) < max_batches and (pulled := self._queues.next()) is not None:
                 batch = pulled.take_batch()
                 self._handed_out(pulled)
@@ -235,7 +239,6 @@ class PullConsumer:
 
     def _begin_poll(self, timeout_s: float) -> float:
         """Acknowledge the poll before; returns when this one ends."""
-        self._started()
         if self._auto_commit:
             self._queues.settle()
         return self._settings.clock.monotonic_s() + timeout_s
@@ -369,6 +372,7 @@ class PullConsumer:
     def _started(self) -> ConsumerRuntime:
         if self._runtime is None or self._is_closed:
             raise InvalidArgument("the consumer is not running: use it inside `async with`")
+        self._runtime.check_usable()
         return self._runtime
 
     def _offsets(self) -> Offsets:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from aerobee.client_core.message import MessageQueue
 from aerobee.consumer_client.pull_queue import PullQueue
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MqError
 
 
 class PulledQueues:
@@ -39,8 +40,21 @@ class PulledQueues:
         """Some queue may have messages."""
         self._has_come.set()
 
-    async def wait(self, end_s: float) -> bool:
-        """Until some queue has messages (True), or the time is over, or `close`."""
+    async def wait(self, end_s: float, failure: Callable[[], MqError | None]) -> bool:
+        """Until some queue has messages (True), or the time is over, or `close`.
+
+        Raises:
+            MqError: the `failure` that ended the consumer meanwhile.
+        """
+        try:
+            return await self._wait(end_s)
+        except asyncio.CancelledError:
+            # What ends a consumer cancels whoever started it.
+            if (error := failure()) is not None:
+                raise error from None
+            raise
+
+    async def _wait(self, end_s: float) -> bool:
         # The reader of the pull stream gets a turn even if the user never has to wait.
         await asyncio.sleep(0)
         while not self._has_messages():

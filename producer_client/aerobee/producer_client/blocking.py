@@ -16,6 +16,7 @@ import uvloop
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.message import Message, MessageQueue
+from aerobee.client_core.own_process import OwnProcess
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.producer import NAMESERVER_DEFAULT, Producer
 from aerobee.producer_client.receipt import Receipt, Receipts
@@ -43,6 +44,7 @@ class BlockingProducer:
         self._nameservers = nameservers
         self._cluster = cluster
         self._config = config
+        self._process = OwnProcess("producer")
         self._executor: ThreadPoolExecutor | None = None
         self._running: Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -50,6 +52,7 @@ class BlockingProducer:
         self._stop: asyncio.Event | None = None
 
     def __enter__(self) -> Self:
+        self._process = OwnProcess("producer")
         opened: Future[None] = Future()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="aerobee-producer")
         self._running = self._executor.submit(self._run, opened)
@@ -107,9 +110,10 @@ class BlockingProducer:
         self._call(self._opened().flush())
 
     def close(self) -> None:
-        """Waits for open receipts as `Producer.close` does, and ends the thread. Idempotent."""
+        """Waits for open receipts as `Producer.close` does, and ends the thread. Idempotent. Does
+        nothing in a child of the process that opened it."""
         executor, running = self._executor, self._running
-        if executor is None or running is None:
+        if executor is None or running is None or self._process.is_left:
             return
         self._executor = None
         if self._loop is not None and self._stop is not None:
@@ -141,6 +145,7 @@ class BlockingProducer:
     def _opened(self) -> Producer:
         if self._executor is None or self._producer is None:
             raise errors.ShuttingDown("the producer is not open: use it inside `with`")
+        self._process.check()
         return self._producer
 
     def _call(self, call: Coroutine[Any, Any, T]) -> T:

@@ -18,6 +18,7 @@ from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.message import Message, MessageQueue
+from aerobee.client_core.own_process import OwnProcess
 from aerobee.client_core.route import TopicRoute
 from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
 from aerobee.producer_client.blocks import BlockSender
@@ -82,9 +83,9 @@ class Producer:
             nameservers, cluster, clock=clock, chance=chance
         )
         self._clock = self._connection.clock
-        self._ids = UniqueIdGenerator(
-            self._connection.random, ip=self._connection.local_host.ip, process_id=os.getpid()
-        )
+        self._ids: UniqueIdGenerator  # Made when it is opened: of the process that does it.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = OwnProcess("producer")
         self._targets = Targets(
             self._connection.routes,
             create_missing=self._config.create_missing_topics,
@@ -100,6 +101,11 @@ class Producer:
         """Sends that wait before they can join a batch; see `_entering`."""
 
     async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._process = OwnProcess("producer")
+        self._ids = UniqueIdGenerator(
+            self._connection.random, ip=self._connection.local_host.ip, process_id=os.getpid()
+        )
         if self._owns_connection:
             await self._connection.__aenter__()
         await self._tasks.__aenter__()
@@ -155,6 +161,9 @@ class Producer:
             timeout_ms = self._config.send_timeout_ms
         size = self._checked_size(message)
         delivery = self._opened()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            raise self._on_foreign_loop()
         target = self._targets.known(message.topic)
         if target is None:
             with self._entering():
@@ -164,7 +173,7 @@ class Producer:
         if not delivery.budget.take_nowait(size):
             with self._entering():
                 await delivery.wait_for_room(size, timeout_ms=timeout_ms)
-        receipt: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        receipt: asyncio.Future[Receipt] = loop.create_future()
         self._enqueue(delivery, target, message, queue, size, timeout_ms, skip_wait, receipt)
         return await receipt
 
@@ -220,6 +229,8 @@ class Producer:
             timeout_ms = self._config.send_timeout_ms
         if not messages:
             return Receipts([])
+        if asyncio.get_running_loop() is not self._loop:
+            raise self._on_foreign_loop()
         self._check_bodies(messages)
         sender = BlockSender(self._opened(), self._targets, self._ids, self._clock, self._config)
         with self._entering():
@@ -236,7 +247,7 @@ class Producer:
     async def close(self) -> None:
         """Waits up to `close_timeout_ms` for open receipts, then fails the rest. Idempotent."""
         delivery = self._delivery
-        if delivery is None:
+        if delivery is None or self._process.is_left:
             return
         self._is_closing = True
         try:
@@ -361,6 +372,13 @@ class Producer:
         if delivery is None or self._is_closing:
             raise errors.ShuttingDown("the producer is not open: use it inside `async with`")
         return delivery
+
+    def _on_foreign_loop(self) -> errors.MqError:
+        """Its tasks live elsewhere, and would never hear of this."""
+        self._process.check()
+        return errors.InvalidArgument(
+            "the producer was opened on another event loop: open one on each, or a BlockingProducer"
+        )
 
     def _checked_size(self, message: Message) -> int:
         """The message's bytes as the budget counts them."""

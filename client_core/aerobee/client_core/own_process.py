@@ -1,0 +1,42 @@
+"""A client belongs to the process that opened it.
+
+The child of a `fork` has a copy of an open client and none of the threads that move its bytes: a
+call would wait for ever. So it is refused at once.
+"""
+
+from __future__ import annotations
+
+import os
+
+from aerobee.runtime.errors import MqError
+
+
+class UsedAfterFork(MqError):
+    """An open client was used in a child of the process that opened it; set by clients only."""
+
+    code = 396
+
+
+class OwnProcess:
+    """The process in which this was made."""
+
+    __slots__ = ("_pid", "_what")
+
+    def __init__(self, what: str) -> None:
+        """`what` was opened, as a user calls it."""
+        self._what = what
+        self._pid = os.getpid()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether this runs in a child of it."""
+        return os.getpid() != self._pid
+
+    def check(self) -> None:
+        """Raises UsedAfterFork in a child."""
+        if self.is_left:
+            raise UsedAfterFork(
+                f"this {self._what} was opened in process {self._pid} and is used in its child "
+                f"{os.getpid()}, where nothing moves its bytes: open one in each process, after "
+                "the fork"
+            )
