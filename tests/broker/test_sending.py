@@ -11,6 +11,7 @@ import pytest
 
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import MqError
+from aerobee.runtime.names import SYSTEM_TOPICS
 from aerobee.runtime.rpc import error_from_rpc
 from aerobee.store_format.message_id import parse_offset_message_id
 from aerobee.store_format.record import Record, iterate_records
@@ -191,6 +192,20 @@ async def test_what_is_wrong_is_refused_before_it_is_stored(
     assert (stats.log_appended_end, stats.refused) == (0, 1)
     # The broker is as good as before.
     assert (await broker.send_bodies("t", 0, b"fine")).code == common_pb2.OK
+
+
+async def test_no_client_sends_to_a_topic_of_the_system(
+    start_broker: Any, make_batch: MakeBatch
+) -> None:
+    """A folder that was taken over from Apache's broker has some of them."""
+    names = sorted({*SYSTEM_TOPICS, "rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_c"})
+    broker = await start_broker(topics={name: TopicConfig(name=name) for name in ["t", *names]})
+    for name in names:
+        (ack,) = await broker.exchange(broker_pb2.SendFrame(batches=[make_batch(name, 0, b"x")]))
+        assert ack.code == common_pb2.NOT_WRITABLE_TOPIC, name
+        assert f"topic {name} is the system's own" in ack.message
+    stats = await broker.admin.GetStats(broker_pb2.GetStatsRequest())
+    assert stats.messages_in == 0
 
 
 async def test_overlong_properties_are_refused(broker: Any) -> None:

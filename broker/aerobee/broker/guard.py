@@ -10,7 +10,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Protocol
 
-from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
@@ -25,19 +24,6 @@ from aerobee.runtime.errors import (
 
 PERM_WRITE = 2
 PERM_READ = 4
-
-INTERNAL_TOPICS = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        JOURNAL_TOPIC,
-    }
-)
-"""Written by the broker itself only."""
 
 
 class Role(StrEnum):
@@ -134,8 +120,10 @@ class Guard:
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)
-        elif topic in INTERNAL_TOPICS:
-            raise NotWritableTopic(f"topic {topic} is the broker's own; clients do not send to it")
+        elif names.is_system_topic(topic):
+            raise NotWritableTopic(
+                f"topic {topic} is the system's own; clients do not send to it: choose another"
+            )
         elif entry.has_batch_queues:
             raise NotWritableTopic(
                 f"topic {topic} keeps batches as one message each (queue.type BatchCQ), which this "

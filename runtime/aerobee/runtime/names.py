@@ -55,7 +55,8 @@ def check_client_id(client_id: str) -> None:
 
 
 def is_system_topic(name: str) -> bool:
-    """Topics that clients neither create nor delete."""
+    """Topics that clients neither create nor delete, nor send to: our own, and those of Apache's
+    brokers, which a folder that was taken over may have."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 
