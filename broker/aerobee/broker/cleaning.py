@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from aerobee.broker.store.file_trouble import FileTrouble
 from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.retention.queue_readers import UnreadRemoval
+from aerobee.broker.store.retention.queue_readers import QueueReaders, UnreadRemoval
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
 from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
@@ -73,6 +73,7 @@ class Cleaning:
         self._running = asyncio.Lock()
         self._kept_because = ""
         self._held_by: QueueName | None = None
+        self._pending: list[QueueReaders] | None = None
         self._causes_told: set[tuple[str, int | None]] = set()
 
     def attach(self, upkeep: Upkeep) -> None:
@@ -151,19 +152,29 @@ class Cleaning:
 
     async def _search(self, candidate: Candidate) -> UnreadSearch:
         """Who has not read the candidate. Whoever held it last time is asked first: while he does
-        not move, a look at one queue is enough."""
-        if self._held_by is not None and not candidate.request.unread:
-            search = self._retention.take_search(candidate, self._readers.of_queue(*self._held_by))
+        not move, a look at one queue is enough. So are messages that nobody delivers here."""
+        pending = await self._find_pending()
+        first = [*pending, *(self._readers.of_queue(*self._held_by) if self._held_by else ())]
+        if first and not candidate.request.unread:
+            search = self._retention.take_search(candidate, first)
             await self._do(search)
             if search.holding is not None:
                 return search
-        search = self._retention.take_search(candidate)
+        search = self._retention.take_search(candidate, pending)
         async for readers in self._readers.collect():
             search.add(readers)
         await self._do(search)
         holding = search.holding
         self._held_by = None if holding is None else holding.name
         return search
+
+    async def _find_pending(self) -> list[QueueReaders]:
+        """Once: nobody adds any, and nobody takes any out."""
+        if self._pending is None:
+            search = self._retention.take_pending(self._readers.checked_transactions)
+            await self._do(search)
+            self._pending = search.found
+        return self._pending
 
     async def _remove(self, removal: RemovalWork) -> RemovedSegment | None:
         """The log begins later already: what is left to do is done, also under cancellation."""

@@ -9,7 +9,8 @@ Owns: the rule of who counts as a reader of a queue.
                                                begin is known to its members only
     one that never did, without members        does not count
     broadcasting members                       do not count: they keep their offsets themselves
-    topics that are gone, and the system's     nobody's messages
+    topics that are gone                       nobody's messages
+    the system's topics                        not here: see store.retention.pending_messages
 
 Queues are those that the store has, also beyond the number that the topic has now.
 
@@ -25,6 +26,7 @@ from dataclasses import replace
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.pending_messages import CHECKS_GROUP
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
@@ -103,11 +105,17 @@ class UnreadReaders:
         """While it is the same, nobody has come to want more than before."""
         return self._offsets.rewinds, self._groups.view_changes, self._topics.changes
 
+    def checked_transactions(self, topic: str, queue_id: int) -> int:
+        """How far Apache's broker came in a topic of half messages or their answers."""
+        return self._offsets.query(CHECKS_GROUP, topic, queue_id) or 0
+
     def refresh(self, known: Iterable[QueueReaders]) -> list[QueueReaders]:
         """The same readers with their offsets at this moment."""
         return [self._refreshed(readers) for readers in known]
 
     def _refreshed(self, readers: QueueReaders) -> QueueReaders:
+        if readers.pending:
+            return readers
         offsets = {}
         for group, before in readers.offsets.items():
             committed = self._offsets.query(group, readers.topic, readers.queue_id)

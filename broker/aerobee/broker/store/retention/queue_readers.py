@@ -20,6 +20,8 @@ class QueueReaders:
     keep_bytes_max: int | None = None
     """Unread messages hold a segment only while at most so many bytes of log lie from them to the
     log's end; None: however many."""
+    pending: bool = False
+    """No group reads it: messages of another broker wait there, and `offsets` names their kind."""
 
     @property
     def oldest(self) -> int:

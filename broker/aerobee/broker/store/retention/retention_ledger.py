@@ -26,6 +26,7 @@ from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.retention.pending_messages import Committed, PendingSearch
 from aerobee.broker.store.retention.queue_readers import QueueReaders, removed_unread
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_policy import (
@@ -188,6 +189,10 @@ class RetentionLedger:
 
     # ------------------------------------------------------------------------------ search
 
+    def take_pending(self, committed: Committed) -> PendingSearch:
+        """What waits in system topics of a folder that was taken over."""
+        return PendingSearch(self._disk, self._queues, self._log, committed)
+
     def take_search(
         self, candidate: Candidate, readers: Iterable[QueueReaders] = ()
     ) -> UnreadSearch:
@@ -234,6 +239,13 @@ class RetentionLedger:
                 f"{holding.trouble}; so nobody knows whether group {group} has read queue "
                 f"{readers.queue_id} of topic {readers.topic}: repair the store, or remove its "
                 "messages all the same with `aerobee cluster clean --unread`"
+            )
+        if readers.pending:
+            return (
+                f"{group} of Apache's broker wait in topic {readers.topic} (queue "
+                f"{readers.queue_id} from offset {readers.offsets[group]} on), which keeps the log "
+                f"from offset {holding.position} on: go back to Apache's broker, which delivers "
+                "them, or remove them with `aerobee cluster clean --unread`"
             )
         return (
             f"group {group} has not read topic {readers.topic} (queue {readers.queue_id} from "

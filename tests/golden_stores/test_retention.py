@@ -1,0 +1,220 @@
+"""Retention keeps what Apache's broker left waiting: delayed, timer and half messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aerobee.broker.store.config import consume_queue_entries
+from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.client_core.channels import Channels
+from aerobee.client_core.methods import CLEAN_STORE
+from aerobee.runtime.clock import ManualClock
+from aerobee.store_format.consume_queue_entry import unpack_entry
+from aerobee.store_format.json_config import parse_object
+from aerobee.store_format.timer_log import scan_timer_log
+from aerobee.v1 import broker_pb2
+from tests.golden_stores.conftest import GoldenStore
+from tests.support.plain_store import PlainStore
+from tests.support.real_brokers import BrokerProcess
+from tests.support.retention import write_times
+from tests.support.stores import SMALL
+
+DELAYED, TIMERS = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+CHECKS = "CID_RMQ_SYS_TRANS"
+LONG_AGO_MS = 1_700_000_000_000
+
+
+@pytest.fixture(params=["clean-small", "retained", "ipv6-v2"])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> GoldenStore:
+    return GoldenStore(request.param, tmp_path)
+
+
+def options(golden: GoldenStore) -> dict[str, Any]:
+    config = golden.config
+    return {
+        "segment_bytes": golden.segment_bytes,
+        "consume_queue_entries_per_file": consume_queue_entries(
+            int(config["mappedFileSizeConsumeQueue"])
+        ),
+        "index_slots_max": int(config["maxHashSlotNum"]),
+        "index_entries_max": int(config["maxIndexNum"]),
+    }
+
+
+@pytest.fixture
+def open_golden() -> Iterator[Callable[[GoldenStore], MessageStore]]:
+    opened = []
+
+    def open_it(golden: GoldenStore) -> MessageStore:
+        store = MessageStore.open(
+            RealDisk(golden.root), ManualClock(), replace(SMALL, **options(golden))
+        )
+        opened.append(store)
+        return store
+
+    yield open_it
+    for store in opened:
+        store.close()
+
+
+def committed(golden: GoldenStore, topic: str, queue_id: int) -> int:
+    table = golden.manifest["consumerOffsets"].get(f"{topic}@{CHECKS}", {})
+    return int(table.get(str(queue_id), 0))
+
+
+def pending(store: MessageStore, offset_of: Callable[[str, int], int]) -> list[QueueReaders]:
+    search = store.retention.take_pending(offset_of)
+    search.run()
+    return search.found
+
+
+def oldest(store: MessageStore, found: list[QueueReaders], topic: str) -> int | None:
+    """The position of the oldest message of a system topic that waits."""
+    positions = [
+        unpack_entry(store.queue_entries(topic, each.queue_id, each.oldest, 1))[0]
+        for each in found
+        if each.topic == topic
+    ]
+    return min(positions, default=None)
+
+
+def sent(golden: GoldenStore, kind: str) -> list[dict[str, Any]]:
+    return [send for send in golden.manifest["specialSends"] if send["kind"] == kind]
+
+
+def oldest_sent(golden: GoldenStore, kind: str) -> int:
+    return min(int(send["physicalOffset"]) for send in sent(golden, kind))
+
+
+def oldest_half(golden: GoldenStore) -> int | None:
+    """Of the half messages without an answer; one that was asked for was stored once more."""
+    keys = {send["uniqKey"] for send in sent(golden, "transaction-pending")}
+    last = {
+        record.properties["UNIQ_KEY"]: record.physical_offset
+        for record in PlainStore(golden.root, golden.segment_bytes).records
+        if record.topic == HALF and record.properties.get("UNIQ_KEY") in keys
+    }
+    assert set(last) == keys
+    return min(last.values(), default=None)
+
+
+OpenGolden = Callable[[GoldenStore], MessageStore]
+
+
+def test_the_oldest_message_of_each_kind_that_waits_is_found(
+    golden: GoldenStore, open_golden: OpenGolden
+) -> None:
+    store = open_golden(golden)
+    found = pending(store, lambda *queue: committed(golden, *queue))
+    assert all(each.pending for each in found)
+    assert oldest(store, found, DELAYED) == oldest_sent(golden, "delay-pending")
+    assert oldest(store, found, TIMERS) == oldest_sent(golden, "timer-pending")
+    assert oldest(store, found, HALF) == oldest_half(golden)
+
+
+def test_half_messages_that_were_answered_do_not_wait_although_no_check_has_passed_them(
+    tmp_path: Path, open_golden: OpenGolden
+) -> None:
+    golden = GoldenStore("clean-small", tmp_path)
+    assert committed(golden, HALF, 0) > 0
+    store = open_golden(golden)
+    assert oldest(store, pending(store, lambda *_: 0), HALF) == oldest_half(golden)
+
+
+def test_without_files_that_say_what_is_done_everything_waits(
+    golden: GoldenStore, open_golden: OpenGolden
+) -> None:
+    for path in (golden.root / "config").glob("delayOffset.json*"):
+        path.unlink()
+    for path in (golden.root / "timerlog").iterdir():
+        path.unlink()
+    store = open_golden(golden)
+    found = {(each.topic, each.queue_id): each.oldest for each in pending(store, lambda *_: 0)}
+    queues = {(topic, at): store.queue_bounds(topic, at) for topic, at in store.queue_names()}
+    for name, bounds in queues.items():
+        if name[0] in (DELAYED, TIMERS):
+            assert found[name] <= bounds.min_offset
+
+
+def test_a_timer_message_that_was_recalled_does_not_wait(
+    tmp_path: Path, open_golden: OpenGolden
+) -> None:
+    """Of those left, all were delivered or recalled."""
+    golden = GoldenStore("clean-small", tmp_path)
+    store = open_golden(golden)
+    (recalled,) = sent(golden, "timer-recalled")
+    waiting = {send["physicalOffset"] for send in sent(golden, "timer-pending")}
+    log = golden.root / "timerlog"
+    for path in log.iterdir():
+        path.write_bytes(without(path.read_bytes(), waiting))
+    assert recalled["physicalOffset"] not in waiting
+    found = pending(store, lambda *queue: committed(golden, *queue))
+    assert oldest(store, found, TIMERS) is None
+
+
+def without(timer_log: bytes, positions: set[int]) -> bytes:
+    """The log with nothing of these messages, as if they had been delivered long ago."""
+    data = bytearray(timer_log)
+    for record in scan_timer_log(timer_log):
+        if record.commit_offset in positions:
+            at = data.index(record.encode())
+            data[at + 16 : at + 24] = bytes(8)  # the time of its slot
+    return bytes(data)
+
+
+# ------------------------------------------------------------------------------ a broker
+
+
+@pytest.mark.slow
+async def test_a_broker_keeps_their_log_and_says_so_until_it_is_told_to_remove_them(
+    tmp_path: Path,
+) -> None:
+    golden = GoldenStore("clean-small", tmp_path)
+    forget_groups(golden.root)
+    write_times(golden.root, LONG_AGO_MS)
+    broker = BrokerProcess("golden-a", golden.root, {}, options(golden))
+    channels = Channels()
+    try:
+        await broker.start()
+        first = min(
+            oldest_sent(golden, "delay-pending"),
+            oldest_sent(golden, "timer-pending"),
+            oldest_half(golden) or 0,
+        )
+        answer = await channels.call(
+            broker.address, CLEAN_STORE, broker_pb2.CleanStoreRequest(force=True)
+        )
+        size = golden.segment_bytes
+        assert answer.log_min_offset == first // size * size > 0
+        assert not answer.removed_unread
+        assert "delayed messages of Apache's broker wait in topic SCHEDULE" in answer.kept_because
+        assert f"keeps the log from offset {first} on" in answer.kept_because
+        assert "aerobee cluster clean --unread" in answer.kept_because
+        answer = await channels.call(
+            broker.address, CLEAN_STORE, broker_pb2.CleanStoreRequest(unread=True)
+        )
+        assert answer.log_min_offset > first
+        lost = {(each.group, each.topic) for each in answer.removed_unread}
+        assert {("delayed messages", DELAYED), ("timer messages", TIMERS)} <= lost
+    finally:
+        await channels.close()
+        await broker.stop()
+
+
+def forget_groups(root: Path) -> None:
+    """No group of users holds anything."""
+    path = root / "config" / "consumerOffset.json"
+    table: Any = parse_object(path.read_bytes())
+    table["offsetTable"] = {
+        name: offsets for name, offsets in table["offsetTable"].items() if name.endswith(CHECKS)
+    }
+    path.write_text(json.dumps(table))
