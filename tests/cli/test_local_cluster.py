@@ -13,7 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from aerobee.cli.__main__ import main
+from aerobee.cli.commands.up import ready_lines
 from aerobee.cli.failures import EnvironmentFailure, Failure
 from aerobee.cli.local_cluster.child import (
     FIRST_STARTS_MAX,
@@ -107,6 +110,46 @@ def test_free_ports_are_distinct_and_free() -> None:
     ports = free_ports(brokers=4, chance=random.Random(7))
     assert len(set(ports.named().values())) == 7
     check_free(ports)
+
+
+def test_a_ready_cluster_tells_one_fact_a_line_and_what_to_type_next(tmp_path: Path) -> None:
+    ports = default_ports(brokers=1, replicas=2, nameserver=1081, broker_first=1911, etcd=1379)
+    plan = ClusterPlan(data=tmp_path, cluster="aerobee", ports=ports)
+    assert ready_lines(plan, 1.26) == [
+        "ready in 1.3 s",
+        "  nameserver  127.0.0.1:1081",
+        "  broker-a    127.0.0.1:1911",
+        "  broker-a-1  127.0.0.1:1912",
+        "  etcd        127.0.0.1:1379",
+        f"  data        {tmp_path}",
+        f"  logs        {tmp_path}/logs",
+        "next, in another terminal: "
+        "echo hello | aerobee produce greetings --nameserver 127.0.0.1:1081",
+    ]
+
+
+def test_a_wrong_broker_key_is_told_as_a_key_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    def refused(setting: str) -> str:
+        arguments = ["up", "--data", str(tmp_path), "--ports", "auto", "--broker-set", setting]
+        result = CliRunner().invoke(main, arguments, prog_name="aerobee")
+        assert result.exit_code == 2
+        return result.stderr
+
+    assert refused("foo=1") == (
+        "aerobee: --broker-set: a broker has no key 'foo'; `aerobee config reference` lists them; "
+        "see `aerobee up --help`\n"
+    )
+    assert "did you mean 'store.segment_bytes'?" in refused("store.segment_byte=1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_automatic_ports_leave_those_that_are_given(tmp_path: Path) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as server:
+        taken = server.getsockname()[1]
+        arguments = ["up", "--data", str(tmp_path), "--ports", "auto"]
+        result = CliRunner().invoke(main, [*arguments, "--nameserver-port", str(taken)])
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"aerobee: port {taken} (the nameserver) is in use")
 
 
 def test_a_port_in_use_is_named_with_its_purpose() -> None:

@@ -75,7 +75,7 @@ def test_a_query_lists_the_messages_of_a_key_newest_first(cli: Cli) -> None:
     ]  # fmt: skip
     assert len(table) == 3
     assert "order-4 customer-1  order 4\\nsecond line" in table[1]
-    assert "order-1 customer-1  order 1.second line" in table[2]
+    assert "order-1 customer-1  order 1\\nsecond line" in table[2]
     found = cli.json("message", "query", "orders", "--key", "customer-1")
     assert [message["keys"][0] for message in found["messages"]] == ["order-4", "order-1"]
     assert (found["more"], found["unanswered"]) == (False, [])

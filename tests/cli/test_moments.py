@@ -51,3 +51,4 @@ def test_a_timestamp_is_shown_in_the_form_that_is_read() -> None:
     shown = timestamp_text(1_767_225_600_123)
     assert parse_moment(shown, now_ms=NOW_MS).timestamp_ms == 1_767_225_600_123
     assert timestamp_text(0) == "-"
+    assert "+" not in shown

@@ -51,6 +51,69 @@ def test_each_command_loads_and_explains_itself(name: str) -> None:
     assert "Usage:" in result.output
 
 
+def help_lines(command: click.Command, *path: str) -> list[str]:
+    """Of a command and all below it, on a terminal of 80 columns."""
+    result = CliRunner().invoke(main, [*path, "--help"], terminal_width=80)
+    lines = result.output.splitlines()
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            lines += help_lines(below, *path, name)
+    return lines
+
+
+# The audit's help shows long commands, to be copied as they are.
+@pytest.mark.parametrize(
+    "name", ["", *(command.name for command in COMMANDS if command.name != "audit")]
+)
+def test_help_fits_a_terminal_of_80_columns(name: str) -> None:
+    """Words that the terminal breaks are hard to read; names that are longer cannot be helped."""
+    if name:
+        (command,) = [each.load() for each in COMMANDS if each.name == name]
+        lines = help_lines(command, name)
+    else:
+        lines = CliRunner().invoke(main, ["--help"], terminal_width=80).output.splitlines()
+    assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["produc"], "no such command 'produc'; did you mean 'produce'? See `aerobee --help`"),
+        (["store", "ver"], "no such command 'ver'; did you mean 'verify'? See `aerobee store "),
+        (["zzzz"], "no such command 'zzzz'; see `aerobee --help`"),
+        (["--frob"], "no such option '--frob'; see `aerobee --help`"),
+        (["consume", "t"], "missing option '--group'; see `aerobee consume --help`"),
+        (["broker", "--frob", "1"], "no such option '--frob'; see `aerobee broker --help`"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_one_sentence_in_the_style_of_all_errors(
+    arguments: list[str], said: str
+) -> None:
+    result = CliRunner().invoke(main, arguments, prog_name="aerobee")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"aerobee: {said}")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_no_at_a_question_is_told_in_the_same_style() -> None:
+    result = CliRunner().invoke(root_with(click.Abort()), ["fail"])
+    assert (result.exit_code, result.stderr) == (1, "aerobee: aborted, nothing was changed\n")
+
+
+def test_a_host_name_that_does_not_resolve_is_told_as_such() -> None:
+    result = CliRunner().invoke(main, ["topic", "list", "--nameserver", "nohost.invalid:8081"])
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "aerobee: cannot reach the cluster: the host name nohost.invalid cannot be resolved; check "
+        "--nameserver nohost.invalid:8081 and this machine's DNS\n"
+    )
+
+
 def test_a_client_command_does_not_load_the_broker() -> None:
     program = (
         "import sys\n"

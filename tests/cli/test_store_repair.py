@@ -52,7 +52,7 @@ def test_without_apply_only_the_plan_is_shown(store: Path) -> None:
     result = repair(store)
     assert result.exit_code == 0, result.output
     assert "2. quarantine commitlog/" in result.stdout
-    assert "would be lost: 1 messages" in result.stdout
+    assert "would be lost: 1 message\n" in result.stdout
     assert "    payments, queue 0: offset 14" in result.stdout
     assert "nothing was changed; do it with --apply" in result.stdout
     assert files_of(store) == before
@@ -74,7 +74,7 @@ def test_apply_repairs_keeps_a_copy_and_verifies(store: Path) -> None:
     damage_message_44(store)
     result = repair(store, "--apply")
     assert result.exit_code == 0, result.output
-    assert "lost: 1 messages" in result.stdout
+    assert "lost: 1 message\n" in result.stdout
     assert "sound: 0 damage" in result.stdout
     (archive,) = store.glob("repair-*")
     manifest = json.loads((archive / "manifest.json").read_text())

@@ -27,6 +27,24 @@ def stats(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["store", "stats", *map(str, arguments)])
 
 
+def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    result = stats(tmp_path)
+    assert result.exit_code == 3
+    assert result.stderr == (
+        f"aerobee: {tmp_path} is no store: it has neither commitlog, consumequeue nor config "
+        "in it\n"
+    )
+
+
+def test_a_dump_of_one_topic_shows_the_offsets_of_that_topic_alone(store: Path) -> None:
+    def dumped(*arguments: str) -> str:
+        return CliRunner().invoke(main, ["store", "dump", str(store), *arguments]).stdout
+
+    assert "billing" in dumped("--topic", "orders")
+    assert "billing" not in dumped("--topic", "payments")
+    assert json.loads(dumped("--topic", "payments", "--json"))["consumerOffsets"] == {}
+
+
 def test_counts_and_bytes_are_those_of_the_messages(store: Path) -> None:
     before = files_of(store)
     result = stats(store, "--json")

@@ -141,7 +141,7 @@ async def routed(broker: RealBroker | Link) -> AsyncIterator[RouteServer]:
 async def produced(nameserver: RouteServer, line: str) -> None:
     async with aerobee(nameserver, "produce", "orders") as command:
         said, _ = await command.process.communicate(f"{line}\n".encode())
-        assert said.startswith(b"sent 1 messages")
+        assert said.startswith(b"sent 1 message ")
 
 
 CONSUME = ("consume", "orders", "--group", "g", "--count", "1", "--format", "json")

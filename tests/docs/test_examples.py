@@ -114,7 +114,7 @@ def stable(text: str) -> str:
     for pattern, name in (
         (r"127\.0\.0\.1:\d+", "ADDRESS"),
         (r"\d{4}-\d\d-\d\d[ T][\d:.]+(\+[\d:]+|Z)?", "TIME"),
-        (r"\bdata \S+", "data FOLDER"),
+        (r"\b(data|logs) +/\S+", r"\1 FOLDER"),
         (r"\b[\d,]+/s", "RATE"),
         (r"\b[\d,.]+ (s|ms|MiB)\b", r"N \1"),
         (r"\b[0-9A-F]{32}\b", "ID"),

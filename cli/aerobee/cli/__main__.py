@@ -46,9 +46,13 @@ def main() -> None:
       aerobee consume greetings --group readers --count 1
 
     \b
-    Exit codes: 0 done, 1 the answer is no (unknown topic, nothing found), 2 wrong usage,
-    3 the environment is in the way (cluster unreachable, port in use, folder locked),
-    4 the operation failed, 130 interrupted.
+    Exit codes (`aerobee audit` has its own, see its help):
+      0    done
+      1    the answer is no: unknown topic, nothing found
+      2    wrong usage
+      3    the environment refuses: no cluster, port in use, folder locked
+      4    the operation failed
+      130  interrupted
     """
 
 

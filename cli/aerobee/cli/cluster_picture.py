@@ -39,6 +39,10 @@ HEADERS = (
 )
 
 
+DROPPABLE = ("memory", "heartbeat", "flush", "epoch", "out", "in", "disk", "log", "in sync")
+"""Left out on a narrow terminal, the first one first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lag:
     """What a slave lacks of its master's log."""

@@ -17,6 +17,7 @@ import click
 import uvloop
 
 from aerobee.cli.failures import INTERRUPTED, TERMINATED
+from aerobee.cli.notices import show_notices
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         click.exceptions.Exit: a signal ended it; with 128 + the signal's number.
     """
     received: list[signal.Signals] = []
+    show_notices()
 
     async def cancellable() -> T:
         task = asyncio.current_task()

@@ -39,6 +39,24 @@ class Failure(click.ClickException):
         click.echo(f"aerobee: {printable(self.format_message())}", file=file or sys.stderr)
 
 
+class UsageFailure(Failure):
+    """The command line is wrong."""
+
+    exit_code = USAGE
+
+    @classmethod
+    def of(cls, error: click.UsageError) -> UsageFailure:
+        """click's error in our words: one sentence, and where to read the right usage."""
+        sentence = error.format_message().removesuffix(".").replace(". Did you", "; did you")
+        end = " See" if sentence.endswith("?") else "; see"
+        command = error.ctx.command_path if error.ctx is not None else "aerobee"
+        # `aerobee audit` has a code of its own for it.
+        return cls(
+            f"{sentence[:1].lower()}{sentence[1:]}{end} `{command} --help`",
+            exit_code=error.exit_code,
+        )
+
+
 class EnvironmentFailure(Failure):
     """Something outside is in the way: no connection, a port in use, a folder locked."""
 

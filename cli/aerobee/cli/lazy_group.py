@@ -6,6 +6,7 @@ can cause leaves the root as one sentence and an exit code of `failures`.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -14,7 +15,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from aerobee.cli.failures import BROKEN_PIPE, INTERRUPTED, failure_from
+from aerobee.cli.failures import (
+    BROKEN_PIPE,
+    INTERRUPTED,
+    NEGATIVE,
+    Failure,
+    UsageFailure,
+    failure_from,
+)
 
 
 class LazyCommand(NamedTuple):
@@ -48,6 +56,20 @@ class LazyGroup(click.Group):
         lazy = self._lazy_commands.get(cmd_name)
         return lazy.load() if lazy is not None else super().get_command(ctx, cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises click.UsageError with the commands that an unknown one resembles."""
+        name = args[0]
+        known = self.list_commands(ctx)
+        if name in known or name.startswith("-") or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, known) or [
+            each for each in known if name and each.startswith(name)
+        ]
+        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise click.UsageError(f"no such command {name!r}{meant}", ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(command.name, command.short_help) for command in self._lazy_commands.values()]
         for name in super().list_commands(ctx):
@@ -61,6 +83,18 @@ class LazyGroup(click.Group):
 class RootGroup(LazyGroup):
     """The outermost group: the border between errors and what the user sees of them."""
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as error:
+            raise _shown(error) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -70,6 +104,10 @@ class RootGroup(LazyGroup):
             # Whoever read our output has enough, as `head` does. Nothing may be flushed to it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(BROKEN_PIPE)
+        except click.Abort:
+            raise Failure("aborted, nothing was changed", exit_code=NEGATIVE) from None
+        except click.UsageError as error:
+            raise _shown(error) from error
         except click.ClickException:
             raise
         except Exception as error:
@@ -77,3 +115,8 @@ class RootGroup(LazyGroup):
             if failure is None:
                 raise
             raise failure from error
+
+
+def _shown(error: click.UsageError) -> click.ClickException:
+    """One style for all errors. A group without a command shows its help, as click does."""
+    return error if type(error).__name__ == "NoArgsIsHelpError" else UsageFailure.of(error)

@@ -72,8 +72,8 @@ def moment_argument(
 
 
 def timestamp_text(timestamp_ms: int) -> str:
-    """Local time with milliseconds; `-` for 0 and less, which mean never."""
+    """Local time with milliseconds, as options take it; `-` for 0 and less, which mean never."""
     if timestamp_ms <= 0:
         return "-"
     moment = datetime.fromtimestamp(timestamp_ms / 1_000).astimezone()
-    return moment.isoformat(sep=" ", timespec="milliseconds")
+    return moment.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")

@@ -47,7 +47,7 @@ class DumpRequest:
     """What of a store is to be shown.
 
     `messages_every` n lists each n-th message of a queue and its last, 0 none; `topics` limits the
-    queues to these topics, empty means all; `questions` are asked beside.
+    queues and committed offsets to these topics, empty means all; `questions` are asked beside.
     """
 
     messages_every: int = 1
@@ -97,6 +97,12 @@ def open_dump(
     options = store_options(disk, config_overrides)
     on_disk = {**describe_state(root, disk), "indexHeaders": index_headers(disk)}
     configs = describe_configs(disk)
+    if request is not None and request.topics:
+        configs["consumerOffsets"] = {
+            key: offsets
+            for key, offsets in configs["consumerOffsets"].items()
+            if key.partition("@")[0] in request.topics
+        }
     store = MessageStore.open(disk, SystemClock(), options.config, read_only=True)
     try:
         progress = _Progress(store, on_progress)

@@ -15,7 +15,7 @@ import click
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.json_stream import collected, write_json
-from aerobee.cli.output import json_option, print_table, say
+from aerobee.cli.output import counted, json_option, print_table, say
 from aerobee.cli.store_document import DumpRequest, OnProgress, dump_store, open_dump
 from aerobee.cli.store_questions import ChosenQuestions, GivenQuestions, Questions
 
@@ -134,8 +134,8 @@ def _print_log(log: dict[str, Any]) -> None:
         for segment in log["segments"]
     ]
     title = (
-        f"Commit log: {log['records']} records, {log['minOffset']} to {log['maxOffset']}, "
-        f"SHA-256 {log['recordsSha256']}"
+        f"Commit log: {counted(log['records'], 'record')}, {log['minOffset']} to "
+        f"{log['maxOffset']}, SHA-256 {log['recordsSha256']}"
     )
     print_table(("Segment", "Used bytes", "Ends at"), rows, title=title)
 

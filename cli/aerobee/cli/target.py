@@ -31,13 +31,28 @@ class Target:
         return ClusterConnection(self.nameserver, self.cluster)
 
 
-def _is_unreachable(error: Exception, target: Target) -> bool:
-    """Whether it is the nameserver that could not be reached, rather than a broker."""
+def _unreachable(error: Exception, target: Target) -> errors.Unreachable | None:
+    """The error, if it says that a nameserver could not be reached, rather than a broker."""
     if isinstance(error, ExceptionGroup):
-        return any(_is_unreachable(inner, target) for inner in error.exceptions)
+        found = (_unreachable(inner, target) for inner in error.exceptions)
+        return next((each for each in found if each is not None), None)
     addresses = target.nameserver.replace(";", ",").split(",")
-    return isinstance(error, errors.Unreachable) and any(
+    if isinstance(error, errors.Unreachable) and any(
         address.strip() in str(error) for address in addresses
+    ):
+        return error
+    return None
+
+
+def _cannot_reach(error: errors.Unreachable, target: Target) -> EnvironmentFailure:
+    if "cannot be resolved" in str(error):
+        return EnvironmentFailure(
+            f"cannot reach the cluster: {str(error).partition(': ')[2]}; check --nameserver "
+            f"{target.nameserver} and this machine's DNS"
+        )
+    return EnvironmentFailure(
+        f"cannot reach the cluster: no nameserver answers at {target.nameserver}; start one with "
+        "`aerobee up`, or name another with --nameserver"
     )
 
 
@@ -65,11 +80,9 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return command(*args, target=target, **kwargs)
         except (errors.Unreachable, ExceptionGroup) as error:
-            if _is_unreachable(error, target):
-                raise EnvironmentFailure(
-                    f"cannot reach the cluster: no nameserver answers at {nameserver}; start one "
-                    "with `aerobee up`, or name another with --nameserver"
-                ) from error
+            unreachable = _unreachable(error, target)
+            if unreachable is not None:
+                raise _cannot_reach(unreachable, target) from error
             raise
 
     return wrapped

@@ -298,6 +298,18 @@ def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
     details = error.details() or ""
     is_broken = status == grpc.StatusCode.INTERNAL and any(one in details for one in _BROKEN)
     if is_broken or status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        why = "the connection broke" if is_broken or not details else details
+        broke = is_broken or not details
+        why = "the connection broke" if broke else _cause(details, address)
         return errors.Unreachable(f"cannot reach {address}: {why}")
     return errors.MqError(f"{address} failed with {status.name}: {error.details()}")
+
+
+# How gRPC's resolvers begin what they say of a name that they cannot look up.
+_LOOKUP_FAILED = ("DNS resolution failed", "errors resolving", "address lookup failed")
+
+
+def _cause(details: str, address: str) -> str:
+    """A name that does not resolve is told as such; the rest in gRPC's words."""
+    if any(begin in details for begin in _LOOKUP_FAILED):
+        return f"the host name {address.rpartition(':')[0]} cannot be resolved"
+    return details

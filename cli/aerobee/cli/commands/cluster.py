@@ -8,7 +8,15 @@ import click
 
 from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import json_option, print_json, print_table, remark, say
+from aerobee.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    print_table,
+    remark,
+    say,
+    wide_option,
+)
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -25,8 +33,9 @@ def cluster() -> None:
 
 @cluster.command()
 @json_option
+@wide_option
 @target_options
-def show(target: Target, as_json: bool) -> None:
+def show(target: Target, as_json: bool, wide: bool) -> None:
     """Show each replica: role, epoch, lag, address, registration, log, traffic, memory."""
 
     async def main() -> None:
@@ -55,7 +64,10 @@ def show(target: Target, as_json: bool) -> None:
         print_table(
             cluster_picture.HEADERS,
             [cluster_picture.row(each) for each in replicas],
-            title=f"cluster {name}: {len(description.brokers)} brokers",
+            droppable=cluster_picture.DROPPABLE,
+            wide=wide,
+            empty="no broker is registered yet; start one with `aerobee broker`",
+            title=f"cluster {name}: {counted(len(description.brokers), 'broker')}",
         )
         for line in cluster_picture.remarks(replicas):
             remark(line)
@@ -120,7 +132,7 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
             print_json(message_document(done))
             return
         say(
-            f"{broker}: removed {done.removed_segments} segments "
+            f"{broker}: removed {counted(done.removed_segments, 'segment')} "
             f"({done.removed_bytes / MIB:,.1f} MiB); the log begins at {done.log_min_offset}"
         )
         if done.removed_unread:

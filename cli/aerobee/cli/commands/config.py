@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from aerobee.cli.failures import NEGATIVE
-from aerobee.cli.output import json_option, print_json, remark, say
+from aerobee.cli.output import counted, json_option, print_json, remark, say
 from aerobee.cli.service_kinds import SERVICES, ServiceKind, environment_of, guess_service
 from aerobee.cli.settings import parse_settings
 from aerobee.runtime.config_check import Checked, Finding, check_config
@@ -85,7 +85,7 @@ def _print(file: Path, kind: ServiceKind, checked: Checked[Any]) -> None:
             tell = remark if word == "error" else say
             tell(f"{where}: {word}: {finding.sentence}")
     if not checked.errors:
-        say(f"{file}: the {kind.name} takes it ({len(checked.keys)} keys)")
+        say(f"{file}: the {kind.name} takes it ({counted(len(checked.keys), 'key')})")
 
 
 def _document(kind: ServiceKind, checked: Checked[Any]) -> dict[str, object]:

@@ -14,7 +14,7 @@ import click
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
-from aerobee.cli.output import remark
+from aerobee.cli.output import counted, remark
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -123,10 +123,18 @@ def consume(
         to_line=json_of_message if line_format == "json" else to_text,
     )
     printed = run(lambda: _consume(job))
-    if sys.stderr.isatty():
-        remark(f"{printed:,} messages")
     if count is not None and printed < count:
+        assert idle_timeout_s is not None
+        remark(_too_few(printed, count, idle_timeout_s))
         raise click.exceptions.Exit(NEGATIVE)
+    if sys.stderr.isatty():
+        remark(counted(printed, "message"))
+
+
+def _too_few(printed: int, count: int, idle_timeout_s: float) -> str:
+    if printed == 0:
+        return f"0 of {count:,} messages came within {idle_timeout_s:g} s"
+    return f"{printed:,} of {count:,} messages came, then none within {idle_timeout_s:g} s"
 
 
 async def _consume(job: _Job) -> int:

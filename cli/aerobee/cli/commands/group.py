@@ -9,7 +9,7 @@ import click
 
 from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import json_option, print_json, print_table, say
+from aerobee.cli.output import counted, json_option, print_json, print_table, say, wide_option
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def list_groups(target: Target, as_json: bool) -> None:
                 ]
                 for state in states
             ],
+            empty="no groups yet; one begins with `aerobee consume TOPIC --group NAME`",
         )
 
     run(main)
@@ -60,8 +61,9 @@ def list_groups(target: Target, as_json: bool) -> None:
 @group.command()
 @click.argument("name")
 @json_option
+@wide_option
 @target_options
-def show(target: Target, name: str, as_json: bool) -> None:
+def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     """Show the members of the group NAME and each queue's holder, offset and lag."""
 
     async def main() -> None:
@@ -92,7 +94,7 @@ def show(target: Target, name: str, as_json: bool) -> None:
                 ]
                 for member in state.members
             ],
-            title=f"{name}: {len(state.members)} members, lag {state.lag:,}",
+            title=f"{name}: {counted(len(state.members), 'member')}, lag {state.lag:,}",
         )
         say()
         print_table(
@@ -110,6 +112,8 @@ def show(target: Target, name: str, as_json: bool) -> None:
                 ]
                 for queue in state.queues
             ],
+            droppable=("lease epoch", "max", "broker"),
+            wide=wide,
         )
         if lost:
             say()
@@ -152,7 +156,7 @@ def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_
             document = {"group": name, "changed": not dry_run, "offsets": offsets}
             print_json({**document, "members": members})
             return
-        told = f"{members} sessions, {offsets} offsets"
+        told = f"{counted(members, 'session')}, {counted(offsets, 'offset')}"
         say(f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}")
 
     run(main)

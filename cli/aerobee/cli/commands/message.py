@@ -11,7 +11,15 @@ import click
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import Moment, MomentKind, moment_argument, timestamp_text
-from aerobee.cli.output import json_option, print_json, print_table, remark, say
+from aerobee.cli.output import (
+    counted,
+    json_option,
+    print_json,
+    print_table,
+    remark,
+    say,
+    wide_option,
+)
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.printable import printable
 
@@ -113,6 +121,7 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
     help="At most so many, the newest ones.",
 )
 @json_option
+@wide_option
 @target_options
 def query(
     target: Target,
@@ -123,6 +132,7 @@ def query(
     end: Moment | None,
     max_messages: int,
     as_json: bool,
+    wide: bool,
 ) -> None:
     """List the messages of TOPIC with a key, newest first.
 
@@ -160,7 +170,7 @@ def query(
             }
         )
     elif found.messages:
-        _print_list(found)
+        _print_list(found, wide=wide)
     _remark_unanswered(found)
     if not found.messages:
         if found.more:
@@ -192,7 +202,7 @@ def _remark_unanswered(found: FoundMessages) -> None:
         remark(f"not asked, because they do not answer: {', '.join(found.unanswered)}")
 
 
-def _print_list(found: FoundMessages) -> None:
+def _print_list(found: FoundMessages, *, wide: bool) -> None:
     print_table(
         ["stored", "broker", "queue", "offset", "id", "tag", "keys", "body"],
         [
@@ -208,6 +218,8 @@ def _print_list(found: FoundMessages) -> None:
             ]
             for each in found.messages
         ],
+        droppable=("body", "keys", "tag", "queue", "offset"),
+        wide=wide,
     )
     if found.more:
         remark("there are more: bound the time with --begin and --end")
@@ -222,11 +234,11 @@ def _print_message(found: ReceivedMessage) -> None:
         ("born", f"{timestamp_text(found.born_timestamp_ms)} at {found.record.born_host}"),
         ("id", found.message_id),
         ("offset id", found.offset_message_id),
-        ("log", f"{found.record.physical_offset}, {found.record.size} bytes"),
+        ("log", f"{found.record.physical_offset}, {counted(found.record.size, 'byte')}"),
     ]
     rows += [(name, value) for name, value in sorted(found.properties.items())]
     if found.reconsume_times:
-        rows.append(("consumed", f"{found.reconsume_times} times before"))
+        rows.append(("consumed", f"{counted(found.reconsume_times, 'time')} before"))
     rows = [(printable(name), value) for name, value in rows]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
@@ -261,4 +273,4 @@ def _body_text(found: ReceivedMessage) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return f"({len(body)} bytes that are no text: --json shows them)"
+        return f"({counted(len(body), 'byte')}, which are no text: --json shows them)"

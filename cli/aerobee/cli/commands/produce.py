@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import print_json, remark, say
+from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.cli.settings import parse_settings
 from aerobee.cli.target import Target, target_options
 
@@ -121,7 +121,9 @@ async def _produce(job: _Job) -> None:
     )
     async with Producer(job.target.nameserver, job.target.cluster, config=config) as producer:
         notice = WaitNotice(SystemClock(), producer.obstacles)
-        with opened_meter(f"to {job.topic}", SystemClock(), total=size) as meter:
+        # Whoever types lines does not want a bar drawn over them.
+        typed = os.isatty(descriptor)
+        with opened_meter(f"to {job.topic}", SystemClock(), total=size, quiet=typed) as meter:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     watching = tasks.create_task(notice.run(), name="notice")
@@ -145,8 +147,8 @@ async def _produce(job: _Job) -> None:
         )
         return
     say(
-        f"sent {sent:,} messages ({meter.bytes:,} bytes) to {job.topic} in {elapsed_s:.2f} s: "
-        f"{sent / elapsed_s if elapsed_s else 0:,.0f}/s"
+        f"sent {counted(sent, 'message')} ({counted(meter.bytes, 'byte')}) to {job.topic} "
+        f"in {elapsed_s:.2f} s: {sent / elapsed_s if elapsed_s else 0:,.0f}/s"
     )
 
 
@@ -176,7 +178,7 @@ async def _send_all(job: _Job, descriptor: int, producer: Producer, meter: Meter
                     await places.acquire()
                     tasks.create_task(send(batch, read_bytes), name="send")
     except BaseException:
-        remark(f"sent {meter.messages:,} messages to {job.topic} until then")
+        remark(f"sent {counted(meter.messages, 'message')} to {job.topic} until then")
         raise
 
 

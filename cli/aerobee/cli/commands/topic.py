@@ -9,7 +9,7 @@ import click
 from aerobee.cli.confirm import confirm, yes_option
 from aerobee.cli.event_loop import run
 from aerobee.cli.moments import timestamp_text
-from aerobee.cli.output import json_option, print_json, print_table, say
+from aerobee.cli.output import counted, json_option, print_json, print_table, say, wide_option
 from aerobee.cli.settings import parse_settings
 from aerobee.cli.target import Target, target_options
 
@@ -94,6 +94,7 @@ def list_topics(target: Target, as_json: bool) -> None:
                 ]
                 for each in topics
             ],
+            empty="no topics yet; create one with `aerobee topic create NAME`",
         )
 
     run(main)
@@ -102,8 +103,9 @@ def list_topics(target: Target, as_json: bool) -> None:
 @topic.command()
 @click.argument("name")
 @json_option
+@wide_option
 @target_options
-def show(target: Target, name: str, as_json: bool) -> None:
+def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     """Show the queues of the topic NAME, where they are and what they hold."""
 
     async def main() -> None:
@@ -133,8 +135,10 @@ def show(target: Target, name: str, as_json: bool) -> None:
         print_table(
             ["broker", "address", "queue", "min", "max", "messages", "last stored"],
             rows,
+            droppable=("address", "broker"),
+            wide=wide,
             title=f"{name}: {_permission(route.perm)}, "
-            f"{sum(found.count for found in bounds.values()):,} messages",
+            f"{counted(sum(found.count for found in bounds.values()), 'message')}",
         )
 
     run(main)
@@ -193,7 +197,7 @@ def delete(target: Target, name: str, yes: bool) -> None:
 
 def _spread(config: common_pb2.TopicConfig) -> str:
     spread = ", ".join(f"{n} on {name}" for name, n in sorted(config.queues_by_broker.items()))
-    return f"{sum(config.queues_by_broker.values())} queues ({spread})"
+    return f"{counted(sum(config.queues_by_broker.values()), 'queue')} ({spread})"
 
 
 def _permission(perm: int) -> str:

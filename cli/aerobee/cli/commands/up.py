@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from aerobee.cli.event_loop import run_until_signal
 from aerobee.cli.failures import EnvironmentFailure
@@ -26,6 +27,9 @@ from aerobee.cli.settings import parse_settings
 from aerobee.runtime.clock import SystemClock, system_random
 
 DATA_DEFAULT = "aerobee-data"
+CLUSTER_DEFAULT = "aerobee"
+_OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
+"""Settings of brokers that options of `up` stand for."""
 
 
 @click.command()
@@ -56,13 +60,13 @@ DATA_DEFAULT = "aerobee-data"
     show_default=True,
     help="With replicas: acknowledge once every replica in sync has the message, or at once.",
 )
-@click.option("--cluster", default="aerobee", show_default=True, envvar="AEROBEE_CLUSTER")
+@click.option("--cluster", default=CLUSTER_DEFAULT, show_default=True, envvar="AEROBEE_CLUSTER")
 @click.option(
     "--ports",
     type=click.Choice(["fixed", "auto"]),
     default="fixed",
     show_default=True,
-    help="auto: any free ports, for clusters beside others.",
+    help="auto: any free ports but those that are given, for clusters beside others.",
 )
 @click.option("--nameserver-port", type=int, default=planning.NAMESERVER_PORT, show_default=True)
 @click.option(
@@ -122,17 +126,16 @@ def up(
         **({"replication.mode": f"{replication}_master"} if replicas > 1 else {}),
         **parse_settings(broker_settings, option="--broker-set"),
     }
-    chosen = (
-        free_ports(brokers=brokers, replicas=replicas, chance=system_random())
-        if ports == "auto"
-        else planning.default_ports(
-            brokers=brokers,
-            replicas=replicas,
-            nameserver=nameserver_port,
-            broker_first=broker_port,
-            etcd=etcd_port,
-        )
+    _check_keys(settings)
+    chosen = planning.default_ports(
+        brokers=brokers,
+        replicas=replicas,
+        nameserver=nameserver_port,
+        broker_first=broker_port,
+        etcd=etcd_port,
     )
+    if ports == "auto":
+        chosen = _free_where_not_given(chosen, brokers=brokers, replicas=replicas)
     _check_numbers(chosen)
     with _folder(data, ephemeral) as folder:
         plan = ClusterPlan(data=folder, cluster=cluster, ports=chosen, broker_settings=settings)
@@ -176,6 +179,26 @@ async def _serving_before(stop: asyncio.Event, cluster: LocalCluster) -> bool:
     return serving.done() and not serving.cancelled()
 
 
+def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
+    """One fact a line, then what to type next."""
+    facts = {
+        "nameserver": plan.nameserver_address,
+        **{replica.name: address for replica, address in plan.brokers.items()},
+        "etcd": plan.etcd_address,
+        "data": str(plan.data),
+        "logs": str(plan.logs),
+    }
+    width = max(map(len, facts))
+    is_usual = plan.ports.nameserver == planning.NAMESERVER_PORT
+    where = "" if is_usual else f" --nameserver {plan.nameserver_address}"
+    where += "" if plan.cluster == CLUSTER_DEFAULT else f" --cluster {plan.cluster}"
+    return [
+        f"ready in {elapsed_s:.1f} s",
+        *(f"  {name:{width}}  {value}" for name, value in facts.items()),
+        f"next, in another terminal: echo hello | aerobee produce greetings{where}",
+    ]
+
+
 @dataclass(slots=True)
 class _Announcer:
     """What the user and the ready file are told, and when."""
@@ -186,14 +209,8 @@ class _Announcer:
     def on_serving(self, cluster: LocalCluster, elapsed_s: float) -> None:
         self.cluster = cluster
         self._write_ready_file()
-        plan = cluster.plan
-        brokers = ", ".join(
-            f"{replica.name} {address}" for replica, address in plan.brokers.items()
-        )
-        say(
-            f"ready in {elapsed_s:.1f} s: nameserver {plan.nameserver_address}, {brokers}, "
-            f"etcd {plan.etcd_address}, data {plan.data}"
-        )
+        for line in ready_lines(cluster.plan, elapsed_s):
+            say(line)
         for name, reason in cluster.not_writable.items():
             remark(f"{name} takes no messages: {reason}")
 
@@ -237,6 +254,42 @@ def _folder(data: Path | None, ephemeral: bool) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_where_not_given(chosen: Ports, *, brokers: int, replicas: int) -> Ports:
+    """Any free ports, but those of `chosen` that the user named."""
+    context = click.get_current_context()
+
+    def given(parameter: str) -> bool:
+        return context.get_parameter_source(parameter) is not ParameterSource.DEFAULT
+
+    found = free_ports(
+        brokers=brokers,
+        replicas=replicas,
+        chance=system_random(),
+        taken=frozenset(chosen.named().values()),
+    )
+    if given("nameserver_port"):
+        found = replace(found, nameserver=chosen.nameserver)
+    if given("etcd_port"):
+        found = replace(found, etcd_client=chosen.etcd_client, etcd_peer=chosen.etcd_peer)
+    return replace(found, brokers=chosen.brokers) if given("broker_port") else found
+
+
+def _check_keys(settings: Mapping[str, str]) -> None:
+    """Raises click.UsageError for a key that brokers do not have."""
+    # Only where a user names keys: what a broker's configuration is made of takes a while to load.
+    if settings.keys() <= _OWN_KEYS:
+        return
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.runtime.config import keys_of, nearest
+
+    known = {key.name: key for key in keys_of(BrokerConfig)}
+    for name in settings:
+        if name not in known:
+            near = nearest(name, known)
+            hint = near if "did you mean" in near else "; `aerobee config reference` lists them"
+            raise click.UsageError(f"--broker-set: a broker has no key {name!r}{hint}")
 
 
 def _check_numbers(ports: Ports) -> None:

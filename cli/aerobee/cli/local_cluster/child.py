@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ class Child:
         except OSError:
             lines = []
         said = next((line for line in reversed(lines) if line.strip()), "it said nothing")
-        return said.strip().removeprefix("aerobee ").rstrip(".")
+        return re.sub(r"^aerobee:? ", "", said.strip()).rstrip(".")
 
 
 def _describe(return_code: int) -> str:

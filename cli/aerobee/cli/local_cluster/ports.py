@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+from collections.abc import Collection
 
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.plan import HOST, Ports
@@ -32,8 +33,14 @@ def is_free(port: int) -> bool:
     return True
 
 
-def free_ports(*, brokers: int, chance: random.Random, replicas: int = 1) -> Ports:
-    """Ports that nobody listens on, for clusters that run beside others.
+def free_ports(
+    *,
+    brokers: int,
+    chance: random.Random,
+    replicas: int = 1,
+    taken: Collection[int] = (),
+) -> Ports:
+    """Ports that nobody listens on and that are not `taken`, for clusters that run beside others.
 
     Raises:
         EnvironmentFailure: there are none.
@@ -41,7 +48,7 @@ def free_ports(*, brokers: int, chance: random.Random, replicas: int = 1) -> Por
     found: list[int] = []
     for _ in range(ATTEMPTS_MAX):
         port = chance.randrange(AUTO_FIRST, AUTO_END)
-        if port not in found and is_free(port):
+        if port not in found and port not in taken and is_free(port):
             found.append(port)
         if len(found) == brokers * replicas + 3:
             nameserver, etcd_client, etcd_peer, *rest = found

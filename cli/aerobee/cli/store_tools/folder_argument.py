@@ -37,11 +37,15 @@ def folder_options(command: Command) -> Command:
 
 
 def open_folder(folder: Path, config: tuple[str, ...]) -> tuple[RealDisk, StoreConfig]:
-    """The folder and the sizes of its files. Raises EnvironmentFailure if it is no folder,
-    InvalidArgument for an option."""
+    """The folder and the sizes of its files. Raises EnvironmentFailure if it is no folder or no
+    store, InvalidArgument for an option."""
     if not folder.is_dir():
         raise EnvironmentFailure(f"{folder} is not a folder; name the store's root folder")
     disk = RealDisk(folder)
+    if not any(disk.exists(name) for name in ("commitlog", "consumequeue", "config")):
+        raise EnvironmentFailure(
+            f"{folder} is no store: it has neither commitlog, consumequeue nor config in it"
+        )
     sizes = measured_sizes(disk)
     given: dict[str, str] = {}
     if "segment_bytes" in sizes:

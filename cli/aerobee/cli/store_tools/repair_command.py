@@ -18,7 +18,7 @@ from aerobee.broker.store.repair.repair import Repair, archive_name
 from aerobee.broker.store.repair.undo import undo_repair
 from aerobee.broker.store.repair.verify import Verified, verify_store
 from aerobee.cli.failures import NEGATIVE
-from aerobee.cli.output import json_option, print_json, remark, say
+from aerobee.cli.output import counted, json_option, print_json, remark, say
 from aerobee.cli.store_tools.folder_argument import (
     folder_options,
     open_folder,
@@ -171,12 +171,12 @@ def _print_plan(plan: RepairPlan, *, done: bool) -> None:
         return
     for number, step in enumerate(plan.steps, 1):
         at = "" if step.position is None else f" at byte {step.position}"
-        size = f" ({step.bytes} bytes)" if step.bytes else ""
+        size = f" ({counted(step.bytes, 'byte')})" if step.bytes else ""
         say(f"{number}. {step.name} {step.file}{at}{size}: {step.text}")
     lost = plan.lost
     if lost:
         count = sum(each.count for each in lost)
-        say(f"{'lost' if done else 'would be lost'}: {count} messages")
+        say(f"{'lost' if done else 'would be lost'}: {counted(count, 'message')}")
         for each in lost:
             say(f"    {lost_text(each)}")
     for text in plan.left:

@@ -10,7 +10,7 @@ import click
 from aerobee.broker.store.repair.findings import Findings
 from aerobee.broker.store.repair.folder import inspect_folder
 from aerobee.cli.moments import timestamp_text
-from aerobee.cli.output import json_option, print_json, print_table, say
+from aerobee.cli.output import counted, json_option, print_json, print_table, say
 from aerobee.cli.store_tools.folder_argument import (
     folder_options,
     open_folder,
@@ -56,12 +56,12 @@ def store_stats(
 def _print(document: dict[str, Any], *, show_queues: bool) -> None:
     disk, log = document["disk"], document["log"]
     say(
-        f"log: {log['segments']} segments of {log['segmentBytes']} bytes, from {log['minOffset']} "
-        f"to {log['filesEnd']}; queue files {_mib(disk['queueBytes'])}, index "
+        f"log: {counted(log['segments'], 'segment')} of {log['segmentBytes']} bytes, from "
+        f"{log['minOffset']} to {log['filesEnd']}; queue files {_mib(disk['queueBytes'])}, index "
         f"{_mib(disk['indexBytes'])}, config {_mib(disk['configBytes'])}"
     )
     say(f"disk: {_mib(disk['freeBytes'])} of {_mib(disk['totalBytes'])} free")
-    say(f"messages: {document['messages']} with {document['messageBytes']} bytes")
+    say(f"messages: {document['messages']:,} with {counted(document['messageBytes'], 'byte')}")
     _print_topics(document["topics"])
     if show_queues:
         _print_queues(document["queues"])
@@ -163,9 +163,10 @@ def _print_index(index: list[dict[str, Any]]) -> None:
 def _print_walk(walk: dict[str, Any]) -> None:
     say()
     say(
-        f"walk: {walk['records']} records up to {walk['maxOffset']}, {walk['unqueued']} in no "
-        f"queue, {walk['compressed']} compressed, {walk['propertyBytes']} bytes of properties, "
-        f"{walk['damagedRegions']} damaged places"
+        f"walk: {counted(walk['records'], 'record')} up to {walk['maxOffset']}, "
+        f"{walk['unqueued']} in no queue, {walk['compressed']} compressed, "
+        f"{counted(walk['propertyBytes'], 'byte')} of properties, "
+        f"{counted(walk['damagedRegions'], 'damaged place')}"
     )
     print_table(
         ("hour", "records"),

@@ -1,0 +1,61 @@
+"""What the libraries log while a client command runs, as lines for the person at the terminal.
+
+Only warnings and errors; one line each, the event first, then what it is about; the same line not
+again within QUIET_S. A traceback only of what is not Aerobee's own, for that is a bug.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from aerobee.cli.output import remark
+from aerobee.runtime.log import FIELDS_ATTRIBUTE
+from aerobee.runtime.printable import printable
+
+QUIET_S = 10.0
+LINES_REMEMBERED = 100
+_IDS = frozenset({"request_id", "trace_id", "span_id"})
+"""Of use beside a service's log, not here."""
+
+
+class NoticeHandler(logging.Handler):
+    """Writes notices to standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said_s: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = notice(record)
+        said_s = self._said_s.get(line)
+        if said_s is not None and record.created - said_s < QUIET_S:
+            return
+        if len(self._said_s) >= LINES_REMEMBERED:
+            self._said_s.clear()
+        self._said_s[line] = record.created
+        remark(line)
+        if record.exc_info and not record.name.startswith("aerobee"):
+            for trace_line in logging.Formatter().formatException(record.exc_info).splitlines():
+                remark(trace_line)
+
+
+def notice(record: logging.LogRecord) -> str:
+    """The event, then those of its fields that it does not name itself, then the error."""
+    event = record.getMessage()
+    fields: Mapping[str, Any] = getattr(record, FIELDS_ATTRIBUTE, {})
+    told = {name: printable(str(value)) for name, value in fields.items() if name not in _IDS}
+    about = ", ".join(
+        f"{name} {value}" for name, value in told.items() if value and value not in event
+    )
+    line = f"aerobee: {event} ({about})" if about else f"aerobee: {event}"
+    error = record.exc_info[1] if record.exc_info else None
+    return line if error is None or str(error) in line else f"{line}: {error}"
+
+
+def show_notices() -> None:
+    """From now on all logging of this process goes to NoticeHandler."""
+    root = logging.getLogger()
+    root.handlers[:] = [NoticeHandler()]
+    root.setLevel(logging.WARNING)
