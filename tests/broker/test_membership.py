@@ -420,3 +420,46 @@ async def test_after_a_crash_only_former_holders_get_queues_until_their_sessions
     assert granted.queue_id == 1
     assert granted.epoch > leases[1].epoch
     assert asyncio.get_running_loop().time() - began >= 1.2
+
+
+ODD = "x\x1b[2J\n"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"client_id": ODD},
+        {"instance": ODD},
+        {"subscriptions": [broker_pb2.Subscription(topic=ODD)]},
+        {
+            "subscriptions": [
+                broker_pb2.Subscription(topic="t", filter=broker_pb2.Filter(expression=ODD))
+            ]
+        },
+    ],
+)
+async def test_text_that_cannot_be_shown_joins_no_group(broker: Any, odd: dict[str, Any]) -> None:
+    member = Participant(broker, "m")
+    await member.say(
+        join=broker_pb2.Join(**{"group": "g", "client_id": "m", "instance": "1", **odd})
+    )
+    failed = (await member.hears("failed")).failed
+    assert failed.code in (common_pb2.INVALID_ARGUMENT, common_pb2.ILLEGAL_NAME)
+    assert failed.message.isprintable()
+
+
+async def test_text_that_cannot_be_shown_gets_no_queue_and_commits_nothing(broker: Any) -> None:
+    await broker.send_bodies("t", 0, b"x")
+    member = Participant(broker, "m")
+    await member.join()
+    await member.say(acquire=broker_pb2.AcquireLease(topic=ODD, queue_id=0))
+    assert (await member.hears("failed")).failed.code == common_pb2.INVALID_ARGUMENT
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await broker.offsets.CommitOffsets(
+            broker_pb2.CommitOffsetsRequest(
+                group="g",
+                client_id=ODD,
+                offsets=[broker_pb2.QueueOffset(topic="t", queue_id=0, offset=1)],
+            )
+        )
+    assert error_from_rpc(refused.value, "broker").code == common_pb2.ILLEGAL_NAME

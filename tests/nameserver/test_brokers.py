@@ -233,6 +233,8 @@ async def test_a_broker_that_stops_accepting_shows_it_in_the_routes(
         ({"broker_id": -1}, common_pb2.INVALID_ARGUMENT),
         ({"instance": ""}, common_pb2.INVALID_ARGUMENT),
         ({"address": ""}, common_pb2.INVALID_ARGUMENT),
+        ({"address": "\x1b[2Jhost:1"}, common_pb2.INVALID_ARGUMENT),
+        ({"instance": "a\nb"}, common_pb2.INVALID_ARGUMENT),
         ({"cluster": "another"}, common_pb2.INVALID_ARGUMENT),
     ],
 )

@@ -292,3 +292,11 @@ async def test_a_damaged_key_is_passed_over_and_can_be_deleted(
 async def test_one_request_cannot_ask_for_endless_topics(server: Any) -> None:
     query = server.stub.QueryRoute(pb.QueryRouteRequest(topics=["t"] * 1_001))
     assert await code_of(query) == common_pb2.INVALID_ARGUMENT
+
+
+async def test_attributes_that_cannot_be_shown_are_refused(server: Any) -> None:
+    odd = pb.CreateTopicRequest(name="odd", queues=1, attributes={"owner": "\x1b[2J"})
+    assert await code_of(server.stub.CreateTopic(odd)) == common_pb2.INVALID_ARGUMENT
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="fine", queues=1))
+    update = pb.UpdateTopicRequest(name="fine", attributes={"a\nb": "x"})
+    assert await code_of(server.stub.UpdateTopic(update)) == common_pb2.INVALID_ARGUMENT

@@ -31,3 +31,17 @@ def test_without_it_and_when_it_is_removed_there_is_no_ceiling() -> None:
     for attributes in ({}, {KEEP_UNREAD_MAX_BYTES: ""}, {"message.type": "NORMAL"}):
         check_topic_attributes(attributes)
         assert keep_unread_max_bytes(attributes) is None
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2J", "a\nb", "\x9b31m", "\u202eevil", "\x00", "\t"])
+def test_what_a_terminal_cannot_show_is_neither_a_name_nor_a_value(odd: str) -> None:
+    for attributes in ({odd: "x"}, {"x": odd}):
+        with pytest.raises(InvalidArgument, match="cannot be shown") as refused:
+            check_topic_attributes(attributes)
+        assert str(refused.value).isprintable()
+    check_topic_attributes({"owner": "Zoë, 東京 team"})
+
+
+def test_an_attribute_has_a_name() -> None:
+    with pytest.raises(InvalidArgument, match="no name"):
+        check_topic_attributes({"": "x"})

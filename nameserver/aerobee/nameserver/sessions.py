@@ -67,7 +67,7 @@ class BrokerSession:
         Raises:
             DuplicateBroker: another live process has this broker's identity.
             ReplicaIncomplete: its log lacks what its incarnation is known to have had.
-            InvalidArgument: the heartbeat's numbers make no sense.
+            InvalidArgument: what the heartbeat says makes no sense.
         """
         check_heartbeat(heartbeat)
         self.heartbeat = heartbeat
@@ -99,7 +99,7 @@ class BrokerSession:
     async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
         """The broker stops: end its registration at once if etcd can be reached.
 
-        Raises InvalidArgument: the heartbeat's numbers make no sense.
+        Raises InvalidArgument: what the heartbeat says makes no sense.
         """
         check_heartbeat(heartbeat)
         log_event(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from aerobee.runtime.errors import IllegalName
+from aerobee.runtime.errors import IllegalName, InvalidArgument
+from aerobee.runtime.printable import printable
 
 TOPIC_LENGTH_MAX = 127
 RETRY_TOPIC_LENGTH_MAX = 255
@@ -51,6 +52,16 @@ def check_client_id(client_id: str) -> None:
     if not client_id or len(client_id) > CLIENT_ID_LENGTH_MAX or not client_id.isprintable():
         raise IllegalName(
             f"client id {client_id[:40]!r} must be 1 to {CLIENT_ID_LENGTH_MAX} printable characters"
+        )
+
+
+def check_text(what: str, text: str) -> None:
+    """Raises InvalidArgument for a text that a terminal or a log could not show as it is: with
+    control characters, ends of lines, or marks that turn the direction of writing."""
+    shown = printable(text)
+    if shown != text:
+        raise InvalidArgument(
+            f"{what} {shown[:80]!r} has characters that cannot be shown; leave them out"
         )
 
 

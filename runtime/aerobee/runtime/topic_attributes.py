@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.names import check_text
+from aerobee.runtime.printable import printable
 
 KEEP_UNREAD_MAX_BYTES = "keep_unread_max_bytes"
 """Unread messages of the topic keep the log only while at most so many bytes of it lie from them to
@@ -17,7 +19,15 @@ _DIGITS_MAX = 18
 
 
 def check_topic_attributes(attributes: Mapping[str, str]) -> None:
-    """Raises InvalidArgument for a value that cannot work; an empty one stands for a removal."""
+    """Raises InvalidArgument for a value that cannot work, for an empty name, and for text that
+    cannot be shown; an empty value stands for a removal."""
+    for name, value in attributes.items():
+        if not name:
+            raise InvalidArgument(
+                f"an attribute with the value {printable(value)[:80]!r} has no name"
+            )
+        check_text("attribute", name)
+        check_text(f"the value of attribute {name}", value)
     text = attributes.get(KEEP_UNREAD_MAX_BYTES, "")
     if text and _bytes_of(text) is None:
         raise InvalidArgument(

@@ -13,6 +13,7 @@ from aerobee.broker.pull_session import PulledFrame
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.broker.tag_filter import tags_codes
+from aerobee.runtime import names
 from aerobee.runtime.errors import FilterIllegal, MqError
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
@@ -158,10 +159,13 @@ def subscriptions_of(wanted: Sequence[broker_pb2.Subscription]) -> tuple[Subscri
 
     Raises:
         FilterIllegal: an expression that cannot be parsed, or SQL.
-        InvalidArgument: more than a member may have.
+        InvalidArgument: more than a member may have, or text that cannot be shown.
     """
     found = [Subscription(one.topic, one.filter.expression or "*", is_sql=False) for one in wanted]
     check_subscriptions(found)
+    for subscription in found:
+        names.check_text("topic name", subscription.topic)
+        names.check_text("filter expression", subscription.expression)
     for one in wanted:
         tags_codes_of(one.filter)
     return tuple(sorted(found, key=lambda subscription: subscription.topic))

@@ -214,6 +214,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self._offsets.check_master()
         names.check_group_name(join.group)
         names.check_client_id(join.client_id)
+        names.check_text("instance", join.instance)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
         subscriptions = subscriptions_of(join.subscriptions)
         shown: list[tuple[QueueKey, int]] = []
@@ -265,6 +266,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             )
         elif kind == "acquire":
             self._offsets.check_master()
+            names.check_text("topic name", event.acquire.topic)
             self._coordinator.acquire(member, event.acquire.topic, event.acquire.queue_id, now_s)
         elif kind == "release":
             release = event.release

@@ -72,6 +72,8 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
     ) -> broker_pb2.CommitOffsetsResponse:
         names.check_group_name(request.group)
+        if request.client_id:
+            names.check_client_id(request.client_id)
         await self._offsets.begun()
         outcomes: list[Outcome] = []
         group, client_id = request.group, request.client_id
