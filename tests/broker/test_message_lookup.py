@@ -31,7 +31,7 @@ from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fault_disk import FaultDisk
-from tests.support.stores import append, batch_of, open_store
+from tests.support.stores import append, batch_of, end_topic, open_store
 
 MIB = 1024 * 1024
 HOST = HostAddress.parse("127.0.0.1:10911")
@@ -122,6 +122,39 @@ async def test_what_consumers_do_not_see_yet_is_not_shown(tmp_path: Path) -> Non
             await lookup.by_offset(appended.base_physical_offset)
         store.confirm(store.appended_end)
         assert Record(await lookup.by_offset(appended.base_physical_offset)).body == b"body"
+    store.close()
+
+
+async def test_messages_of_a_deleted_topic_are_not_found_by_place_or_key(tmp_path: Path) -> None:
+    """Neither while there is no topic of that name nor among the messages of the next one."""
+    store = open_store(tmp_path)
+    table = TopicTable(topics("t"))
+    with ThreadPoolExecutor(1) as pool:
+        clock = ManualClock()
+        reads = ReadPool(
+            pool, Counters(), clock, loop_delay=LoopDelay(clock), threads=1, bytes_per_s=0
+        )
+        lookup = MessageLookup(Guard(table, broker_name="a"), store, reads, index_enabled=True)
+        query = KeyQuery("t", "k", is_unique_key=False)
+
+        def sent(body: bytes) -> int:
+            batch = batch_of("t", body, properties={"KEYS": "k"})
+            position = store.append(batch, queue_id=0).base_physical_offset
+            store.confirm(store.appended_end)
+            return position
+
+        old = sent(b"old")
+        assert len((await lookup.by_key(query)).records) == 1
+        end_topic(store, "t")
+        store.confirm(store.appended_end)
+        assert (await lookup.by_key(query)).records == ()
+        with pytest.raises(errors.MessageNotFound, match="that was deleted"):
+            await lookup.by_offset(old)
+        new = sent(b"new")
+        (found,) = (await lookup.by_key(query)).records
+        assert Record(found).body == Record(await lookup.by_offset(new)).body == b"new"
+        with pytest.raises(errors.MessageNotFound, match="that was deleted"):
+            await lookup.by_offset(old)
     store.close()
 
 

@@ -122,5 +122,14 @@ def test_the_example_of_the_page_is_what_it_says() -> None:
         "10.0.0.7@4711",
     )
     kinds = [json.loads(entry_text(entry))["kind"] for entry in entries]
-    assert kinds == ["commit", "reset", "image", "remove", "imageEnd", "lease"]
+    assert kinds == [
+        "commit",
+        "reset",
+        "image",
+        "remove",
+        "topicEnd",
+        "topicEndKnown",
+        "imageEnd",
+        "lease",
+    ]
     assert [json.loads(entry_text(entry)) for entry in entries] == json.loads(block)

@@ -79,9 +79,36 @@ async def test_brokers_hear_of_a_deletion_and_a_late_broker_of_everything(
     late = make_broker("broker-c")
     await running(late, server)
     assert late.directives[0].topics_complete
-    assert [t.name for t in late.directives[0].topics] == ["kept"]
+    told = {t.name: t for t in late.directives[0].topics}
+    assert {name: topic.deleted for name, topic in told.items()} == {"kept": False, "orders": True}
+    assert told["orders"].deleted_at > 0 == told["kept"].deleted_at
     answer = await server.stub.QueryRoute(pb.QueryRouteRequest(topics=["orders"]))
     assert answer.routes[0].status.code == common_pb2.TOPIC_NOT_FOUND
+
+
+async def test_whoever_hears_of_a_topic_hears_when_one_of_its_name_was_deleted(
+    server: Any, make_broker: Any, running: Any
+) -> None:
+    """A broker that was away for deletion and creation must know that it is another topic."""
+    deleted_at = []
+    for _ in range(2):
+        await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=2))
+        await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+        told = last_told(server.brokers[0])
+        assert told.deleted
+        deleted_at.append(told.deleted_at)
+    assert 0 < deleted_at[0] < deleted_at[1]
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=2))
+    late = make_broker("broker-c")
+    await running(late, server)
+    for told in (last_told(late), last_told(server.brokers[0])):
+        assert (told.name, told.deleted, told.deleted_at) == ("orders", False, deleted_at[1])
+
+
+def last_told(broker: Any) -> common_pb2.TopicConfig:
+    """What a broker was told last of any topic."""
+    told: list[common_pb2.TopicConfig] = [t for d in broker.directives for t in d.topics]
+    return told[-1]
 
 
 async def test_of_many_creators_at_two_nameservers_one_wins(

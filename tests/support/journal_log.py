@@ -44,7 +44,7 @@ class MemoryLog:
     def records_end(self) -> int:
         return len(self.bodies)
 
-    def append(self, body: bytes) -> Placed:
+    def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
         if self.refusal is not None:
             raise self.refusal
         self.ends.append(self.end + OTHER_BYTES + len(body))

@@ -171,6 +171,7 @@ class Broker:
         run(ROLES_TASK, replication.manager.run())
         run("in-sync-set", replication.proposer.run())
         run("offset-journal", self.parts.journal.run())
+        run("topic-ends", self.parts.groups.topic_ends.run())
         # Alone, groups go on at once; elsewhere when the role is known.
         await self.parts.journal.begun(JOURNAL_TIMEOUT_S)
         return port

@@ -13,6 +13,7 @@ from typing import Protocol
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
+    Busy,
     NotMaster,
     NotReadableTopic,
     NotWritableTopic,
@@ -120,6 +121,8 @@ class Guard:
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)
+        elif topic in self._topics.ending:
+            raise _being_emptied(topic)
         elif names.is_system_topic(topic):
             raise NotWritableTopic(
                 f"topic {topic} is the system's own; clients do not send to it: choose another"
@@ -147,6 +150,8 @@ class Guard:
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)
+        elif topic in self._topics.ending:
+            raise _being_emptied(topic)
         elif not entry.perm & PERM_READ:
             raise NotReadableTopic(
                 f"topic {topic} is not readable (perm {entry.perm}); update the topic to allow it"
@@ -164,6 +169,8 @@ class Guard:
         entry = self._topics.get(topic)
         if entry is None:
             self._refuse_unknown(topic)
+        elif topic in self._topics.ending:
+            raise _being_emptied(topic)
         else:
             queues = max(entry.read_queue_count, entry.write_queue_count)
             if not 0 <= queue_id < queues:
@@ -179,6 +186,11 @@ class Guard:
         entry = self._topics.get(topic)
         return 0 if entry is None else entry.write_queue_count
 
+    def has_batch_queues(self, topic: str) -> bool:
+        """Whether its messages lie in batch consume queues, which we keep and do not serve."""
+        entry = self._topics.get(topic)
+        return entry is not None and entry.has_batch_queues
+
     def _refuse_unknown(self, topic: str) -> None:
         names.check_topic_name(topic)
         raise TopicNotFound(
@@ -193,3 +205,10 @@ class Guard:
             f"queue {queue_id} of topic {topic} is out of range: broker {self._broker_name} has "
             f"queues 0 to {queues - 1}"
         )
+
+
+def _being_emptied(topic: str) -> Busy:
+    return Busy(
+        f"topic {topic} was deleted and created again, and its former messages are still being "
+        "removed; try again in a moment"
+    )

@@ -2,7 +2,8 @@
 
 Owns: nothing; every answer is read from the log anew, on the read pool, because it is seldom in the
 page cache. Invariants: what is returned is a whole, sound record that consumers may see too; an
-offset inside a record, in front of the log or behind what is dispatched finds nothing.
+offset inside a record, in front of the log or behind what is dispatched finds nothing, nor does one
+of a topic that was deleted, whether one of its name is there again or not.
 """
 
 from __future__ import annotations
@@ -97,9 +98,24 @@ class MessageLookup:
                 f"there is no message at physical offset {physical_offset}: the log holds "
                 f"{begin} to {end}"
             )
-        return await self._reads.run_in_turn(
+        data = await self._reads.run_in_turn(
             LOOKUPS, ONE_BYTES, lambda: _read_record(store, physical_offset, end)
         )
+        topic = Record(data).topic
+        first = self._first_position(topic)
+        if first is None or physical_offset < first:
+            raise MessageNotFound(
+                f"the message at physical offset {physical_offset} is one of a topic {topic} that "
+                "was deleted"
+            )
+        return data
+
+    def _first_position(self, topic: str) -> int | None:
+        """Before this log position lies no message of the topic's present life; None: it has none.
+        Of queues that we keep and do not serve that is not known."""
+        if self._guard.has_batch_queues(topic):
+            return self._store.min_offset
+        return self._store.reads.first_position(topic)
 
     async def by_id(self, message_id: str) -> bytes:
         """The record with this offset message id.
@@ -156,6 +172,7 @@ class MessageLookup:
             end_ms,
             FOUND_MESSAGES_MAX,
         )
+        first = self._first_position(query.topic)
         index = self._store.index
         indexed_timestamp_ms, indexed_end = index.end_timestamp_ms, index.indexed_end
         kept, more = await self._reads.run_in_turn(
@@ -166,6 +183,8 @@ class MessageLookup:
                     record
                     for record in search.records()
                     if _matches(record, query, begin_ms, end_ms)
+                    and first is not None
+                    and Record(record).physical_offset >= first
                 ),
                 min(query.max_messages or FOUND_MESSAGES_MAX, FOUND_MESSAGES_MAX),
             ),

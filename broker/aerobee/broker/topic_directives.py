@@ -6,7 +6,7 @@ broker group is not kept; topics that no nameserver announced (the store's own) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
@@ -22,6 +22,8 @@ class AnnouncedTopic:
     order: bool
     revision: int
     deleted: bool = False
+    deleted_at_ms: int = 0
+    """When a topic of this name was deleted last, Unix ms; 0: never, as far as is remembered."""
     attributes: dict[str, str] = field(default_factory=dict)
 
 
@@ -35,13 +37,18 @@ def apply_topics(
     *,
     metadata_revision: int,
     is_complete: bool,
+    ended_at_ms: Callable[[str], int] = lambda topic: 0,
 ) -> list[str]:
     """Change the table; returns the topics that are gone.
 
-    `is_complete`: whatever a nameserver announced earlier and is not in `announced` is gone.
+    `is_complete`: whatever a nameserver announced earlier and is not in `announced` is gone; but
+    only of what is said to be deleted the messages go as well. `ended_at_ms` tells when the topic
+    of a name was deleted whose end is in the log.
     """
     gone: list[str] = []
     for topic in announced:
+        if topic.deleted_at_ms > ended_at_ms(topic.name):
+            table.begin_ending(topic.name, topic.deleted_at_ms)
         if topic.deleted or topic.queue_count == 0:
             if table.remove(topic.name):
                 gone.append(topic.name)

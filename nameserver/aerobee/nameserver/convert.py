@@ -95,7 +95,7 @@ def broker_endpoint(
     )
 
 
-def topic_config(topic: Topic) -> common_pb2.TopicConfig:
+def topic_config(topic: Topic, deleted_at_ms: int = 0) -> common_pb2.TopicConfig:
     return common_pb2.TopicConfig(
         name=topic.name,
         perm=topic.perm,
@@ -103,6 +103,7 @@ def topic_config(topic: Topic) -> common_pb2.TopicConfig:
         attributes=topic.attributes,
         queues_by_broker=topic.queues_by_broker,
         revision=topic.revision,
+        deleted_at=deleted_at_ms,
     )
 
 
@@ -134,9 +135,11 @@ def topic_route(
 
 def changed_topics(changes: TopicChanges) -> Iterable[common_pb2.TopicConfig]:
     """Changes and deletions in the order in which they happened."""
-    found = [topic_config(topic) for topic in changes.changed]
+    found = [topic_config(topic, changes.deleted_at_ms(topic.name)) for topic in changes.changed]
     found += [
-        common_pb2.TopicConfig(name=name, revision=revision, deleted=True)
+        common_pb2.TopicConfig(
+            name=name, revision=revision, deleted=True, deleted_at=changes.deleted_at_ms(name)
+        )
         for name, revision in changes.deleted
     ]
     return sorted(found, key=lambda config: config.revision)

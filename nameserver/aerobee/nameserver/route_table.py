@@ -27,6 +27,7 @@ from aerobee.nameserver.stored import (
     DurableKey,
     Keys,
     Topic,
+    TopicDeletion,
     Unreadable,
 )
 
@@ -36,6 +37,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_NO_DELETIONS: Mapping[str, TopicDeletion] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,13 @@ class TopicChanges:
     """`changed` is all that exists; whatever else the broker knows is gone."""
     revision: int
     """The broker knows everything up to here once it has followed."""
+    deletions: Mapping[str, TopicDeletion] = field(default_factory=lambda: _NO_DELETIONS)
+    """All that are remembered, by name."""
+
+    def deleted_at_ms(self, name: str) -> int:
+        """When a topic of this name was deleted last, Unix ms; 0: never."""
+        deletion = self.deletions.get(name)
+        return 0 if deletion is None else deletion.at_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,8 @@ class RouteTable:
     deleted_topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     """Name -> revision of the deletion, for deletions after `deletions_since`."""
     deletions_since: int = 0
+    deletions: Mapping[str, TopicDeletion] = field(default_factory=lambda: _NO_DELETIONS)
+    """By name; also of topics that were created again."""
     unreadable: frozenset[str] = frozenset()
     """Keys whose values make no sense; served as if they did not exist."""
     changed_at: int = 0
@@ -100,6 +111,7 @@ class RouteTable:
         """Copies with each key set, or removed where its entry is None or unreadable."""
         brokers, groups = dict(self.brokers), dict(self.groups)
         topics, unreadable = dict(self.topics), set(self.unreadable)
+        deletions = dict(self.deletions)
         for key, entry in changes:
             unreadable.discard(key)
             try:
@@ -114,8 +126,15 @@ class RouteTable:
                     _set(groups, name, value if isinstance(value, BrokerGroup) else None)
                 case ("topics", name):
                     _set(topics, name, value if isinstance(value, Topic) else None)
+                case ("deleted", name):
+                    _set(deletions, name, value if isinstance(value, TopicDeletion) else None)
         return dataclasses.replace(
-            self, brokers=brokers, groups=groups, topics=topics, unreadable=frozenset(unreadable)
+            self,
+            brokers=brokers,
+            groups=groups,
+            topics=topics,
+            deletions=deletions,
+            unreadable=frozenset(unreadable),
         )
 
     def _remember_deletions(
@@ -168,13 +187,22 @@ class RouteTable:
     def topic_changes_after(self, revision: int) -> TopicChanges:
         """What a broker that knows all up to `revision` has missed."""
         if revision < self.deletions_since:
-            return TopicChanges(self._topics_by_revision(0), (), True, self.changed_at)
+            gone = sorted(
+                (name, deletion.revision)
+                for name, deletion in self.deletions.items()
+                if deletion.revision > revision and name not in self.topics
+            )
+            return TopicChanges(
+                self._topics_by_revision(0), tuple(gone), True, self.changed_at, self.deletions
+            )
         deleted = sorted(
             ((name, at) for name, at in self.deleted_topics.items() if at > revision),
             key=lambda item: (item[1], item[0]),
         )
         changed = self._topics_by_revision(revision)
-        return TopicChanges(changed, tuple(deleted), False, max(self.changed_at, revision))
+        return TopicChanges(
+            changed, tuple(deleted), False, max(self.changed_at, revision), self.deletions
+        )
 
     def _topics_by_revision(self, after: int) -> tuple[Topic, ...]:
         newer = (topic for topic in self.topics.values() if topic.revision > after)

@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: four kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: five kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -128,7 +128,17 @@ class Topic:
         return sum(self.queues_by_broker.values())
 
 
-Stored = BrokerRecord | BrokerGroup | Topic | DurableLogs
+@dataclass(frozen=True, slots=True)
+class TopicDeletion:
+    """That a topic was deleted; it stays when one of that name is created again."""
+
+    name: str
+    at_ms: int
+    """Unix ms; each deletion of a name is later than the one before."""
+    revision: int = 0
+
+
+Stored = BrokerRecord | BrokerGroup | Topic | DurableLogs | TopicDeletion
 
 
 class Keys:
@@ -150,6 +160,9 @@ class Keys:
     def topic(self, name: str) -> str:
         return f"{self.prefix}topics/{name}"
 
+    def deletion(self, name: str) -> str:
+        return f"{self.prefix}deleted/{name}"
+
     def durable(self, key: BrokerKey) -> str:
         return f"{self.durable_of(key.broker_name)}{key.broker_id}"
 
@@ -158,15 +171,15 @@ class Keys:
         return f"{self.prefix}durable/{broker_name}/"
 
     def parse(self, key: str) -> BrokerKey | DurableKey | tuple[str, str] | None:
-        """The broker, its durable logs, or ("groups" | "topics", name), that a key stands for;
-        None: none of them."""
+        """The broker, its durable logs, or ("groups" | "topics" | "deleted", name), that a key
+        stands for; None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
                 return BrokerKey(broker_name, int(broker_id))
             case ["durable", broker_name, broker_id] if broker_id.isdecimal():
                 return DurableKey(BrokerKey(broker_name, int(broker_id)))
-            case ["groups" | "topics" as kind, name] if name:
+            case ["groups" | "topics" | "deleted" as kind, name] if name:
                 return kind, name
         return None
 
@@ -185,6 +198,8 @@ class Keys:
                 return _read(entry, lambda document: _group_from(name, document, entry))
             case ("topics", name):
                 return _read(entry, lambda document: _topic_from(name, document, entry))
+            case ("deleted", name):
+                return _read(entry, lambda document: _deletion_from(name, document, entry))
         return None
 
 
@@ -232,6 +247,10 @@ def encode_topic(topic: Topic) -> bytes:
             "queuesByBroker": dict(sorted(topic.queues_by_broker.items())),
         }
     )
+
+
+def encode_deletion(deletion: TopicDeletion) -> bytes:
+    return _encode({"at": deletion.at_ms})
 
 
 def encode_durable(durable: DurableLogs) -> bytes:
@@ -308,11 +327,15 @@ def _durable_from(document: Mapping[str, Any], entry: KeyValue) -> DurableLogs:
     return DurableLogs(logs, entry.revision)
 
 
+def _deletion_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> TopicDeletion:
+    return TopicDeletion(name, _number(document["at"]), entry.revision)
+
+
 def _number(value: Any) -> int:
-    """An epoch or a log position."""
+    """An epoch, a log position, or a time."""
     number = int(value)
     if not 0 <= number <= EPOCH_MAX:
-        raise ValueError(f"{number} is no epoch or log position")
+        raise ValueError(f"{number} is no epoch, log position or time")
     return number
 
 

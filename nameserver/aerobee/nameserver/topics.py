@@ -7,7 +7,9 @@ change.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import heapq
 from collections.abc import Mapping
 
 from aerobee.nameserver.config import TopicPolicy
@@ -15,7 +17,15 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.placement import grow_queues, place_queues
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.nameserver.stored import Keys, Topic, Unreadable, encode_topic
+from aerobee.nameserver.route_table import DELETED_TOPICS_MAX
+from aerobee.nameserver.stored import (
+    Keys,
+    Topic,
+    TopicDeletion,
+    Unreadable,
+    encode_deletion,
+    encode_topic,
+)
 from aerobee.nameserver.topic_limits import TopicLimits
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
@@ -34,6 +44,7 @@ PERM_DEFAULT = PERM_READ | PERM_WRITE
 VALUE_BYTES_MAX = 64 * 1024
 _ATTEMPTS_MAX = 8
 _ROUTES_TIMEOUT_S = 2.0
+_FORGOTTEN_AT_ONCE = 10
 
 
 class Topics:
@@ -47,6 +58,7 @@ class Topics:
         self._cache = cache
         self._policy = policy
         self._limits = TopicLimits(policy, clock)
+        self._clock = clock
 
     async def create(
         self,
@@ -128,22 +140,51 @@ class Topics:
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
     async def delete(self, name: str) -> int:
-        """Remove the topic; returns the revision of the removal.
+        """Remove the topic; returns the revision of the removal. That it was deleted stays in etcd:
+        what was sent to it before is gone on brokers, too, that hear of it later.
 
         Raises:
             TopicNotFound, IllegalName, RegistryUnavailable.
         """
         _check_name(name)
-        key = self._keys.topic(name)
+        key, deletion_key = self._keys.topic(name), self._keys.deletion(name)
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._etcd.get(key)
             if entry is None:
                 raise _not_found(name)
-            done = await self._etcd.transaction({key: entry.revision}, [Delete(key)])
+            before = await self._etcd.get(deletion_key)
+            deletion = TopicDeletion(name, max(self._clock.now_ms(), self._after(before)))
+            done = await self._etcd.transaction(
+                {key: entry.revision, deletion_key: 0 if before is None else before.revision},
+                [
+                    Delete(key),
+                    Put(deletion_key, encode_deletion(deletion)),
+                    *(Delete(self._keys.deletion(old)) for old in self._forgotten(name)),
+                ],
+            )
             if done.succeeded:
                 await self._cache.wait_version(done.revision, _ROUTES_TIMEOUT_S)
                 return done.revision
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
+
+    def _after(self, before: KeyValue | None) -> int:
+        """A time after the last deletion of the name; 0 if there is none that can be read."""
+        with contextlib.suppress(Unreadable):
+            deletion = None if before is None else self._keys.decode(before)
+            if isinstance(deletion, TopicDeletion):
+                return deletion.at_ms + 1
+        return 0
+
+    def _forgotten(self, name: str) -> list[str]:
+        """The oldest deletions, if there are too many with one more of `name`."""
+        deletions = [each for each in self._cache.table.deletions.values() if each.name != name]
+        excess = len(deletions) + 1 - DELETED_TOPICS_MAX
+        if excess <= 0:
+            return []
+        oldest = heapq.nsmallest(
+            min(excess, _FORGOTTEN_AT_ONCE), deletions, key=lambda each: (each.at_ms, each.name)
+        )
+        return [each.name for each in oldest]
 
     async def _read(self, name: str) -> tuple[Topic, KeyValue]:
         entry = await self._etcd.get(self._keys.topic(name))

@@ -138,7 +138,7 @@ class QueueName(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., broker_name: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
 class TopicConfig(_message.Message):
-    __slots__ = ("name", "perm", "order", "attributes", "queues_by_broker", "revision", "deleted")
+    __slots__ = ("name", "perm", "order", "attributes", "queues_by_broker", "revision", "deleted", "deleted_at")
     class AttributesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,7 @@ class TopicConfig(_message.Message):
     QUEUES_BY_BROKER_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    DELETED_AT_FIELD_NUMBER: _ClassVar[int]
     name: str
     perm: int
     order: bool
@@ -167,7 +168,8 @@ class TopicConfig(_message.Message):
     queues_by_broker: _containers.ScalarMap[str, int]
     revision: int
     deleted: bool
-    def __init__(self, name: _Optional[str] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ..., queues_by_broker: _Optional[_Mapping[str, int]] = ..., revision: _Optional[int] = ..., deleted: _Optional[bool] = ...) -> None: ...
+    deleted_at: int
+    def __init__(self, name: _Optional[str] = ..., perm: _Optional[int] = ..., order: _Optional[bool] = ..., attributes: _Optional[_Mapping[str, str]] = ..., queues_by_broker: _Optional[_Mapping[str, int]] = ..., revision: _Optional[int] = ..., deleted: _Optional[bool] = ..., deleted_at: _Optional[int] = ...) -> None: ...
 
 class BrokerIdentity(_message.Message):
     __slots__ = ("cluster", "broker_name", "broker_id", "instance")

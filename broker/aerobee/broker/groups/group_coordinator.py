@@ -188,6 +188,12 @@ class GroupCoordinator:
         if ended is not None:
             self._announce((ended,), (), reason)
 
+    def revoke_topic(self, topic: str, reason: str) -> None:
+        """Take all queues of a topic from their holders."""
+        for lease in self._leases.all_held():
+            if lease.key.topic == topic:
+                self.revoke(lease.key, reason)
+
     def close_group(self, group: str) -> int:
         """End the sessions of all members of a group, and their leases; returns how many there
         were. Nobody gets such a queue before its former holder can have noticed."""

@@ -89,7 +89,7 @@ class ConsumerOffsets:
             )
         _check_not_removing(writer, key)
         standing = writer.standing(key)
-        if is_fenced(standing, lease_epoch):
+        if is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch):
             raise lease_expired(key, lease_epoch)
         if standing is not None and offset <= standing.offset:
             if offset < standing.offset:
@@ -134,7 +134,13 @@ class ConsumerOffsets:
     def is_ended(self, key: QueueKey, lease_epoch: int) -> bool:
         """Whether a lease that a member shows is of before a reset, or of before another's commit:
         it must start again from the committed offset. Raises as `check_master`."""
-        return is_fenced(self._journal.writer().standing(key), lease_epoch)
+        standing = self._journal.writer().standing(key)
+        return is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch)
+
+    def _is_of_former_life(self, key: QueueKey, lease_epoch: int) -> bool:
+        """Whether the lease was granted before the topic was deleted."""
+        end = self._table.topic_ends.get(key.topic)
+        return end is not None and 0 < lease_epoch <= end.lease_epoch
 
     def query(self, key: QueueKey) -> int | None:
         """None if the group never committed on this queue."""

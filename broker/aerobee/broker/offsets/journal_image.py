@@ -95,6 +95,8 @@ async def write_image(
     if lease is not None:
         for entry in lease_entries(lease, clock.now_ms()):
             writer.add(entry)
+    for end in state.topic_ends(clock.now_ms()):
+        writer.add(end)
     keys = writer.keys()
     for start in range(0, len(keys), ENTRIES_PER_TURN):
         done: asyncio.Future[None] | None = None

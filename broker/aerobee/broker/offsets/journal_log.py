@@ -24,6 +24,7 @@ from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.record import encode_record, iterate_records
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
+from aerobee.store_format.topic_end import topic_end_properties
 
 READ_BYTES = 128 * 1024
 """What is read and applied in one turn of the loop."""
@@ -59,8 +60,8 @@ class OffsetJournalLog:
 
     # ------------------------------------------------------------------------------ writing
 
-    def append(self, body: bytes) -> Appended:
-        """One record.
+    def append(self, body: bytes, *, ends_topic: str = "") -> Appended:
+        """One record. `ends_topic`: it is the end of this topic, see `MessageStore.append`.
 
         Raises:
             NotMaster: nothing was stored; this replica may not act as master now.
@@ -71,7 +72,7 @@ class OffsetJournalLog:
         record = encode_record(
             topic=JOURNAL_TOPIC.encode(),
             body=body,
-            properties=b"",
+            properties=topic_end_properties(ends_topic) if ends_topic else b"",
             born_timestamp_ms=self._clock.now_ms(),
             born_host=self._store_host,
             store_host_ipv6=self._store_host.is_ipv6,
@@ -88,7 +89,9 @@ class OffsetJournalLog:
         except BatchIllegal as error:
             raise MessageTooLarge(f"a record of the offset journal cannot be: {error}") from error
         try:
-            appended = self._store.append(checked, queue_id=JOURNAL_QUEUE, is_own=True)
+            appended = self._store.append(
+                checked, queue_id=JOURNAL_QUEUE, is_own=True, ends_topic=ends_topic
+            )
             self._durability.on_appended()
         except StoreFailed as error:
             self._on_store_failed(error)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.merge import Change, ChangeKind
+from aerobee.store_format import topic_end
 
-JOURNAL_TOPIC = "AEROBEE_OFFSET_JOURNAL"
+JOURNAL_TOPIC = topic_end.JOURNAL_TOPIC
 JOURNAL_QUEUE = 0
 
 BODY_BYTES_MAX = 64 * 1024
@@ -27,6 +28,8 @@ member with very many subscriptions makes an entry longer."""
 _LEASE_KIND = "lease"
 _IMAGE_END_KIND = "imageEnd"
 _REMOVE_KIND = "remove"
+_TOPIC_END_KIND = "topicEnd"
+_TOPIC_END_KNOWN_KIND = "topicEndKnown"
 _CHANGE_KINDS = frozenset(ChangeKind)
 
 
@@ -89,6 +92,32 @@ class OffsetsRemoved:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicEnded(OffsetsRemoved):
+    """A deleted topic has ended here, with all its messages and offsets. It is alone in its record,
+    by which the store knows it, too: see `store_format.topic_end`."""
+
+    deleted_at_ms: int = 0
+    """When it was deleted in the cluster. Of each topic it only rises."""
+    lease_epoch: int = 0
+    """The newest queue lease that was granted before: under that, or older ones, nobody commits to
+    the topic's next life."""
+
+    @classmethod
+    def of(cls, topic: str, deleted_at_ms: int, lease_epoch: int, timestamp_ms: int) -> Self:
+        return cls(None, topic, None, timestamp_ms, "topic deleted", deleted_at_ms, lease_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEndKnown:
+    """Within an image: a topic has ended before."""
+
+    topic: str
+    deleted_at_ms: int
+    lease_epoch: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRecords:
     """Confirmed records, each with its number; `next_offset` is where to read on: behind them, or
     behind a gap if there are none."""
@@ -97,7 +126,7 @@ class JournalRecords:
     next_offset: int
 
 
-Entry = OffsetEntry | LeaseEntry | ImageEnd | OffsetsRemoved
+Entry = OffsetEntry | LeaseEntry | ImageEnd | OffsetsRemoved | TopicEndKnown
 
 
 def offset_text(entry: OffsetEntry) -> str:
@@ -124,6 +153,14 @@ def entry_text(entry: Entry) -> str:
             "part": entry.part,
             "parts": entry.parts,
             "lease": entry.record.as_object(),
+        }
+    elif isinstance(entry, TopicEnded | TopicEndKnown):
+        document = {
+            "kind": _TOPIC_END_KIND if isinstance(entry, TopicEnded) else _TOPIC_END_KNOWN_KIND,
+            "topic": entry.topic,
+            "deletedAt": entry.deleted_at_ms,
+            "leaseEpoch": entry.lease_epoch,
+            "timestamp": entry.timestamp_ms,
         }
     elif isinstance(entry, OffsetsRemoved):
         selected = {"group": entry.group, "topic": entry.topic, "queueId": entry.queue_id}
@@ -219,6 +256,14 @@ def _entry(value: dict[str, Any]) -> Entry | None:
             _whole(value["queueId"]) if "queueId" in value else None,
             _whole(value["timestamp"]),
             _text(value["reason"]),
+        )
+    if kind in (_TOPIC_END_KIND, _TOPIC_END_KNOWN_KIND):
+        make = TopicEnded.of if kind == _TOPIC_END_KIND else TopicEndKnown
+        return make(
+            _text(value["topic"]),
+            _whole(value["deletedAt"]),
+            _whole(value["leaseEpoch"]),
+            _whole(value["timestamp"]),
         )
     return None
 

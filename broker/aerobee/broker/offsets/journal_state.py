@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
@@ -22,9 +22,15 @@ from aerobee.broker.offsets.journal_records import (
     LeaseParts,
     OffsetEntry,
     OffsetsRemoved,
+    TopicEnded,
+    TopicEndKnown,
 )
 from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
-from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable, JournalMark
+from aerobee.broker.store.tables.consumer_offset_table import (
+    ConsumerOffsetTable,
+    JournalMark,
+    TopicEnd,
+)
 from aerobee.broker.store.tables.last_changes import LastChange
 from aerobee.runtime.log import log_event
 
@@ -42,6 +48,7 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
     if mark is None or mark.next_offset <= journal_end:
         return False
     table.mark = replace(mark, next_offset=journal_end, image_position=UNKNOWN_IMAGE)
+    table.cut_topic_ends(journal_end)
     return True
 
 
@@ -53,6 +60,7 @@ class OffsetJournalState:
         table: ConsumerOffsetTable,
         *,
         journal_end: int,
+        now_ms: int = 0,
         on_group_removed: Callable[[str], object] = lambda group: None,
     ) -> None:
         """`journal_end`: the number of records that the journal has now. `on_group_removed` is
@@ -67,7 +75,8 @@ class OffsetJournalState:
         mark = table.mark
         if mark is None:
             is_complete = journal_end == 0 and not table.groups()
-            mark = JournalMark(journal_end, 0 if is_complete else UNKNOWN_IMAGE)
+            image_position = 0 if is_complete else UNKNOWN_IMAGE
+            mark = JournalMark(journal_end, image_position, topic_ends_from_ms=now_ms)
         self._mark = mark
         self._whole_from = 0 if mark.is_whole else mark.next_offset
         self._unsaid: set[QueueKey] = set() if mark.is_whole else set(self.keys())
@@ -109,6 +118,27 @@ class OffsetJournalState:
             for queue_id in queues
         ]
 
+    def topic_ended_at_ms(self, topic: str) -> int:
+        """When the topic was deleted whose end was applied last under this name; 0: none was."""
+        end = self._table.topic_ends.get(topic)
+        return 0 if end is None else end.deleted_at_ms
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether any group has an offset on a queue of the topic."""
+        return any(self._table.has_committed(group, topic) for group in self._table.groups())
+
+    def may_lack_end(self, deleted_at_ms: int) -> bool:
+        """Whether the end of a topic that was deleted then may have been applied, and nobody here
+        knows: the snapshot came from elsewhere, or records of the journal were missed."""
+        return not self.is_whole or deleted_at_ms < self._mark.topic_ends_from_ms
+
+    def topic_ends(self, timestamp_ms: int) -> list[TopicEndKnown]:
+        """All topics that have ended, as far as they are remembered, as an image says it."""
+        return [
+            TopicEndKnown(topic, end.deleted_at_ms, end.lease_epoch, timestamp_ms)
+            for topic, end in self._table.topic_ends.items()
+        ]
+
     def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
         """The queues on which a removal would take an offset away."""
         groups = self._table.groups() if removed.group is None else [removed.group]
@@ -129,14 +159,22 @@ class OffsetJournalState:
         assert queue_offset == self._mark.next_offset, "records count in the order of the journal"
         mark = self._mark
         image_position, is_whole, lease = mark.image_position, mark.is_whole, mark.lease
+        ends_from_ms = mark.topic_ends_from_ms
         for entry in entries:
             if isinstance(entry, OffsetEntry):
                 self._change(entry)
             elif isinstance(entry, ImageEnd):
                 if entry.first_offset >= self._whole_from:
+                    if not is_whole:
+                        ends_from_ms = entry.timestamp_ms
                     image_position, is_whole = entry.position, True
                     self._remove(sorted(self._unsaid))
                     self._unsaid.clear()
+            elif isinstance(entry, TopicEndKnown):
+                if entry.deleted_at_ms > self.topic_ended_at_ms(entry.topic):
+                    self._end_topic(TopicEnded.of(*astuple(entry)), queue_offset)
+            elif isinstance(entry, TopicEnded):
+                self._end_topic(entry, queue_offset)
             elif isinstance(entry, OffsetsRemoved):
                 self._remove(self.selected(entry))
                 if entry.group is not None and entry.topic is None:
@@ -144,7 +182,7 @@ class OffsetJournalState:
             elif (record := self._take_lease(entry)) is not None:
                 self.lease = record
                 lease = json.dumps(record.as_object(), separators=(",", ":"))
-        self._put(JournalMark(queue_offset + 1, image_position, is_whole, lease))
+        self._put(JournalMark(queue_offset + 1, image_position, is_whole, lease, ends_from_ms))
 
     def skip_to(self, queue_offset: int) -> None:
         """The records before this one are not there any more, or cannot be read."""
@@ -152,11 +190,24 @@ class OffsetJournalState:
         self._whole_from = queue_offset
         self._unsaid = set(self.keys())
         self.lease_parts = LeaseParts()
-        self._put(JournalMark(queue_offset, UNKNOWN_IMAGE, False, self._mark.lease))
+        self._put(
+            replace(
+                self._mark,
+                next_offset=queue_offset,
+                image_position=UNKNOWN_IMAGE,
+                is_whole=False,
+            )
+        )
 
     def _put(self, mark: JournalMark) -> None:
         self._mark = mark
         self._table.mark = mark
+
+    def _end_topic(self, entry: TopicEnded, record: int) -> None:
+        assert entry.topic is not None
+        self._remove(self.selected(entry))
+        end = TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch)
+        self._table.note_topic_end(entry.topic, end)
 
     def _remove(self, keys: Sequence[QueueKey]) -> None:
         for key in keys:

@@ -27,6 +27,7 @@ from aerobee.broker.offsets.journal_records import (
     LeaseEntry,
     OffsetEntry,
     OffsetsRemoved,
+    TopicEnded,
     body_of,
     entry_text,
     offset_text,
@@ -66,8 +67,9 @@ class Placed(Protocol):
 class JournalLog(Protocol):
     """What the writer needs of the log."""
 
-    def append(self, body: bytes) -> Placed:
-        """Raises MqError: nothing was stored, or the store has failed."""
+    def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
+        """`ends_topic`: the record is the end of this topic. Raises MqError: nothing was stored,
+        or the store has failed."""
         ...
 
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
@@ -90,6 +92,7 @@ class Batch:
     body_bytes: int = 0
     waiting_bytes: int = 0
     is_durable: bool = False
+    ends_topic: str = ""
     queue_offset: int = 0
 
 
@@ -196,6 +199,19 @@ class OffsetJournalWriter:
         self._look_ahead(removed)
         return batch.done
 
+    def end_topic(
+        self, topic: str, deleted_at_ms: int, *, lease_epoch: int
+    ) -> asyncio.Future[None]:
+        """End a topic, in a record of its own; done when it counts and is on the disk, raising as
+        `change`. `lease_epoch` is the newest queue lease that was granted."""
+        self.flush()
+        ended = TopicEnded.of(topic, deleted_at_ms, lease_epoch, self._clock.now_ms())
+        batch = self._room_for(ended, entry_text(ended), is_durable=True)
+        batch.ends_topic = topic
+        self._look_ahead(ended)
+        self._write()
+        return batch.done
+
     def add(self, entry: Entry, *, is_durable: bool = True) -> asyncio.Future[None]:
         """Add an entry that changes no offset; done and raising as `change`."""
         return self._room_for(entry, entry_text(entry), is_durable=is_durable).done
@@ -259,7 +275,7 @@ class OffsetJournalWriter:
         self._written_s = self._loop.time()
         self._written_entries = len(batch.entries)
         try:
-            placed = self._log.append(body_of(batch.texts))
+            placed = self._log.append(body_of(batch.texts), ends_topic=batch.ends_topic)
             assert placed.base_queue_offset == self.next_offset, "nobody else writes the journal"
         except MqError as error:
             self._drop(batch, error)

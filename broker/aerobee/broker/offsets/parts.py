@@ -25,6 +25,7 @@ from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.journal_log import OffsetJournalLog
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.queue_reader import QueueReader
 from aerobee.broker.read_pool import ReadPool
@@ -32,6 +33,7 @@ from aerobee.broker.replication.roles import Roles
 from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
+    TOPICS_PATH,
     TopicConfig,
     TopicTable,
 )
@@ -53,6 +55,7 @@ class Groups:
     removal: GroupRemoval
     known: KnownGroups
     expiry: GroupExpiry
+    topic_ends: TopicEnds
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +105,14 @@ def assemble_groups(
     def on_term() -> None:
         _begin_granting(state, coordinator)
 
+    journal_state = OffsetJournalState(
+        folder.offsets,
+        journal_end=journal_log.records_end,
+        now_ms=around.clock.now_ms(),
+        on_group_removed=folder.groups.remove,
+    )
     journal = OffsetJournal(
-        OffsetJournalState(
-            folder.offsets,
-            journal_end=journal_log.records_end,
-            on_group_removed=folder.groups.remove,
-        ),
+        journal_state,
         journal_log,
         state,
         around.clock,
@@ -129,7 +134,7 @@ def assemble_groups(
         on_saved=lambda: journal.saved(folder.offsets.rendered_mark),
     )
     _add_journal_topic(folder.topics)
-    return _with_rules(config, around, state, coordinator, journal)
+    return _with_rules(config, around, state, coordinator, journal, journal_state)
 
 
 def _with_rules(
@@ -138,6 +143,7 @@ def _with_rules(
     state: GroupState,
     coordinator: GroupCoordinator,
     journal: OffsetJournal,
+    journal_state: OffsetJournalState,
 ) -> Groups:
     """What may be committed, which groups there may be, and how they end."""
     folder = around.folder
@@ -161,7 +167,16 @@ def _with_rules(
         expire_after_ms=config.groups.expire_after_days * DAY_MS,
         bounds=around.queues.bounds,
     )
-    return Groups(state, coordinator, journal, offsets, removal, known, expiry)
+    topic_ends = TopicEnds(
+        folder.topics,
+        journal_state,
+        journal,
+        coordinator,
+        folder.store,
+        around.reads,
+        save=lambda: around.files.save_if_room(TOPICS_PATH),
+    )
+    return Groups(state, coordinator, journal, offsets, removal, known, expiry, topic_ends)
 
 
 def _add_journal_topic(topics: TopicTable) -> None:

@@ -94,6 +94,8 @@ class TableCopies:
         if masters.metadata_revision < own.metadata_revision:
             return  # its file changes when it has caught up
         _make_equal(own, masters)
+        for name, deleted_at_ms in masters.ending.items():
+            own.begin_ending(name, deleted_at_ms)
         own.metadata_revision = masters.metadata_revision
         await self._files.save_if_room(TOPICS_PATH)
 

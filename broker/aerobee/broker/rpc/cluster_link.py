@@ -103,7 +103,9 @@ class ClusterLink:
             [self._announced(topic) for topic in directive.topics],
             metadata_revision=directive.metadata_revision,
             is_complete=directive.topics_complete,
+            ended_at_ms=parts.groups.topic_ends.ended_at_ms,
         )
+        parts.groups.topic_ends.wake()
         if gone:
             # Readers of a topic that is gone find out by asking again.
             parts.egress.wake_all()
@@ -142,5 +144,6 @@ class ClusterLink:
             order=topic.order,
             revision=topic.revision,
             deleted=topic.deleted,
+            deleted_at_ms=topic.deleted_at,
             attributes=dict(topic.attributes),
         )

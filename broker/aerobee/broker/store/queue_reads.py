@@ -129,6 +129,10 @@ class QueueReads:
         entries = queue.read_entries(self._files, wanted.offset, count)
         return _selection(queue, wanted)(entries, self._log.min_offset, None)
 
+    def has_queue(self, topic: str) -> bool:
+        """Whether the topic has a queue that ever got a message in its present life."""
+        return self._queues.has_topic(topic)
+
     def first_position(self, topic: str) -> int | None:
         """Before this log position lies no message that a reader of the topic may see; None: there
         is none at all."""

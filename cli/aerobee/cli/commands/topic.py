@@ -182,7 +182,7 @@ def update(
 @yes_option
 @target_options
 def delete(target: Target, name: str, yes: bool) -> None:
-    """Delete the topic NAME; its messages can no longer be read."""
+    """Delete the topic NAME; its messages and all groups' offsets go with it, for good."""
     confirm(f"Delete topic {name} with its messages?", yes=yes)
 
     async def main() -> None:

@@ -128,6 +128,10 @@ class QueueSet:
             if queue.min_offset == queue.end == queue.next_offset and queue.end
         }
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether any of its queues ever got a message."""
+        return any(name[0] == topic and each.next_offset for name, each in self._queues.items())
+
     def first_position(self, topic: str) -> int | None:
         """Before this log position lies no message of the topic; None: it has none."""
         positions = [

@@ -43,6 +43,7 @@ SUBSCRIPTION_GROUPS_PATH = "config/subscriptionGroup.json"
 
 PERM_WRITE = 2
 PERM_READ = 4
+_ENDING_MEMBER = "endingTopics"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,15 @@ class NamedConfigs(Generic[Config]):
 
 
 class TopicTable(NamedConfigs[TopicConfig]):
-    """topics.json in memory."""
+    """topics.json in memory.
+
+    `ending`: deleted topics whose ends are not known to be in the log yet, and when they were
+    deleted, Unix ms. One of that name may be here again: it is served once that is over.
+    """
+
+    def __init__(self, configs: Mapping[str, TopicConfig] | None = None) -> None:
+        super().__init__(configs)
+        self.ending: dict[str, int] = {}
 
     @classmethod
     def load(cls, data: bytes) -> Self:
@@ -150,8 +159,22 @@ class TopicTable(NamedConfigs[TopicConfig]):
         document = parse_document(data)
         beans = take_object(document, "topicConfigTable")
         table = cls({name: _topic_from_bean(name, bean) for name, bean in beans.items()})
+        ending = take_object(document, _ENDING_MEMBER)
+        table.ending = {name: at for name, at in ending.items() if isinstance(at, int)}
         table._document = ConfigDocument.load(document)
         return table
+
+    def begin_ending(self, name: str, deleted_at_ms: int) -> None:
+        """A topic of this name was deleted, and its end is not known to be in the log yet."""
+        if deleted_at_ms > self.ending.get(name, 0):
+            self.ending[name] = deleted_at_ms
+            self._document.changes += 1
+
+    def has_ended(self, name: str, deleted_at_ms: int) -> None:
+        """The end is in the log, for good."""
+        if self.ending.get(name, deleted_at_ms + 1) <= deleted_at_ms:
+            del self.ending[name]
+            self._document.changes += 1
 
     @property
     def metadata_revision(self) -> int:
@@ -168,7 +191,8 @@ class TopicTable(NamedConfigs[TopicConfig]):
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
         beans = {name: _topic_bean(config) for name, config in self._configs.items()}
-        return self._document.render(now_ms, "topicConfigTable", render_text(beans, depth=1))
+        more = {_ENDING_MEMBER: render_text(self.ending, depth=1)} if self.ending else {}
+        return self._document.render(now_ms, "topicConfigTable", render_text(beans, depth=1), more)
 
 
 class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, NamedTuple, Self
 
 from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
 from aerobee.broker.store.tables.last_changes import LastChange, LastChanges
@@ -23,6 +23,9 @@ CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 
 JOURNAL_MEMBER = "aerobeeJournal"
 """The member that is ours: see docs/offset-journal.md."""
+
+TOPIC_ENDS_MAX: Final = 20_000
+"""So many are remembered; twice as many as nameservers tell of."""
 
 _OFFSET_END = 1 << 63
 
@@ -39,6 +42,17 @@ class JournalMark:
     """Whether everything that stands is in the table."""
     lease: str = ""
     """The newest record of queue leases, as JSON; empty: none yet."""
+    topic_ends_from_ms: int = 0
+    """Ends of topics that were deleted before this time, Unix ms, may be missing in the table."""
+
+
+class TopicEnd(NamedTuple):
+    """A deleted topic's end: when it was deleted, Unix ms; in which record that stands; the newest
+    queue lease that was granted before."""
+
+    deleted_at_ms: int
+    record: int
+    lease_epoch: int
 
 
 class ConsumerOffsetTable:
@@ -58,6 +72,7 @@ class ConsumerOffsetTable:
         self._last_rendered: dict[tuple[str, str], str] = {}
         self.rendered_mark: JournalMark | None = None
         """The mark in the newest snapshot."""
+        self._topic_ends: dict[str, TopicEnd] = {}
         self._foreign: dict[str, JsonValue] = {}
         self._document = ConfigDocument()
         self.rewinds = 0
@@ -93,7 +108,14 @@ class ConsumerOffsetTable:
             _whole(member, "imagePosition", -1),
             member.get("whole") is not False,
             "" if lease is None else json.dumps(lease, separators=(",", ":")),
+            _whole(member, "topicEndsFrom", 0),
         )
+        for topic, value in take_object(member, "topicEnds").items():
+            match value:
+                case [int(deleted_at_ms), int(record), int(lease_epoch)]:
+                    self._topic_ends[topic] = TopicEnd(deleted_at_ms, record, lease_epoch)
+                case _:
+                    raise ValueError(f"the end of {topic!r:.40} is no time, record and lease")
         for key, value in take_object(member, "epochs").items():
             topic, _, group = key.partition("@")
             epochs = _queue_offsets(value)
@@ -116,6 +138,24 @@ class ConsumerOffsetTable:
         if mark != self._mark:
             self._mark = mark
             self._document.changes += 1
+
+    @property
+    def topic_ends(self) -> Mapping[str, TopicEnd]:
+        """Deleted topics whose ends are in the journal, up to the mark: the newest ones."""
+        return self._topic_ends
+
+    def note_topic_end(self, topic: str, end: TopicEnd) -> None:
+        """The topic has ended; a name may end again and again."""
+        self._topic_ends.pop(topic, None)
+        self._topic_ends[topic] = end
+        if len(self._topic_ends) > TOPIC_ENDS_MAX:
+            del self._topic_ends[next(iter(self._topic_ends))]
+        self._document.changes += 1
+
+    def cut_topic_ends(self, journal_end: int) -> None:
+        """Forget those that stand in records from this one on."""
+        kept = {name: end for name, end in self._topic_ends.items() if end.record < journal_end}
+        self._topic_ends = kept
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the next offset to consume; a smaller one than before is as good (a reset). Who did
@@ -221,6 +261,7 @@ class ConsumerOffsetTable:
         for group, topics in list(self._offsets.items()):
             for topic in list(topics):
                 self._remove(group, topic)
+        self._topic_ends.clear()
         self.mark = mark
 
     def remove_topic(self, topic: str) -> bool:
@@ -284,9 +325,20 @@ class ConsumerOffsetTable:
             f'\n\t\t"imagePosition":{mark.image_position}',
             *([f'\n\t\t"lease":{mark.lease}'] if mark.lease else ()),
             f'\n\t\t"nextOffset":{mark.next_offset}',
+            *self._render_topic_ends(mark.topic_ends_from_ms),
             f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
         ]
         return {JOURNAL_MEMBER: "{" + ",".join(members) + "\n\t}"}
+
+    def _render_topic_ends(self, from_ms: int) -> list[str]:
+        ends = ",".join(
+            f"\n\t\t\t{render_text(topic)}:[{end.deleted_at_ms},{end.record},{end.lease_epoch}]"
+            for topic, end in self._topic_ends.items()
+        )
+        return [
+            *([f'\n\t\t"topicEnds":{{{ends}\n\t\t}}'] if ends else ()),
+            *([f'\n\t\t"topicEndsFrom":{from_ms}'] if from_ms else ()),
+        ]
 
     def _render_epochs(self, key: tuple[str, str]) -> str:
         rendered = self._epochs_rendered.get(key)

@@ -45,6 +45,8 @@ BATCH_ROWS: Final = 16_384
 CHANGES: Final = frozenset({"commit", "reset", "image"})
 """Kinds of entries that say an offset."""
 REMOVE: Final = "remove"
+TOPIC_END: Final = "topicEnd"
+"""A deleted topic's end: told as the removal of all its offsets."""
 """Offsets were deleted. What such an entry does not name, of group, topic and queue id, is null in
 its row and stands for all."""
 UNREAD: Final = "unread"
@@ -263,7 +265,7 @@ def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
         kind = entry.get("kind") if isinstance(entry, dict) else None
         row: tuple[object, ...] | None = None
-        if kind == REMOVE:
+        if kind in (REMOVE, TOPIC_END):
             row = _removal(record, number, entry)
         elif isinstance(kind, str) and kind in CHANGES:
             row = _row(record, number, entry)

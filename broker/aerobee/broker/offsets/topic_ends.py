@@ -1,0 +1,136 @@
+"""Deleted topics come to their ends: the master writes them into the log, every replica waits until
+they are on its disk.
+
+Owns: which of the topics that nameservers call deleted still lacks its end. What always holds: no
+topic is served under a name whose former end is missing; no end is written twice, for it would end
+the next life of the topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.read_pool import LOOKUPS, ReadPool
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.record import Record
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 0.25
+"""How often it is looked whether an end that is applied is on the disk, or can be written now."""
+_RECORD_BYTES = 64 * 1024
+
+
+class TopicEnds:
+    """See the module; on the loop."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        state: OffsetJournalState,
+        journal: OffsetJournal,
+        coordinator: GroupCoordinator,
+        store: MessageStore,
+        reads: ReadPool,
+        *,
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`save` writes topics.json, if the disk has room."""
+        self._topics = topics
+        self._state = state
+        self._journal = journal
+        self._coordinator = coordinator
+        self._store = store
+        self._reads = reads
+        self._save = save
+        self._wake = asyncio.Event()
+        self._trouble = ""
+        # Up to where the log must be on the disk before what was applied counts for good.
+        self._applied: dict[str, int] = {}
+
+    def ended_at_ms(self, topic: str) -> int:
+        """When the topic was deleted whose end was applied last under this name; 0: none was."""
+        return self._state.topic_ended_at_ms(topic)
+
+    def wake(self) -> None:
+        """A topic may have been deleted."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        while True:
+            if self._topics.ending:
+                await self._step()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_INTERVAL_S):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _step(self) -> None:
+        has_changed = False
+        for topic, deleted_at_ms in list(self._topics.ending.items()):
+            try:
+                if await self._is_over(topic, deleted_at_ms):
+                    self._applied.pop(topic, None)
+                    self._topics.has_ended(topic, deleted_at_ms)
+                    has_changed = True
+                    log_event(log, "topic ended", topic=topic)
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != self._trouble:
+                    self._trouble = str(error)
+                    log_event(
+                        log,
+                        "a deleted topic's messages cannot be removed yet",
+                        level=logging.WARNING,
+                        topic=topic,
+                        reason=error,
+                    )
+        if has_changed:
+            self._trouble = ""
+            await self._save()
+
+    async def _is_over(self, topic: str, deleted_at_ms: int) -> bool:
+        """Whether nothing is left of what was deleted then. Raises MqError: not yet."""
+        if self.ended_at_ms(topic) >= deleted_at_ms:
+            end = self._applied.setdefault(topic, self._store.appended_end)
+            return self._store.flushed_end >= end
+        if not self._journal.is_ready:
+            return False  # the master's affair
+        if topic not in self._topics and not self._has_anything(topic):
+            return True
+        if self._state.may_lack_end(deleted_at_ms) and await self._is_newer(topic, deleted_at_ms):
+            return True
+        # Nothing was waited for since the question but what says the same under any master.
+        writer = self._journal.writer()
+        if self.ended_at_ms(topic) < deleted_at_ms:
+            epoch = self._coordinator.leases.latest_epoch
+            await asyncio.shield(writer.end_topic(topic, deleted_at_ms, lease_epoch=epoch))
+            self._coordinator.revoke_topic(topic, "the topic was deleted")
+        return True
+
+    def _has_anything(self, topic: str) -> bool:
+        return self._store.reads.has_queue(topic) or self._state.has_topic(topic)
+
+    async def _is_newer(self, topic: str, deleted_at_ms: int) -> bool:
+        """Whether the topic's messages were all stored after the deletion; not if there is none."""
+        position = self._store.reads.first_position(topic)
+        if position is None:
+            return False
+
+        def store_timestamp_ms() -> int:
+            size = int.from_bytes(self._store.record_at(position, 4), "big")
+            return Record(self._store.record_at(position, size), 0, size).store_timestamp_ms
+
+        found = await self._reads.run_in_turn(LOOKUPS, _RECORD_BYTES, store_timestamp_ms)
+        return found > deleted_at_ms
