@@ -63,7 +63,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
             assert cluster.pids() == pids, "a process was restarted"
             for name in ("nameserver", "broker-a"):
                 log = (cluster.data / "logs" / f"{name}.log").read_text()
-                # gRPC itself logs a message that cannot be read, with its traceback.
                 assert not RAISED.findall(log), "a stranger's bytes are no bug of the server"
                 assert " ERROR " not in log
         finally:

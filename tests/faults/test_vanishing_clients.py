@@ -154,27 +154,59 @@ async def test_readers_that_stop_reading_cost_a_bounded_amount_and_hold_nobody_u
         await eventually_alone(client)
 
 
-async def test_a_sender_that_never_reads_its_acknowledgements_is_read_no_further(
-    broker: BrokerProcess,
-) -> None:
-    """Long refusals, of which nobody takes any: the broker stops taking frames."""
-    refused = [batch_of("nowhere", 0, b"x", sequence=number) for number in range(4_000)]
-    frame = broker_pb2.SendFrame(batches=refused)
+async def written_until_blocked(call: Any, message: Any, most: int) -> int:
+    """How many of a message a stream takes whose answers nobody reads."""
+    written = 0
+    with contextlib.suppress(TimeoutError):
+        while written < most:
+            async with asyncio.timeout(3):
+                await call.write(message)
+            written += 1
+    return written
+
+
+async def assert_hurts_nobody(broker: BrokerProcess, message: Any, most: int, method: str) -> None:
     async with broker.client() as client, broker.client() as deaf:
         before = await client.stats()
-        call: Any = deaf.send_service.SendStream()
-        written = 0
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(6):
-                while written < 400:
-                    await call.write(frame)
-                    written += 1
-        assert written < 400, "it was read to the end"
+        call = (
+            deaf.pull_service.PullStream() if method == "pull" else deaf.send_service.SendStream()
+        )
+        assert await written_until_blocked(call, message, most) < most, "it was read to the end"
         after = await client.stats()
         assert after.resident_bytes < before.resident_bytes + 96 * MIB
         assert (await client.send("u", 0, b"x")).code == common_pb2.OK
         call.cancel()
         await eventually_alone(client)
+
+
+@pytest.mark.parametrize("topic", ["nowhere", "t"])
+@pytest.mark.parametrize("flush_mode", ["async", "sync"])
+async def test_a_sender_that_never_reads_its_acknowledgements_is_read_no_further(
+    tmp_path: Path, flush_mode: str, topic: str
+) -> None:
+    """Refusals, or receipts that have come true, of which nobody takes any."""
+    frame = broker_pb2.SendFrame(
+        batches=[batch_of(topic, 0, b"x", sequence=number) for number in range(4_000)]
+    )
+    settings = {"store-flush-mode": flush_mode}
+    async with broker_process(
+        tmp_path / "store", tmp_path / "broker.log", {"t": 1, "u": 1}, settings
+    ) as broker:
+        await assert_hurts_nobody(broker, frame, 200, "send")
+
+
+async def test_a_reader_that_never_reads_why_it_is_refused_is_read_no_further(
+    broker: BrokerProcess,
+) -> None:
+    """Each subscription is answered, and no answer is taken."""
+    command = broker_pb2.PullCommand(
+        subscribe=broker_pb2.SubscribeQueue(
+            handle=1,
+            request=broker_pb2.PullRequest(topic="nowhere", client_id="c" * 1_000),
+            credit_bytes=2**60,
+        )
+    )
+    await assert_hurts_nobody(broker, command, 80_000, "pull")
 
 
 async def test_a_frozen_process_is_dropped_when_it_dies(

@@ -56,11 +56,33 @@ def test_one_thing_in_trouble_does_not_hide_another(field: str) -> None:
     assert [passes(name) for name in ("a", "a", "b", "b", "c")] == [True, False, True, False, True]
 
 
-@pytest.mark.parametrize("level", [logging.ERROR, logging.CRITICAL])
-def test_errors_are_never_held_back(level: int) -> None:
+def raised(error: Exception) -> logging.LogRecord:
+    """The line of a bug, as the error border and gRPC write them."""
+    line = record("a servicer failed by a bug", level=logging.ERROR)
+    try:
+        raise error
+    except Exception as caught:
+        line.exc_info = (type(caught), caught, caught.__traceback__)
+    return line
+
+
+def test_a_bug_that_repeats_is_written_and_counted_and_hides_no_other() -> None:
     limit = RepeatLimit(ManualClock(), 1)
-    assert all(limit.passes(record("lost", level=level)) for _ in range(100))
-    assert limit.take_all() == []
+
+    def elsewhere() -> logging.LogRecord:
+        line = record("a servicer failed by a bug", level=logging.ERROR)
+        try:
+            raise KeyError("x")
+        except KeyError as caught:
+            line.exc_info = (type(caught), caught, caught.__traceback__)
+        return line
+
+    assert [limit.passes(raised(KeyError(n))) for n in range(4)] == [True, False, False, False]
+    assert limit.passes(raised(ValueError())), "another type"
+    assert limit.passes(elsewhere()), "another place"
+    (collapsed,) = limit.take_all()
+    assert collapsed.repeated == 3
+    assert collapsed.record.exc_info is not None, "the last one, with its traceback"
 
 
 def test_without_a_limit_everything_passes() -> None:

@@ -25,6 +25,8 @@ from aerobee.runtime.errors import Busy, InvalidArgument, MqError, NotMaster
 HANDLES_MAX = 4_096
 COLD_READS_MAX = 4
 """Cold reads that one stream keeps going at a time."""
+FRAMES_PENDING_MAX = 1_024
+"""Answers that the client has not taken; with more, none of its commands is read."""
 PROGRESS_INTERVAL_S = 0.5
 """How often a reader whose filter lets nothing through is told how far it is."""
 
@@ -106,6 +108,7 @@ class PullSession:
         # Those that found their data cold while as many loads as may be were under way.
         self._cold: OrderedDict[_Handle, None] = OrderedDict()
         self._event = asyncio.Event()
+        self._room = asyncio.Event()
         self._ending = False
         self._closed = False
 
@@ -190,14 +193,14 @@ class PullSession:
         None: nothing to send now; `wait`, then ask again.
         """
         if self._frames:
-            return self._frames.popleft()
+            return self._take_frame()
         while (handle := self._take_next()) is not None:
             try:
                 check_role(self._egress, at_slave=handle.at_slave)
                 found = self._egress.read(_read_of(handle))
             except MqError as error:
                 self._end(handle, error)
-                return self._frames.popleft()
+                return self._take_frame()
             if isinstance(found, ColdRead):
                 if self._loading >= COLD_READS_MAX:
                     self._cold[handle] = None  # what the others want may be in the page cache
@@ -238,7 +241,19 @@ class PullSession:
             await self._event.wait()
         return True
 
+    async def wait_room(self) -> None:
+        """Until the client has taken so many answers that its next command may be read."""
+        while len(self._frames) > FRAMES_PENDING_MAX:
+            self._room.clear()
+            await self._room.wait()
+
     # ---------------------------------------------------------------------- inside
+
+    def _take_frame(self) -> PulledFrame:
+        frame = self._frames.popleft()
+        if len(self._frames) <= FRAMES_PENDING_MAX:
+            self._room.set()
+        return frame
 
     @property
     def _may_load_next(self) -> bool:

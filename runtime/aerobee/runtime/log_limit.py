@@ -4,7 +4,7 @@ Owns: the counts. An event is a logger, a level, a text, and what it is about: o
 trouble does not hide another's. Its first lines of a second pass as they are; those beyond are held
 back, and when the second is over one line stands for all of them: the last one, with the field
 `repeated`, how many it stands for. So nothing is lost uncounted: lines without `repeated` stand for
-one event. Errors always pass: somebody must look at each.
+one event. An exception is told apart by its type and where it was raised, so no bug hides another.
 
 Pure: whoever owns it says when to write what is due (see `EventHandler`).
 """
@@ -57,7 +57,7 @@ class RepeatLimit:
 
     def passes(self, record: logging.LogRecord) -> bool:
         """Whether the line is to be written now; if not, it is counted. Take what is due first."""
-        if self._per_second_max == 0 or record.levelno >= logging.ERROR:
+        if self._per_second_max == 0:
             return True
         now_s = self._clock.monotonic_s()
         event = self._event_of(record, now_s)
@@ -104,10 +104,24 @@ class RepeatLimit:
     def _event_of(self, record: logging.LogRecord, now_s: float) -> _Event:
         fields = getattr(record, FIELDS_ATTRIBUTE, {})
         about = tuple(str(fields.get(name, "")) for name in OBJECT_FIELDS)
-        event = (record.name, record.levelno, str(record.msg), about)
+        event = (record.name, record.levelno, str(record.msg), (*about, *_raised(record)))
         if event in self._windows or len(self._windows) < EVENTS_MAX:
             return event
         for old, window in list(self._windows.items()):
             if now_s - window.begin_s >= WINDOW_S and old not in self._holding:
                 del self._windows[old]
         return event if len(self._windows) < EVENTS_MAX else ("", record.levelno, "", ())
+
+
+def _raised(record: logging.LogRecord) -> tuple[str, ...]:
+    """The type of the exception that a line tells, and where it was raised."""
+    exception = record.exc_info[1] if record.exc_info else None
+    if exception is None:
+        return ()
+    place = exception.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None:
+        return (type(exception).__qualname__,)
+    code = place.tb_frame.f_code
+    return (type(exception).__qualname__, f"{code.co_filename}:{place.tb_lineno}")

@@ -107,6 +107,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 session.unsubscribe(command.unsubscribe.handle)
             else:
                 raise InvalidArgument("a pull command without content; subscribe, grant or end")
+            await session.wait_room()
         session.close()
 
     def _subscribe(

@@ -29,6 +29,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 STREAM_BYTES_MAX = 32 * 1024 * 1024
 """Unacknowledged bytes of one stream; beyond it the stream is not read until some are safe."""
+RECEIPTS_MAX = 65_536
+"""Receipts of one stream that wait or were not read; beyond it the stream is not read either."""
 ACKS_PER_FRAME_MAX = 16_384
 ACKNOWLEDGE_TIMEOUT_DEFAULT_MS = 5_000
 STORED_BELOW = 100
@@ -166,12 +168,14 @@ class PendingReceipts:
         self._ready: deque[Receipt] = deque()
         self._waiting = 0
         self._bytes = 0
+        self._untaken = 0
         self._finished = False
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
 
     def add(self, receipts: Sequence[Receipt], size: int, now_s: float) -> None:
         """The receipts of one frame of `size` bytes."""
+        self._untaken += len(receipts)
         waiting = [receipt for receipt in receipts if receipt.wait_end]
         if len(waiting) < len(receipts):
             self._ready.extend(receipt for receipt in receipts if not receipt.wait_end)
@@ -199,15 +203,14 @@ class PendingReceipts:
             self._waiting -= 1
             self._bytes -= size
             self._changed.set()
-            if self._bytes <= STREAM_BYTES_MAX:
-                self._room.set()
+            self._room.set()
 
         deadline_s = _deadline_s(receipts[0], now_s)
         self._durability.acknowledged.add(_end_of(receipts), deadline_s, told)
 
     async def wait_room(self) -> None:
         """Until the stream may be read on."""
-        while self._bytes > STREAM_BYTES_MAX:
+        while self._bytes > STREAM_BYTES_MAX or self._untaken > RECEIPTS_MAX:
             self._room.clear()
             await self._room.wait()
 
@@ -219,6 +222,8 @@ class PendingReceipts:
             self._changed.clear()
             await self._changed.wait()
         count = min(len(self._ready), ACKS_PER_FRAME_MAX)
+        self._untaken -= count
+        self._room.set()
         return [self._ready.popleft() for _ in range(count)]
 
     def finish(self) -> None:
