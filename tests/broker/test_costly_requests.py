@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Any
 
 import grpc
@@ -169,3 +171,25 @@ async def test_fat_members_are_refused_before_their_group_s_view_is_too_long(
         pass
     call, answer = await join(200, 1)
     assert answer.HasField("joined"), "who leaves makes room"
+
+
+async def test_a_stream_with_an_answer_under_way_ends_with_its_error_all_the_same(
+    broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first answer is given up while gRPC sends it; the error must still reach the client."""
+    wanted = broker_pb2.SubscribeQueue(handle=1, request=broker_pb2.PullRequest(topic="nowhere"))
+    refused = in_bytes(broker_pb2.PullCommand(subscribe=wanted))
+
+    async def ends() -> grpc.StatusCode:
+        call = broker.channel.stream_stream("/aerobee.v1.PullService/PullStream")(
+            iter([refused, b"\xff" * 9]), timeout=20
+        )
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        return await call.code()  # type: ignore[no-any-return]
+
+    for _ in range(5):
+        codes = await asyncio.gather(*(ends() for _ in range(100)))
+        assert set(codes) == {grpc.StatusCode.INVALID_ARGUMENT}
+    assert not [line for line in caplog.records if line.levelname == "ERROR"]

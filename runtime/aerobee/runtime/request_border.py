@@ -8,6 +8,7 @@ reading raises what it found; the error border answers it.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -91,6 +92,8 @@ class RequestBorder(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ig
         assert served is not None, "no service of ours takes a stream and gives one answer"
         if own is not None:
             served = self._catching(served, method)  # a servicer that has no error border
+        elif not inspect.isasyncgenfunction(served):
+            served = _with_metadata_first(served)
         return grpc.stream_stream_rpc_method_handler(served, read, write)
 
     def _answering(self, behaviour: Any, method: str) -> Callable[..., Any]:
@@ -125,6 +128,21 @@ class RequestBorder(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ig
                 await refuse(method, context, error)
 
         return stream
+
+
+def _with_metadata_first(behaviour: Any) -> Callable[..., Any]:
+    """A stream whose writes may be given up, because reading failed, can still end with an error:
+    gRPC sends the first metadata with the first write, and if that is given up sends them again
+    with the error, which fails and leaves the client without an answer."""
+
+    async def served(requests: Any, context: Any) -> Any:
+        try:
+            await context.send_initial_metadata(())
+        except grpc.aio.InternalError:
+            raise asyncio.CancelledError from None  # the client is gone already
+        return await behaviour(requests, context)
+
+    return served
 
 
 def _reading(reader: RequestReader | None, parse: Read | None) -> Read | None:
