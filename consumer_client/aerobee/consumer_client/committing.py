@@ -85,7 +85,8 @@ class _Line:
 class Committing:
     """See the module."""
 
-    def __init__(self, connection: ClusterConnection, store: OffsetStore) -> None:
+    def __init__(self, connection: ClusterConnection, store: OffsetStore, *, group: str) -> None:
+        self._group = group
         self._connection = connection
         self._store = store
         self._lines: dict[str, _Line] = {}
@@ -202,6 +203,7 @@ class Committing:
             log,
             "commit refused",
             level=logging.DEBUG if isinstance(error, PASSING_ERRORS) else logging.WARNING,
+            group=self._group,
             queue=commit.queue,
             offset=commit.offset,
             reason=error,

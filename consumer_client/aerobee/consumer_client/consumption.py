@@ -66,7 +66,7 @@ class Consumption:
         self._holdings: dict[MessageQueue, Holding] = {}
         self._starting: dict[MessageQueue, Terms] = {}
         self._reads: dict[str, GroupReads] = {}
-        self._committing = Committing(connection, store)
+        self._committing = Committing(connection, store, group=group)
         self._commit_now = asyncio.Event()
         self._failure: errors.MqError | None = None
         self._is_closing = False
@@ -183,6 +183,7 @@ class Consumption:
             log,
             "queue started",
             level=logging.DEBUG,
+            group=self._group,
             queue=assignment.queue,
             offset=assignment.start_offset,
             lease_epoch=assignment.lease_epoch,
@@ -194,6 +195,7 @@ class Consumption:
             log,
             "start offset unknown, trying again",
             level=logging.WARNING,
+            group=self._group,
             queue=queue,
             reason=error,
         )
@@ -237,6 +239,7 @@ class Consumption:
             log,
             "offset corrected by the broker",
             level=logging.WARNING,
+            group=self._group,
             queue=queue,
             code=common_pb2.Code.Name(result.code),
             asked=owned.fetch_offset,
@@ -327,6 +330,7 @@ class Consumption:
             log,
             "queue given up, its last commit was not acknowledged",
             level=logging.WARNING,
+            group=self._group,
             queue=holding.owned.assignment.queue,
             safe_offset=holding.owned.safe_offset,
             committed_offset=holding.committed_offset,

@@ -138,7 +138,12 @@ class GroupSession:
         if self.table.epoch_of(key) != lease_epoch or not self._is_joined:
             return
         log_event(
-            log, "lease refused, joining again", queue=queue, epoch=lease_epoch, reason=reason
+            log,
+            "lease refused, joining again",
+            group=self._identity.group,
+            queue=queue,
+            lease_epoch=lease_epoch,
+            reason=reason,
         )
         self._is_joined = False
         if self._stream is not None:
@@ -194,10 +199,11 @@ class GroupSession:
         if not self._is_leaving:
             log_event(
                 log,
-                "group session broke",
+                "group session broke, joining again",
                 level=logging.WARNING if self._is_joined else logging.DEBUG,
                 group=self._identity.group,
                 broker=self.broker_name,
+                queues_kept_for_s=round(max(self.deadline_s - self._clock.monotonic_s(), 0.0), 1),
                 reason=error,
             )
 
@@ -379,8 +385,6 @@ class GroupSession:
             return
         committed = None if granted.never_committed else granted.committed_offset
         self._events.on_granted(self.broker_name, Grant(key, granted.epoch, committed))
-
-    # ------------------------------------------------------------------------------ small parts
 
     def _lose_one(self, held: HeldQueue, reason: str) -> None:
         if not self.table.on_revoked(held.key, held.epoch):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -28,13 +27,11 @@ from aerobee.consumer_client.listener import (
     ListenerOptions,
     Ordering,
 )
+from aerobee.consumer_client.listener_log import ListenerLog
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetrySchedule
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.log import log_event
-
-log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """How long workers may keep the loop to themselves."""
@@ -69,8 +66,10 @@ class ListenerPool:
         *,
         clock: Clock,
         attempts: Attempts | None = None,
+        group: str = "",
     ) -> None:
-        """`attempts`: where they are counted; in memory by default."""
+        """`attempts`: where they are counted; in memory by default. `group`: for the log."""
+        self._log = ListenerLog(group, options.retry.attempts_max)
         self._attempts = attempts or Attempts()
         self._listener = listener
         self._options = options
@@ -283,16 +282,7 @@ class ListenerPool:
         self._note_failure(work, failures)
         if queue.is_stopped:
             return
-        log_event(
-            log,
-            "listener failed" if error is not None else "listener asked for a retry",
-            level=logging.WARNING if failures == 1 or error is None else logging.ERROR,
-            error=error if failures == 1 else None,
-            queue=queue.assignment.queue,
-            offset=entries[0][0],
-            failures=failures,
-            reason="" if error is None else repr(error),
-        )
+        self._log.failed(queue.assignment.queue, entries, failures, error)
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
         delay_s = (
@@ -350,24 +340,11 @@ class ListenerPool:
             if isinstance(decision, Awaitable):
                 decision = await decision
         except Exception as error:
-            log_event(
-                log,
-                "on_exhausted failed, the messages are kept",
-                level=logging.ERROR,
-                error=error,
-                queue=work.queue.assignment.queue,
-            )
+            self._log.undecided(work.queue.assignment.queue, work.entries, failures, error)
             return False
         if decision is not Exhausted.SKIP:
             return False
-        log_event(
-            log,
-            "messages skipped by on_exhausted",
-            level=logging.WARNING,
-            queue=work.queue.assignment.queue,
-            offset=work.entries[0][0],
-            count=len(work.entries),
-        )
+        self._log.skipped(work.queue.assignment.queue, work.entries, failures)
         return True
 
     def _arm_timer(self) -> None:

@@ -141,6 +141,7 @@ class PushConsumer:
             ),
             clock=self._settings.clock,
             attempts=self._attempts,
+            group=group,
         )
         self._subscriptions: dict[str, str] = {}
         self._runtime: ConsumerRuntime | None = None

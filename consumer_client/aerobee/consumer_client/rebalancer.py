@@ -44,6 +44,7 @@ class Rebalancer:
     ) -> None:
         self._routes = connection.routes
         self._consumption = consumption
+        self._group = identity.group
         self._client_id = identity.client_id
         self._subscriptions = dict(identity.subscriptions)
         self._strategy = strategy
@@ -136,6 +137,7 @@ class Rebalancer:
             log,
             "queue lost",
             level=logging.WARNING,
+            group=self._group,
             queue=queue,
             lease_epoch=held.epoch,
             reason=reason,
@@ -173,7 +175,9 @@ class Rebalancer:
         try:
             return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
         except errors.MqError as error:
-            log_event(log, "no route", level=logging.DEBUG, topic=topic, reason=error)
+            log_event(
+                log, "no route", level=logging.DEBUG, group=self._group, topic=topic, reason=error
+            )
             return self._routes.cached(topic)
 
     def _open_sessions(self, routes: Mapping[str, TopicRoute | None]) -> None:

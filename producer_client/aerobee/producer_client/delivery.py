@@ -277,7 +277,14 @@ class Delivery:
         # Told once, not with every attempt to reach it again.
         was_fine = self._latency.is_available(broker_name, now_s)
         level = logging.INFO if was_fine else logging.DEBUG
-        log_event(log, "broker lost", level=level, broker=broker_name, reason=error)
+        log_event(
+            log,
+            "broker lost, its messages are sent again",
+            level=level,
+            broker=broker_name,
+            batches=len(batches),
+            reason=error,
+        )
         retry = retry_of(error)
         if retry is None or retry.avoids_broker:
             self._latency.failed(broker_name, now_s=now_s)

@@ -7,7 +7,8 @@ loggers:
     log = logging.getLogger(__name__)
     log_event(log, "segment rolled", base=1073741824, bytes=1073741824)
 
-An event's name is a fixed phrase that can be searched for; what varies is a field. The ids of the
+An event's name is a fixed phrase that can be searched for; what varies is a field. The text of a
+record has both, so that handlers of other libraries show the fields, too. The ids of the
 call that is being served are fields of every line (see `call_context`). What a message holds is
 never a field; should bytes or a protobuf message become one, the line says how long they are.
 """
@@ -42,6 +43,8 @@ __all__ = [
     "log_event",
 ]
 
+EVENT_ATTRIBUTE = "event_name"
+"""Where a LogRecord carries its event without fields."""
 FIELD_CHARACTERS_MAX = 4_096
 """A longer text is cut: a line has a bound."""
 
@@ -60,8 +63,22 @@ def log_event(
         for name, value in (*_ids_of_errors(fields, error), *current_fields().items()):
             # What the line says of itself counts more than what is known of the call.
             fields.setdefault(name, value)
-        extra = {FIELDS_ATTRIBUTE: fields}
-        logger.log(level, event, exc_info=error, extra=extra, stacklevel=2)
+        extra = {FIELDS_ATTRIBUTE: fields, EVENT_ATTRIBUTE: event}
+        phrase = event.replace("%", "%%") + "%s"
+        logger.log(level, phrase, _Facts(fields), exc_info=error, extra=extra, stacklevel=2)
+
+
+class _Facts:
+    """Fields as text, made when a handler that is not ours writes the line: whoever configures
+    logging differently, or not at all, reads the facts, too."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return "".join(f" {name}={_text(value)}" for name, value in self._fields.items())
 
 
 def _ids_of_errors(
@@ -77,7 +94,7 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO broker.store segment rolled base=0 bytes=1024`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        event = printable(record.getMessage())
+        event = printable(_event(record))
         parts = [_timestamp(record), record.levelname, _short(record.name), event]
         parts += [f"{name}={_text(value)}" for name, value in _fields(record).items()]
         line = " ".join(parts)
@@ -94,7 +111,7 @@ class JsonFormatter(logging.Formatter):
             "time": _timestamp(record),
             "level": record.levelname,
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _event(record),
         }
         for name, value in _fields(record).items():
             # A field never hides what every line has.
@@ -184,6 +201,12 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return fields
 
 
+def _event(record: logging.LogRecord) -> str:
+    """The phrase alone, of a line of ours; the text of a line of another library."""
+    event: str | None = getattr(record, EVENT_ATTRIBUTE, None)
+    return record.getMessage() if event is None else event
+
+
 def _timestamp(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, tz=UTC)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
@@ -197,7 +220,9 @@ def _plain(value: object) -> object:
     """As JSON has it: what is neither a number nor made of such is text, and has a bound."""
     if value is None or isinstance(value, bool | int | float):
         return value
-    if isinstance(value, list | tuple | set | frozenset):
+    # A named tuple that says how it is written, a queue for one, is text.
+    says_itself = isinstance(value, tuple) and type(value).__str__ is not object.__str__
+    if isinstance(value, list | tuple | set | frozenset) and not says_itself:
         return [_plain(item) for item in value]
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}

@@ -1,0 +1,87 @@
+"""A line of the log says which group, queue, message and attempt it is about, however logging is
+configured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from aerobee.consumer_client import (
+    ConsumerOptions,
+    Exhausted,
+    PushConsumer,
+    ReceivedMessage,
+    RetryPolicy,
+    StartFrom,
+)
+from tests.support.real_brokers import RealCluster
+
+Eventually = Callable[..., Awaitable[None]]
+
+
+async def test_listener_failed_names_the_message_and_the_attempt_with_a_traceback_each_time(
+    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually, tmp_path: Path
+) -> None:
+    written = StringIO()
+    handler = logging.StreamHandler(written)  # As of basicConfig: the text, and nothing else.
+    logging.getLogger().addHandler(handler)
+    ids: list[str] = []
+
+    def handle(messages: Sequence[ReceivedMessage]) -> None:
+        ids.append(messages[0].message_id)
+        raise ValueError("cannot read it")
+
+    consumer = PushConsumer(
+        cluster.address,
+        "billing",
+        handle,
+        start_from=StartFrom.FIRST,
+        retry=RetryPolicy(attempts_max=2, delays_ms=(10,)),
+        on_exhausted=lambda messages, failures: Exhausted.SKIP,
+        offsets_folder=tmp_path,
+        options=quick,
+    ).subscribe("single")
+    try:
+        async with consumer:
+            await cluster.send("single", 0, [b"x"])
+            await eventually(lambda: consumer.statistics().skipped == 1)
+    finally:
+        logging.getLogger().removeHandler(handler)
+    lines = written.getvalue().splitlines()
+    failed = [line for line in lines if line.startswith("listener failed")]
+    assert len(failed) == 2
+    for attempt, line in enumerate(failed, 1):
+        for fact in ("group=billing", "queue=single@broker-a:0", "offset=0", f"attempt={attempt}"):
+            assert f" {fact} " in line
+        assert f"message_id={ids[0]}" in line
+        assert "cannot read it" in line
+    assert lines.count("ValueError: cannot read it") == 2, "the traceback of each failure"
+    (skipped,) = [line for line in lines if line.startswith("messages skipped")]
+    assert f"message_id={ids[0]} " in skipped
+
+
+async def test_a_session_that_breaks_says_which_and_what_follows(
+    cluster: RealCluster,
+    quick: ConsumerOptions,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    consumer = PushConsumer(
+        cluster.address, "billing", lambda messages: None, offsets_folder=tmp_path, options=quick
+    ).subscribe("single")
+    async with consumer:
+        await eventually(lambda: consumer.statistics().queues)
+        await cluster.brokers["broker-a"].stop()
+        await eventually(lambda: "group session broke" in caplog.text)
+        (line,) = [
+            record.getMessage() for record in caplog.records if "session broke" in record.msg
+        ]
+        assert line.startswith("group session broke, joining again group=billing broker=broker-a ")
+        assert "queues_kept_for_s=0." in line
+        assert "reason=" in line
+        await cluster.brokers["broker-a"].start()
