@@ -296,3 +296,33 @@ def test_a_group_and_offsets_are_deleted_and_the_group_begins_anew(cluster: Up) 
     assert "leaver" not in {group["group"] for group in cluster.json("group", "list")}
     cluster.run("group", "delete", "leaver", "--yes", expect=1)
     assert sorted(received(cluster, "forgotten", "leaver", 30)) == sorted(lines)
+
+
+def test_a_group_with_a_member_is_deleted_by_force_only_and_its_member_begins_anew(
+    cluster: Up, tmp_path: Path
+) -> None:
+    sent(cluster, "busy", numbers(3))
+    output = tmp_path / "output"
+    with output.open("wb") as stdout:
+        member = subprocess.Popen(
+            [*AEROBEE, "consume", "busy", "--group", "stays", "--idle-timeout", "60"],
+            stdout=stdout,
+            env={**os.environ, "AEROBEE_NAMESERVER": cluster.document()["nameserver"]},
+        )
+    try:
+
+        def printed() -> int:
+            return len(output.read_bytes().splitlines())
+
+        eventually(lambda: printed() == 3, "all messages")
+        refused = cluster.run("group", "delete", "stays", "--yes", expect=1)
+        assert "--force" in refused.stderr
+        done = cluster.json("group", "delete", "stays", "--force", "--yes")
+        assert done["members"] > 0
+        # What it had read comes again, to a group that begins at the first message.
+        eventually(lambda: printed() == 6, "all messages again")
+        sent(cluster, "busy", ["more"])
+        eventually(lambda: printed() == 7, "the next message")
+    finally:
+        member.kill()
+        member.wait()

@@ -71,6 +71,8 @@ _EXIT_CODES: tuple[tuple[type[errors.MqError], int], ...] = (
     (errors.QueueNotFound, NEGATIVE),
     (errors.GroupNotFound, NEGATIVE),
     (errors.MessageNotFound, NEGATIVE),
+    (errors.GroupInUse, NEGATIVE),
+    (errors.LeaseHeld, NEGATIVE),
     (errors.TopicExists, NEGATIVE),
     (errors.NoBrokerAvailable, ENVIRONMENT),
     (errors.RegistryUnavailable, ENVIRONMENT),

@@ -83,8 +83,8 @@ class Deletions:
         if state.members:
             names = ", ".join(repr(member.client_id) for member in state.members[:3])
             raise errors.GroupInUse(
-                f"group {group} has {len(state.members)} members ({names}); stop them, or delete "
-                "it with --force, which ends their sessions"
+                f"group {group} has members ({names}; {len(state.members)} in all): stop them, or "
+                "delete it with --force, which ends their sessions"
             )
 
     async def delete_offsets(

@@ -90,8 +90,8 @@ class GroupRemoval:
             if members := self._coordinator.groups.members(group):
                 names = ", ".join(repr(member.client_id) for member in members[:3])
                 raise GroupInUse(
-                    f"group {group} has {len(members)} members here ({names}); stop them, or "
-                    "delete it with --force, which ends their sessions"
+                    f"group {group} has members here ({names}; {len(members)} in all): stop them, "
+                    "or delete it with --force, which ends their sessions"
                 )
             entry = OffsetsRemoved(group, None, None, self._clock.now_ms(), reason)
             was_known = bool(ended or group in self._configs or self._table.topics_of(group))
