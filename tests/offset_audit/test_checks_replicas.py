@@ -100,6 +100,23 @@ def test_a_replica_is_late_only_if_it_is_far_behind_and_not_in_sync(spark: Spark
     assert "group g on t, queue 0: 40 here, 90 there" in findings["forgetful", 1]["evidence"]
 
 
+def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) -> None:
+    rows = TableRows()
+    for broker_id, role, misplaced in ((0, "MASTER", 0), (1, "SLAVE", 2), (2, "STORE", None)):
+        rows.add(
+            "brokers",
+            broker_name="broker-a",
+            broker_id=broker_id,
+            role=role,
+            misplaced_records=misplaced,
+        )
+    findings = found(spark, "REPLICA_GAP", rows)
+    assert findings.keys() == {("broker-a", 1)}
+    finding = findings["broker-a", 1]
+    assert (finding["severity"], finding["affected"]) == ("ERROR", 2)
+    assert finding["evidence"].startswith("broker-a:1 met 2 records that do not go on")
+
+
 def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
     spark: SparkSession,
 ) -> None:

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aerobee.broker.store.config import StoreConfig
 from aerobee.client_core import ClusterConnection
 from aerobee.client_core.methods import (
     CLEAN_STORE,
@@ -33,9 +34,11 @@ from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.faults.clusters import ClusterProcess
 from tests.faults.serving import eventually
 from tests.offset_audit.damages.joined_broker import ShiftedClock, joined_broker, registered_as
+from tests.support.gapped_log import write_gapped_log
 
 CLUSTER = "aerobee"
 A, B, OLD, FAST = "broker-a", "broker-b", "broker-old", "broker-fast"
+GAPPED = "broker-gapped"
 GROUPS_OF_BROKERS = (A, B, OLD, FAST)
 HOUR_MS = 3_600_000
 BEAT_S = 2.0
@@ -207,6 +210,16 @@ class LiveCluster:
             joined_broker(A, self.folder / "rogue", (), broker_id=1)
         )
         await self.stack.enter_async_context(registered_as(self.nameserver, A, 1, address))
+
+    async def add_gapped_broker(self) -> None:
+        """A broker that makes its queues from a log in which messages are missing."""
+        folder, segment_bytes = self.folder / GAPPED, 1 << 20
+        config = StoreConfig(segment_bytes=segment_bytes, disk_free_bytes_min=0)
+        write_gapped_log(folder, config, topic="gapped", messages=10, gap_at=6, missing=3)
+        await self.stack.enter_async_context(
+            joined_broker(GAPPED, folder, (self.nameserver,), segment_bytes=segment_bytes)
+        )
+        await self.registered(GAPPED)
 
     def freeze(self, name: str) -> None:
         """The process is there and does nothing any more, as on a machine that hangs."""

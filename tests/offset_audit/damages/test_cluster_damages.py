@@ -1,4 +1,4 @@
-"""Eleven damages to a running cluster, by clients and by fate: these findings, and no others."""
+"""Twelve damages to a running cluster, by clients and by fate: these findings, and no others."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.offset_audit.damages.auditing import audit
 from tests.offset_audit.damages.damage import Expected, told, wanted
 from tests.offset_audit.damages.live_cluster import (
     FAST,
+    GAPPED,
     OLD,
     A,
     B,
@@ -58,6 +59,7 @@ EXPECTED: dict[str, tuple[str | None, Expected]] = {
     ),
     "wrong clock": (FAST, Expected("CLOCK", "WARNING", None, None, None, None, "ahead")),
     "lost broker": (B, Expected("UNREACHABLE", "ERROR", None, None, None, None, B)),
+    "gap in a log": (GAPPED, Expected("REPLICA_GAP", "ERROR", None, None, None, 4, "missing")),
     "two masters": (A, Expected("ROUTE", "CRITICAL", None, None, None, 2, "master")),
 }
 COUNTED_BY_TIME = ("LAG", "SLOW", "CLOCK", "UNREACHABLE", "OUT_OF_RANGE_LOW")
@@ -97,6 +99,7 @@ async def damage(cluster: LiveCluster) -> None:
     await remove_unread(cluster)
     await cluster.delete_topic("doomed")
     await cluster.add_second_master()
+    await cluster.add_gapped_broker()
     cluster.freeze(B)
 
 

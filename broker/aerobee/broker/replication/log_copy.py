@@ -60,6 +60,8 @@ class ReplicatedLog(Protocol):
 
     def begin_queues(self, next_offsets: dict[tuple[str, int], int]) -> None: ...
 
+    def take_warnings(self) -> list[str]: ...
+
 
 class CopiedStore(ReadableLog, Protocol):
     """The slave's store."""
@@ -195,10 +197,22 @@ class LogCopy:
             piece = data if len(data) <= STEP_BYTES else data[at : at + STEP_BYTES]
             await self._append(part.position + at, piece)
             self._side.on_appended()
+            self._tell_warnings()
             self.hear(part.confirmed_end, part.log_end)
             self._stored.set()
             if self._waiting or at + len(piece) < len(data):
                 await asyncio.sleep(0)
+
+    def _tell_warnings(self) -> None:
+        """Lines like these are held back when there are many; all are counted."""
+        for warning in self._store.replicated.take_warnings():
+            log_event(
+                log,
+                "a copied record does not follow in its queue",
+                level=logging.WARNING,
+                master=self._peer,
+                warning=warning,
+            )
 
     async def _append(self, position: int, data: bytes) -> None:
         """Wait for the disk if need be, and for room on it.

@@ -36,6 +36,7 @@ def stats_message(
         fsyncs=store.flushes,
         topics=now.topics,
         queues=store.queue_count,
+        misplaced_records=store.misplaced_records,
         groups=now.groups,
         members=now.members,
         send_streams=counters.send_streams,

@@ -386,6 +386,7 @@ class MessageStore:
             segment_count=self._log.segment_count,
             queue_count=len(self._queues),
             damaged_queue_count=len(self._queues.damaged),
+            misplaced_records=self.recovery.misplaced_records + self.replicated.misplaced_records,
             queue_tail_bytes=self._queues.tail_bytes,
             appended_records=self._appends.counters.records,
             appended_bytes=self._appends.counters.bytes,

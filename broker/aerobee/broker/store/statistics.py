@@ -42,6 +42,7 @@ class RecoveryReport:
     rebuilt_queues: tuple[tuple[str, int], ...] = ()
     duration_s: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple)
+    misplaced_records: int = 0  # that did not go on where their queue ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class StoreStatistics:
     segment_count: int
     queue_count: int
     damaged_queue_count: int  # found while running: they serve nothing until the next start
+    misplaced_records: int
+    """Since the folder was opened: records read or copied that did not go on where their queue
+    ended. Messages between are missing, or came twice."""
     queue_tail_bytes: int
     appended_records: int
     appended_bytes: int

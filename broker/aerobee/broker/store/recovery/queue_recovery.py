@@ -303,6 +303,7 @@ class QueueRecovery:
                 self._spill()
         self.dispatched += replay.dispatched
         self._context.warnings += replay.warnings
+        self._context.misplaced_records += replay.misplaced
 
     def _rebuild(self, end: int) -> None:
         """Some queues lack entries from before the scan's start: build them from the log's."""

@@ -284,6 +284,7 @@ class _Recovery:
             cut_bytes=cut_bytes,
             rebuilt_queues=tuple(self._queues.rebuilt),
             warnings=tuple(context.warnings),
+            misplaced_records=context.misplaced_records,
         )
         return Recovered(
             files=self._files,

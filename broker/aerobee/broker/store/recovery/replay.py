@@ -106,6 +106,8 @@ class Replay:
         self.dispatched = 0
         self.incomplete: dict[QueueName, None] = {}
         self.warnings: list[str] = []
+        self.misplaced = 0
+        """Records that did not go on where their queue ended."""
 
     def feed(self, chunk: WalkedChunk) -> None:
         """Dispatch the chunk's records."""
@@ -169,8 +171,10 @@ class Replay:
             if offset > queue.next_offset:
                 if not self.from_log_start:
                     return False
+                self.misplaced += 1
                 self._warn(f"{queue!r} goes on with offset {offset}: records between are missing")
             elif 0 < offset < queue.next_offset:
+                self.misplaced += 1
                 self._warn(f"{queue!r} has a second record with offset {offset}: passed over")
                 continue
             self._add(queue, records.part(slice(index, index + 1)))

@@ -160,8 +160,15 @@ class ReplicatedAppends:
         queues = self._queues.retire(end.topic, end.position)
         self._ended.append(EndedQueues(end.end, queues))
 
+    @property
+    def misplaced_records(self) -> int:
+        """Records copied that did not go on where their queue ended."""
+        return self._replay.misplaced
+
     def take_warnings(self) -> list[str]:
         """What was odd about records, though whole, since this was asked last."""
+        if not self._replay.warnings:
+            return []
         warnings, self._replay.warnings = self._replay.warnings, []
         return warnings
 

@@ -7,6 +7,7 @@ from aerobee.offset_audit.checks.replicas import (
     clock,
     replica_data,
     replica_epoch,
+    replica_gap,
     replica_progress,
     route,
     unclean_election,
@@ -20,6 +21,7 @@ CHECKS: tuple[Check, ...] = (
     replica_epoch.CHECK,
     unclean_election.CHECK,
     replica_data.CHECK,
+    replica_gap.CHECK,
     clock.CHECK,
 )
 """Every check of this folder, the one that explains most first."""

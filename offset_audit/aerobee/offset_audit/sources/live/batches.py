@@ -338,6 +338,7 @@ def _answered_values(broker: audit_pb2.SnapshotBroker) -> dict[str, object]:
         "flushed_end": stats.log_flushed_end,
         "confirmed_end": stats.log_confirmed_end,
         "dispatched_end": stats.log_dispatched_end,
+        "misplaced_records": stats.misplaced_records,
         "commits_read_at_ms": broker.commits_read_at_ms,
         "ends_read_at_ms": broker.ends_read_at_ms,
     }
