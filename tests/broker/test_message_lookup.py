@@ -335,7 +335,7 @@ async def test_keys_and_unique_keys_are_not_taken_for_each_other(broker: Any) ->
 
 
 async def test_keys_and_topics_with_equal_hashes_are_told_apart(start_broker: StartBroker) -> None:
-    """`Aa` and `BB` have the same hash, alone and in front of or behind anything."""
+    """`Aa` and `BB` have the same hash, alone and before or after anything."""
     broker = await start_broker(topics=topics("Aa", "BB"), store=SMALL_INDEX)
     for number in range(60):
         await send(broker, "Aa" if number % 2 else "BB", b"%d" % number, keys="Aa")

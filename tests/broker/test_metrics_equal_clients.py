@@ -290,7 +290,7 @@ async def _check_lag_of_a_slow_group(watched: Watched, sent: Counter[str]) -> No
         after_ms = time.time() * 1_000
         while len({one.queue for one in taken[committed:]}) < len(queues):
             taken += await consumer.poll(20, timeout_s=10)
-    # Behind what the clients have there is more at the broker, and each queue has its part.
+    # After what the clients have there is more at the broker, and each queue has its part.
     fetched = sum(one.position + one.cached_messages for one in queues)
     assert len(queues) == 4
     assert committed < fetched < sent[topic]

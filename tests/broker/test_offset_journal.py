@@ -284,7 +284,7 @@ async def test_a_record_that_cannot_be_read_is_passed_over() -> None:
 @pytest.mark.parametrize("seed", range(25))
 async def test_every_replica_has_the_same_offsets_whenever_it_began(seed: int) -> None:
     """Masters change, some of them with commits that nobody else has; snapshots are taken at any
-    moment; replicas begin behind images."""
+    moment; replicas begin after images."""
     chance = random.Random(seed)
     replica = Replica(MemoryLog(is_sync=False))
     snapshots = [ConsumerOffsetTable()]

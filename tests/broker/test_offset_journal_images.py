@@ -108,7 +108,7 @@ async def test_an_image_that_nobody_waits_for_any_more_goes_on(
 
 
 async def test_an_image_never_says_older_leases_than_what_is_on_its_way() -> None:
-    """A run's first record is not confirmed yet: behind it the clean one of the run before would
+    """A run's first record is not confirmed yet: after it the clean one of the run before would
     let the next master give the same queues away."""
     log = MemoryLog()
     master = Replica(log)

@@ -114,7 +114,7 @@ async def test_nothing_is_granted_while_the_clean_record_is_written() -> None:
 async def run_to_its_wait(
     ending: asyncio.Task[None], promise: Coroutine[Any, Any, None], log: MemoryLog
 ) -> None:
-    """The promise waits for its turn behind the record of the end."""
+    """The promise waits for its turn after the record of the end."""
     promised = asyncio.create_task(promise)
     await asyncio.sleep(0.01)
     assert not ending.done()

@@ -180,7 +180,7 @@ async def test_snapshots_are_written_while_the_broker_runs(
 async def test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged(
     start_broker: Any, tmp_path: Path, seed: int
 ) -> None:
-    """Forgotten, the next member would begin where new groups begin: behind unseen messages."""
+    """Forgotten, the next member would begin where new groups begin: after unseen messages."""
     (tmp_path / "store").mkdir()
     write_topics(tmp_path / "store", {"t": TopicConfig(name="t", write_queue_count=4)})
     disk = FaultDisk(tmp_path / "store")

@@ -40,7 +40,7 @@ KEY = QueueKey("g", "t", 0)
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_group_is_never_ahead_of_its_queue(tmp_path: Path, seed: int) -> None:
-    """Messages seen from the page cache are gone, the commit behind them is not: the next messages
+    """Messages seen from the page cache are gone, the commit after them is not: the next messages
     get their offsets and must be seen."""
     (tmp_path / "before").mkdir()
     disk = FaultDisk(tmp_path / "before")

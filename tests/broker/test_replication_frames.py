@@ -69,7 +69,7 @@ def test_no_flipped_bit_or_cut_goes_unnoticed_when_read_by_hand(data: bytes) -> 
 
 @given(st.binary(max_size=40))
 def test_reading_by_hand_never_fails_otherwise(rest: bytes) -> None:
-    """Whatever comes behind a right header, it is protobuf's to say what it is."""
+    """Whatever comes after a right header, it is protobuf's to say what it is."""
     frame = FrameWriter(SENDER).log_bytes(300, b"data", 200, 400)
     header = frame[: frame.index(b"\x1a", 2)]
     reader = LogPartReader(SENDER)

@@ -266,7 +266,7 @@ def _batch(
 def test_what_a_crash_left_of_a_batch_is_told_and_the_rest_is_stored_once(
     tmp_path: Path, others_behind: bool
 ) -> None:
-    """A promoted slave may have the first records of a batch only, and others behind them."""
+    """A promoted slave may have the first records of a batch only, and others after them."""
     taking = Taking(tmp_path)
     texts = [b"%d" % number for number in range(8)]
     (left,) = taking.ingest.accept([_batch(0, 7, 5, 1, texts[:3])])

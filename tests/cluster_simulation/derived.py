@@ -1,7 +1,7 @@
 """What follows from a replica's log: queues' ends, producers' windows, the groups' offsets.
 
 The windows and the offset journal's state are the real ones. Like there, the appended log decides
-about queues and windows, the confirmed one about offsets; a snapshot and the log behind it give the
+about queues and windows, the confirmed one about offsets; a snapshot and the log after it give the
 same after a restart.
 """
 

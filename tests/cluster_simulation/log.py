@@ -58,7 +58,7 @@ class Log:
         return start
 
     def index(self, position: int) -> int:
-        """Of the first record at or behind `position`."""
+        """Of the first record at or after `position`."""
         return bisect_left(self.starts, position)
 
     def record_at(self, start: int) -> Record | None:

@@ -334,7 +334,7 @@ class Scenario:
 
     def _retain(self) -> None:
         """Retention removes the oldest part of a replica's log, once the offsets in it are said
-        again behind it."""
+        again after it."""
         self._remove_oldest()
         self._soon(1.0, self._remove_oldest)
 

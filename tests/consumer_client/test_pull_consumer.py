@@ -142,7 +142,7 @@ async def test_tags_filter_batches_and_messages(
         assert await take(consumer, 2) == [b"Aa", b"Aa"]
         await consumer.poll(timeout_s=0.1)
 
-        # What the filter left out behind the last match counts as done, too.
+        # What the filter left out after the last match counts as done, too.
         async def is_committed() -> bool:
             await consumer.poll(timeout_s=0)
             return await cluster.committed("g") == {("single", 0): 4}

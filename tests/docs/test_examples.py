@@ -59,7 +59,7 @@ class Block:
     language: str
     text: str
     shown: str = ""
-    """The text block right behind it: its output."""
+    """The text block right after it: its output."""
 
     @property
     def where(self) -> str:

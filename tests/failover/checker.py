@@ -168,7 +168,7 @@ def _of_the_deliveries(history: History, stored: Sequence[Stored]) -> Iterable[V
 
 
 def _of_the_offsets(history: History) -> Iterable[Violation]:
-    """No answer is behind an earlier one: of one broker, and of whoever is master."""
+    """No answer is before an earlier one: of one broker, and of whoever is master."""
     newest: dict[tuple[str, int], int] = {}
     for one in sorted(history.committed, key=lambda one: one.at_s):
         judges = [f"broker {one.answered_by}"] + (["the master"] if one.by_master else [])
@@ -185,7 +185,7 @@ def _of_the_offsets(history: History) -> Iterable[Violation]:
 
 
 def _ahead(history: History) -> Iterable[Violation]:
-    """Nobody commits what no listener was given: at the end, the offset is at most one behind the
+    """Nobody commits what no listener was given: at the end, the offset is at most one after the
     newest delivery."""
     delivered_end: dict[int, int] = {}
     for one in history.delivered:

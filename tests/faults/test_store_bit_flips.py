@@ -188,7 +188,7 @@ def test_in_a_queue_file_verify_names_it_and_the_log_replaces_it(
     used = len(closed.path(name).read_bytes().rstrip(b"\0")) // 20 * 20
     for damaged, position in flipped(closed, name, copy):
         if position % 20 >= 12 or position >= used:
-            continue  # the tag's code says only what is worth a look; behind the end nobody looks
+            continue  # the tag's code says only what is worth a look; past the end nobody looks
         verified = verify_store(RealDisk(damaged.root), CONFIG)
         assert not verified.is_sound
         assert any(finding.file == name for finding in verified.findings)

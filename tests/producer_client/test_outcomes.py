@@ -92,7 +92,7 @@ async def test_batches_behind_one_that_may_be_stored_wait_before_it_is_forgotten
 async def test_the_rest_of_a_batch_that_a_crash_cut_is_stored_once(
     nameserver: FakeNameserver, broker_a: FakeBroker, sends: str
 ) -> None:
-    """The new master has its first three messages, and another producer's behind them."""
+    """The new master has its first three messages, and another producer's after them."""
     nameserver.topics["orders"] = FakeTopic({"broker-a": 1})
     topics = {5: "others"} if sends == "two topics" else {}
     messages = [Message(topics.get(n, "orders"), b"%d" % n, flag=n) for n in range(10)]

@@ -127,7 +127,7 @@ def test_a_wrong_length_anywhere_is_refused(
     for buffer in containers(damaged):
         with pytest.raises(RecordCorrupt):
             touch_all(Record(buffer, 0, len(buffer)))
-    # Behind others, and followed by enough bytes for any length to look possible.
+    # After others, and followed by enough bytes for any length to look possible.
     roomy = damaged + bytes(1 << 17)
     with pytest.raises(RecordCorrupt):
         touch_all(Record(roomy, 0, len(raw)))

@@ -4,7 +4,7 @@ Releases differ in where they begin to read the log and in what they dispatch on
 
                                   4.9                  5.1                 5.3
     after a clean stop, reads     the last 3 files     the last 3 files    from what the queues know
-    and dispatches                nothing              nothing             records behind that
+    and dispatches                nothing              nothing             records after that
     after a crash, dispatches     all that it reads    all that it reads   all that it reads
     then goes on dispatching at   what the queues know the log's end       the log's end
     knows records of version      1                    1, 2                1, 2

@@ -85,7 +85,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
 
     def lose_end(self, count: int) -> None:
         """A crash leaves only `count` records of the largest batch, the last of its queue, and
-        another producer's message comes behind them."""
+        another producer's message comes after them."""
         batch = max(self.batches, key=lambda batch: len(batch.record_sizes))
         queue = batch.topic, batch.queue_id
         known = self.producer_bases[*queue, batch.producer_id]

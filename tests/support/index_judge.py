@@ -63,7 +63,7 @@ def keys_lost_by_a_crash(
     root: Path, slots: int, entries: int, records: list[PlainRecord], *, read_from: int
 ) -> Iterator[str]:
     """What Apache's broker would not find by key any more if it started here after a crash: it
-    removes index files that end behind the checkpoint, and indexes what it reads of the log."""
+    removes index files that end after the checkpoint, and indexes what it reads of the log."""
     (trusted_ms,) = struct.unpack(">q", (root / "checkpoint").read_bytes()[16:24])
     files = [IndexFile(path, slots, entries) for path in index_files(root)]
     kept = {pair for file in files if file.end_time <= trusted_ms for pair in file.pairs()}
@@ -140,7 +140,7 @@ class IndexFile:
         if any(self.entries[0]):
             yield "entry 0 is in use"
         if closed and any(self.rest):
-            yield "something lies behind its last entry"
+            yield "something lies after its last entry"
         newest: dict[int, int] = {}
         for number, (key, _, _, before) in enumerate(self.entries[1:], 1):
             slot = key % len(self.slots)

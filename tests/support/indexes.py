@@ -24,7 +24,7 @@ INDEXED = replace(SMALL, index_slots_max=GEOMETRY.slots, index_entries_max=GEOME
 def append_keys(
     store: MessageStore, topic: str, *keys: str, sys_flag: int = 0, confirm: bool = True
 ) -> Appended:
-    """One batch with a record for each of `keys`: the unique key, then others behind spaces."""
+    """One batch with a record for each of `keys`: the unique key, then others after spaces."""
     properties = []
     for text in keys:
         unique, _, several = text.partition(" ")
@@ -96,7 +96,7 @@ def check_files(store: MessageStore, disk: Disk, config: StoreConfig = INDEXED) 
         assert len(content) == geometry.file_bytes
         assert IndexHeader.decode(content) == info.header
         used = geometry.entry_at(file.count)
-        # What lies behind the last entry means nothing.
+        # What lies after the last entry means nothing.
         assert content[:used] == file.encode()[:used]
     names = [info.name for info in files]
     assert names == sorted(set(names))

@@ -115,7 +115,7 @@ def log_problems(root: Path, sizes: Sizes, log: PlainStore, *, closed: bool) -> 
         elif not records and closed:
             yield f"{file.name} holds no record"
         if any(data[at:]):
-            yield f"{file.name} is not zero behind {at}"
+            yield f"{file.name} is not zero after {at}"
 
 
 def _sequence_problems(files: list[Path], file_bytes: int) -> Iterator[str]:
@@ -193,11 +193,11 @@ def _entry_problems(
             elif offset >= end or ended:
                 ended = ended or bool(wanted)
                 if any(entry) and wanted:
-                    yield f"entry {offset} is {entry.hex()}, behind the end"
+                    yield f"entry {offset} is {entry.hex()}, past the end"
             elif entry != BLANK_ENTRY and ENTRY.unpack(entry)[0] >= log_min_offset:
                 yield f"entry {offset} is {entry.hex()}, but there is no such record"
     if closed and wanted and not (files and int(files[-1].name) // ENTRY.size < end):
-        yield "its last file begins behind its end"
+        yield "its last file begins past its end"
 
 
 # ------------------------------------------------------------------------------ the checkpoint
@@ -208,7 +208,7 @@ def checkpoint_problems(
 ) -> Iterator[str]:
     data = (root / "checkpoint").read_bytes()
     if len(data) != CHECKPOINT_BYTES or any(data[40:]):
-        yield f"the checkpoint has {len(data)} bytes, or something behind its numbers"
+        yield f"the checkpoint has {len(data)} bytes, or something after its numbers"
     physic, logics, index, _, confirmed = struct.unpack(">5q", data[:40])
     last = log.records[-1].store_timestamp if log.records else 0
     if max(physic, logics, index) > last and log.records:

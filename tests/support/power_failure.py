@@ -201,7 +201,7 @@ def _apply_changes(node: FileNode, pages: Pages, fate: Fate) -> int:
             if number <= last_kept:
                 clip(pages, change.size)
             else:
-                # What comes behind a truncation that never happened has no place on the disk.
+                # What comes after a truncation that never happened has no place on the disk.
                 lost_from = change.size if lost_from is None else min(lost_from, change.size)
             continue
         place(cache, change.offset, change.data)

@@ -9,7 +9,7 @@ from tests.support.stores import check_agreement
 
 
 def log_bytes(store: MessageStore, start: int | None = None, end: int | None = None) -> bytes:
-    """The log from `start` to `end`, or to its end, with blanks and what stands behind them."""
+    """The log from `start` to `end`, or to its end, with blanks and what stands after them."""
     start = store.min_offset if start is None else start
     parts = b"".join(data for _, data in store.walk_log(start))
     return parts if end is None else parts[: end - start]

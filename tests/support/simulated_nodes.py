@@ -165,7 +165,7 @@ def place(pages: Pages, offset: int, data: bytes) -> None:
 
 
 def clip(pages: Pages, size: int) -> None:
-    """Nothing lies behind `size`, so that growth reads as zeros."""
+    """Nothing lies after `size`, so that growth reads as zeros."""
     for index in [index for index in pages if (index + 1) * PAGE > size]:
         if index * PAGE >= size:
             del pages[index]

@@ -111,7 +111,7 @@ class _Run:
     size: int = 0
     producers: list[ProducerRun] = field(default_factory=list)
     sequence_ends: dict[int, int] = field(default_factory=dict)
-    """By producer, behind its last record of the run."""
+    """By producer, after its last record of the run."""
 
 
 class Ingest:
@@ -135,7 +135,7 @@ class Ingest:
         """`on_appended` is called once per frame: it has new records dispatched, or flushed
         first. `on_store_failed` ends the broker. `waits`: receipts promise
         the disk or the replicas. `on_stored` is told of each append: topic, store time, the log's
-        end behind it, messages; `on_counted` the same: the batch, and the log's end."""
+        end after it, messages; `on_counted` the same: the batch, and the log's end."""
         self._guard = guard
         self._store = store
         self._counters = counters
@@ -296,7 +296,7 @@ class Ingest:
         self, batch: IncomingBatch, producer_id: int, sequence: int
     ) -> Receipt | None:
         """The answer to a batch that is stored already, as a whole or its beginning; None for a new
-        one. The rest of one is for the producer to send, since other records may lie behind the
+        one. The rest of one is for the producer to send, since other records may lie after the
         beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
         count = len(batch.record_sizes)
         check_numbers(producer_id, sequence, count)

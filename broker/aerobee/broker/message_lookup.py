@@ -2,7 +2,7 @@
 
 Owns: nothing; every answer is read from the log anew, on the read pool, because it is seldom in the
 page cache. Invariants: what is returned is a whole, sound record that consumers may see too; an
-offset inside a record, in front of the log or behind what is dispatched finds nothing, nor does one
+offset inside a record, in front of the log or past what is dispatched finds nothing, nor does one
 of a topic that was deleted, whether one of its name is there again or not.
 """
 

@@ -6,7 +6,7 @@ Pure: it is told the time and says how long to wait.
 from __future__ import annotations
 
 BURST_S = 0.02
-"""What may go at once, as a time at the full rate; short, so that nobody stands behind a burst."""
+"""What may go at once, as a time at the full rate; short, so that nobody waits for a burst."""
 SAMPLE_S = 0.1
 LATE_MS = 5.0
 RISE, FALL = 2.0, 0.5

@@ -6,7 +6,7 @@ bounded in bytes. While messages are being sent, readers take small steps, becau
 also be copied and sent, by the same loop; and all of them together keep to a pace. While few come
 in, the pace rises for as long as the loop is on time. While many do, it is what was configured, but
 each may read faster than messages come in, or it would never catch up. Small files are not written
-here, so that they never stand behind a catch-up.
+here, so that they never wait for a catch-up.
 """
 
 from __future__ import annotations

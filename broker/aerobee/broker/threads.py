@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """Where works wait for the disk: small files never behind a reader that catches up."""
+    """Where works wait for the disk: small files never after a reader that catches up."""
 
     reads: Executor
     files: Executor

@@ -177,7 +177,7 @@ class Committing:
             if not assignment.trust.check_deadline() or owned.is_dropped:
                 refused[holding] = errors.LeaseExpired(
                     f"{queue} was lost before offset {safe_offset} could be committed: what "
-                    "comes behind its committed offset is handled again"
+                    "comes after its committed offset is handled again"
                 )
             elif not assignment.trust.is_confirmed:
                 refused[holding] = errors.NoBrokerAvailable(

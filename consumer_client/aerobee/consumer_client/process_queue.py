@@ -87,7 +87,7 @@ class ProcessQueue(Generic[T]):
             self._duplicates_total += duplicates
             entries = fresh
         if entries:
-            assert entries[-1][0] < next_offset, "fetching goes on behind the last message"
+            assert entries[-1][0] < next_offset, "fetching goes on after the last message"
             self._waiting.extend(entries)
             self._unfinished.extend([entry[0] for entry in entries])
             self.cached_count += len(entries)

@@ -54,7 +54,7 @@ def _stub_folder() -> Path:
 
 
 def _serialized_descriptor(stub: Path) -> bytes:
-    """The bytes behind `serialized_pb=_b('...')`, where `_b` encodes Latin-1."""
+    """The bytes after `serialized_pb=_b('...')`, where `_b` encodes Latin-1."""
     for node in ast.walk(ast.parse(stub.read_text("utf-8"), str(stub))):
         if isinstance(node, ast.keyword) and node.arg == "serialized_pb":
             call = node.value

@@ -55,7 +55,7 @@ class QueueTurns:
         return True
 
     def stand_back(self, batch: Batch) -> None:
-        """It was certainly not stored: it claims again, but those behind it on a chosen queue go on
+        """It was certainly not stored: it claims again, but those after it on a chosen queue go on
         waiting for it."""
         if batch.has_turn:
             batch.has_turn = False

@@ -6,7 +6,7 @@ flags. A key that no field answers to is an error that names the nearest known o
 misspelt option that is silently ignored costs somebody a night.
 
 A key is a field's path joined by dots (`flush.mode`). In the file, sections are tables; in the
-environment the key is upper case, joined by `_`, behind the service's prefix
+environment the key is upper case, joined by `_`, after the service's prefix
 (`AEROBEE_BROKER_FLUSH_MODE`). Types: int, float, bool, str, StrEnum, Path, tuple[T, ...], T | None,
 and nested dataclasses. Environment and flag values are text; tuples are comma-separated there.
 

@@ -61,7 +61,7 @@ class _Scanner:
         self._value(path)
 
     def _key(self, table: tuple[str, ...]) -> tuple[str, ...]:
-        """Reads a dotted key and the blanks behind it; notes its line."""
+        """Reads a dotted key and the blanks after it; notes its line."""
         line = self._text.count("\n", 0, self._at) + 1
         path = table
         while True:

@@ -53,7 +53,7 @@ class BatchEntry:
 
     @property
     def end_offset(self) -> int:
-        """The queue offset behind its last message."""
+        """The queue offset after its last message."""
         return self.base_offset + self.batch_size
 
     def encode(self) -> bytes:

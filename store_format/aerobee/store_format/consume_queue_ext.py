@@ -17,7 +17,7 @@ from typing import Final
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 EXT_UNIT_SIZE_MIN: Final = 20
 EXT_END_SIZE: Final = 4
-"""A unit is only stored where this many bytes stay free behind it."""
+"""A unit is only stored where this many bytes stay free after it."""
 
 _ADDRESS_BASE: Final = -(1 << 63)
 _HEAD: Final = struct.Struct(">hqqh")

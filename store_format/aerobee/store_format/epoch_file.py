@@ -6,7 +6,7 @@
     2-1073742848
     5-1073750000
 
-Text with `\\n` behind each line. Epochs rise, offsets do not fall; where an epoch ends the next one
+Text with `\\n` after each line. Epochs rise, offsets do not fall; where an epoch ends the next one
 begins, and the last one is open.
 """
 

@@ -76,7 +76,7 @@ def _values(
 ) -> KeySpans:
     """The value that counts of each record that has the property.
 
-    `name_ends` are the places of 0x01 behind bytes that look like the name; in front of the first
+    `name_ends` are the places of 0x01 after bytes that look like the name; in front of the first
     record's properties and between those of two there may be other bytes.
     """
     records = np.searchsorted(ends, name_ends, side="right")

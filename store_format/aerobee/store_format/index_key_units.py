@@ -26,7 +26,7 @@ _BETWEEN: Final = b"\x02"
 
 
 def hash_units(data: UInt8Array, keys: KeySpans, prefixes: UInt32Array) -> UInt32Array:
-    """The hash of each key behind its prefix's; bytes that are no UTF-8 count as U+FFFD."""
+    """The hash of each key after its prefix's; bytes that are no UTF-8 count as U+FFFD."""
     values = np.empty(len(keys.starts), np.uint32)
     for first, end in _blocks(keys):
         chosen = slice(first, end)

@@ -150,7 +150,7 @@ def hash_loose_records(loose: Sequence[LooseRecord]) -> IndexKeys:
 
 
 def join_keys(parts: Sequence[IndexKeys]) -> IndexKeys:
-    """One behind the other."""
+    """One after the other."""
     if len(parts) == 1:
         return parts[0]
     if not parts:

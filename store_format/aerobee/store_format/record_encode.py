@@ -227,7 +227,7 @@ def _int64(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
 
 
 def _magic_and_topic(topic: bytes, version: int | None) -> tuple[int, bytes]:
-    """The magic, and the topic behind its length."""
+    """The magic, and the topic after its length."""
     if version is None:
         version = 1 if len(topic) <= TOPIC_V1_BYTES_MAX else 2
     if version == 1 and len(topic) <= TOPIC_V1_BYTES_MAX:

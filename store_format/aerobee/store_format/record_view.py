@@ -87,7 +87,7 @@ class Record:
         body_end = self._body_end
         self.end: int = start + size
         record_end = self.end
-        # 0 until the lengths behind the body have been checked.
+        # 0 until the lengths after the body have been checked.
         self._properties_at = 0
         self._properties: dict[str, str] | None = None
         if (

@@ -61,7 +61,7 @@ class ScanEnd(StrEnum):
     BAD_CRC = "bad crc"  # the body is not the one that was written
     TORN = "torn"  # never given by a scan: zeros where a sector of properties belongs
     MISPLACED = "misplaced"  # never given by a scan: a record of another place of the log
-    TRUNCATED = "truncated"  # needs bytes behind the buffer's end
+    TRUNCATED = "truncated"  # needs bytes past the buffer's end
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def records_per_file(file_bytes: int) -> int:
 
 
 def encode_end_mark(remaining_bytes: int) -> bytes:
-    """The 16 bytes behind the last record of a full file; the rest stays zero."""
+    """The 16 bytes after the last record of a full file; the rest stays zero."""
     return _END_MARK.pack(remaining_bytes, 0, MAGIC_END)
 
 

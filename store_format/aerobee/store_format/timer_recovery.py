@@ -2,8 +2,8 @@
 
 The log is the truth, the wheel follows it. Records are replayed from one file before the flushed
 position up to the first bytes that are no record: each becomes the last of its slot. A slot that
-points behind the log's end (the log was damaged) has the log replayed from its first record. The
-timer topic is read on behind the message of the log's last record.
+points past the log's end (the log was damaged) has the log replayed from its first record. The
+timer topic is read on after the message of the log's last record.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class _Recovery:
         self._file_bytes = file_bytes
         for base, following in pairwise(self._bases):
             if base + file_bytes != following:
-                raise ValueError(f"the timer log has a hole behind its file {base}")
+                raise ValueError(f"the timer log has a hole after its file {base}")
 
     def slots(self) -> list[TimerSlot]:
         return [self._slots[index] for index in sorted(self._slots)]
@@ -109,7 +109,7 @@ class _Recovery:
         self._slots[index] = TimerSlot(unit_ms, first, position, count, magic)
 
     def first_of_slots_behind(self, log_end: int, read_time_ms: int) -> int | None:
-        """The first position of the slots to come that point behind the log's end."""
+        """The first position of the slots to come that point past the log's end."""
         wheel_ms = SLOTS_PER_WHEEL * PRECISION_MS
         read_unit_ms = read_time_ms // PRECISION_MS * PRECISION_MS
         firsts = [

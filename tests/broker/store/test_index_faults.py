@@ -87,7 +87,7 @@ def test_of_a_newest_file_that_cannot_be_read_only_its_own_keys_are_gathered_aga
 
 
 class TornDisk(FaultDisk):
-    """Of one index file nothing behind the header can be read."""
+    """Of one index file nothing after the header can be read."""
 
     torn = ""
 

@@ -198,7 +198,7 @@ def test_appends_wait_while_a_checkpoint_cannot_keep_up_with_the_queues(tmp_path
 
 
 def with_hot_key(root: Path, offsets: Sequence[int], clock: ManualClock) -> MessageStore:
-    """A store whose log begins behind its first segments, and whose index files `offsets`."""
+    """A store whose log begins after its first segments, and whose index files `offsets`."""
     store = open_store(root, BIG, clock)
     append(store, "T", 0, b"x")
     keys = IndexKeys(

@@ -1,4 +1,4 @@
-"""The key index after a crash: complete, exact, and nothing in it that leads behind the log."""
+"""The key index after a crash: complete, exact, and nothing in it that leads past the log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_after_a_kill_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path) ->
 
 @pytest.mark.parametrize("stage", ["entries", "header", "mark"])
 def test_a_kill_in_the_middle_of_a_write_is_repaired_in_place(tmp_path: Path, stage: str) -> None:
-    """Slots lead behind the header's last entry, or the header is ahead of the mark."""
+    """Slots lead after the header's last entry, or the header is ahead of the mark."""
     clock = ManualClock()
     store = filled(tmp_path / "a", clock)
     names = [path.name for path in index_folder(tmp_path / "a")]

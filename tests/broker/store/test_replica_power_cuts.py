@@ -126,7 +126,7 @@ class Slave:
         safe_end = self.safe_end if self.had_power_cut else end
         assert safe_end <= store.appended_end <= end
         found = log_bytes(store)
-        # What was behind the end is not there any more.
+        # What was past the end is not there any more.
         self.data = self.data[: len(found)]
         assert found == self.data
         self.safe_end = store.appended_end

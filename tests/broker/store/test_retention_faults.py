@@ -113,7 +113,7 @@ def test_a_queue_that_cannot_be_read_counts_as_unread_and_the_reason_names_its_f
 ) -> None:
     clock = ManualClock()
     disk, store = filled(tmp_path, clock)
-    # Read up to behind the oldest segments: were the file readable, they could go.
+    # Read up to after the oldest segments: were the file readable, they could go.
     readers = (QueueReaders("T", 0, {"billing": 60}),)
     disk.read_error = (lambda path: path.startswith("consumequeue/"), broken())
     assert clean_here(store.retention, readers, COMMAND) == []

@@ -63,7 +63,7 @@ def test_a_clean_start_knows_of_queue_files_that_went_while_a_checkpoint_was_und
     clock = ManualClock()
     store = open_retained(tmp_path, clock)
     fill(store, 10, queues=1)  # two segments, one queue file
-    fill(store, 1, topic="Payments", queues=1)  # so that Orders goes on behind the log's minimum
+    fill(store, 1, topic="Payments", queues=1)  # so that Orders goes on after the log's minimum
     fill(store, 10, queues=1)
     settle(store, clock)
     expire(tmp_path, clock)

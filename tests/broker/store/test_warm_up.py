@@ -93,7 +93,7 @@ def test_touched_pages_are_in_the_page_cache(tmp_path: Path) -> None:
     file.allocate(4 * MIB)
     file.datasync()
     file.touch_pages(MIB, 2 * MIB + 5)
-    file.touch_pages(8 * MIB, 100)  # behind the end: nothing to do
+    file.touch_pages(8 * MIB, 100)  # past the end: nothing to do
     assert file.size() == 4 * MIB
     assert set(range(256, 768)) <= cached_pages(tmp_path / "f")
 

@@ -1,7 +1,7 @@
 """A page of docs/operations/ as a script: files to write, commands to type, on which machine.
 
 A block whose first line is `# /path` is that file, on every machine, or on those that the line
-names behind `on`. In a console block `mq-1$ ` is typed on that machine, `mq-*$ ` on the first
+names after `on`. In a console block `mq-1$ ` is typed on that machine, `mq-*$ ` on the first
 three, and what follows is what it says; `...` there stands for anything. A comment
 `<!-- mq-1: command -->` is run too: it brings about what a page is for, such as a dead disk.
 Blocks with another prompt (`$ kubectl`) need what no laboratory has, and are not run.

@@ -15,7 +15,7 @@ from aerobee.bench.measure import Stopwatch, Throughput
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _TIMES: Final = slice(11, 15)
-"""Of /proc/PID/stat behind the name: user, system, and both of children that were waited for."""
+"""Of /proc/PID/stat after the name: user, system, and both of children that were waited for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 The log is read for the time of one message per commit that lags, and for a group whose members ask
 for tags the entries of what it has not read are counted. All of it on the read pool, in its turns;
-and there are bounds, behind which a value is not known.
+and there are bounds, past which a value is not known.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three threads. `flush` does nothing but sync the log: everything appended before its turn is covered
 by one fdatasync, which is all there is to group commit. `segments` makes the next log segment and
-brings the log's next pages into memory, which must not wait behind anything else. `upkeep` does
+brings the log's next pages into memory, which must not wait for anything else. `upkeep` does
 what nobody waits for: consume queues to their files, checkpoint, the disk's free space. All get
 finished plans from the store and post back to the loop; none touches the store.
 

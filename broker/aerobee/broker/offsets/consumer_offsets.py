@@ -66,7 +66,7 @@ class ConsumerOffsets:
         now.
 
         A group's first one on a queue must be on disk before: forgotten, it would send the next
-        member to where new groups start, which may be behind messages that nobody has seen.
+        member to where new groups start, which may be after messages that nobody has seen.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: this broker takes no commits now.

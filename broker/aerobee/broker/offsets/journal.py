@@ -9,7 +9,7 @@ last one was, and whatever that one did not get confirmed has never been. The re
 queue leases is in the journal, confirmed and on the disk, before the first member has joined.
 
 From time to time the master writes an image: all that stands, once more. The log may then lose its
-oldest segments, and a replica that begins behind them still knows everything.
+oldest segments, and a replica that begins after them still knows everything.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class OffsetJournal:
                 await self._leave_leases()
         finally:
             # Whoever calls it off goes on with another run: the clean record may come to count,
-            # and nobody would know of what this run granted behind it.
+            # and nobody would know of what this run granted after it.
             if self._writer is writer:
                 self._epoch = None
                 self._stop_writing()
@@ -361,7 +361,7 @@ class OffsetJournal:
             self._saved_offset = mark.next_offset
 
     async def prepare_removal(self, end: int, save: Callable[[], Awaitable[None]]) -> str:
-        """The log is about to lose everything below `end`: say all that stands once more behind it.
+        """The log is about to lose everything below `end`: say all that stands once more after it.
 
         `save` writes the snapshot, if there is room. Returns why the log must keep it for now;
         empty if it need not.

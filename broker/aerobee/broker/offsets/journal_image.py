@@ -4,7 +4,7 @@ Each entry says what will stand when the records before it count, so that whoeve
 changes nothing, and whoever reads on from the image alone knows the same.
 
 Owns: when the next one is written. One follows the other once the log has grown by the interval
-behind it, so that an idle log stays as it is however large the image; or when the log is about to
+after it, so that an idle log stays as it is however large the image; or when the log is about to
 lose what an older one said.
 """
 
@@ -72,7 +72,7 @@ class JournalImages:
         return is_old or begin < max(self._log.begin, self._asked_begin)
 
     def ask(self, begin: int) -> asyncio.Future[None]:
-        """There must be an image that begins at or behind this log position: done when the next
+        """There must be an image that begins at or after this log position: done when the next
         attempt has ended, raising what it raised."""
         self._asked_begin = max(self._asked_begin, begin)
         if self._attempt is None:

@@ -55,7 +55,7 @@ class LeaseEntry:
 
 @dataclass(frozen=True, slots=True)
 class ImageEnd:
-    """All that stands has been said again: in records from `first_offset` on, at or behind the log
+    """All that stands has been said again: in records from `first_offset` on, at or after the log
     position `position`."""
 
     position: int
@@ -119,8 +119,8 @@ class TopicEndKnown:
 
 @dataclass(frozen=True, slots=True)
 class JournalRecords:
-    """Confirmed records, each with its number; `next_offset` is where to read on: behind them, or
-    behind a gap if there are none."""
+    """Confirmed records, each with its number; `next_offset` is where to read on: after them, or
+    after a gap if there are none."""
 
     bodies: list[tuple[int, bytes]]
     next_offset: int

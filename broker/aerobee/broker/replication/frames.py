@@ -248,7 +248,7 @@ def _take_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _take_field(data: bytes, at: int, tag: bytes) -> tuple[int, int]:
-    """The number behind `tag`, or 0 if that field is left out."""
+    """The number after `tag`, or 0 if that field is left out."""
     if data[at : at + 1] == tag:
         return _take_varint(data, at + 1)
     return 0, at

@@ -109,7 +109,7 @@ def compared_bytes(slave: LogState, master: LogState, start: Start) -> int:
     """How many bytes before `start` must be the same in both logs, or they have only the numbers of
     their epochs in common; 0 where they share none.
 
-    They lie in one segment: what stands behind the blank record at a segment's end is not copied.
+    They lie in one segment: what stands after the blank record at a segment's end is not copied.
     """
     if isinstance(start, BeginAnew):
         return 0

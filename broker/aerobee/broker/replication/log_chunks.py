@@ -93,7 +93,7 @@ class LogChunks:
         return checksum
 
     async def record_end(self, position: int) -> int:
-        """Where the record that begins at `position` ends; behind a blank record, the next one's
+        """Where the record that begins at `position` ends; after a blank record, the next one's
         end, for a slave stores them together. Raises as `read`."""
         while True:
             size, magic = _HEAD.unpack(await self._bytes(position, _HEAD.size))

@@ -178,7 +178,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
                 self._delivered(parameters, found)
                 return _result(found)
             if is_empty:
-                # A whole scan without a match: go on behind it, others first.
+                # A whole scan without a match: go on after it, others first.
                 wanted = replace(wanted, offset=found.next_offset)
                 await asyncio.sleep(0)
                 if self._clock.monotonic_s() < deadline_s:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Appended(NamedTuple):
-    """Where a batch lies: the offsets of its first record, and the log's end behind its last."""
+    """Where a batch lies: the offsets of its first record, and the log's end after its last."""
 
     base_queue_offset: int
     base_physical_offset: int

@@ -148,10 +148,10 @@ class StoreConfig:
 
     # Reading.
     hot_tail_bytes: int = 256 * MIB
-    """This much of the log's end is meant to stay in the page cache: readers behind it do not push
-    it out.
+    """This much of the log's end is meant to stay in the page cache: readers of what is before it
+    do not push it out.
 
-    Costs: page cache; what they read behind it is read from the disk again by the next one.
+    Costs: page cache; what they read is read from the disk again by the next one.
     """
     evict_catch_up_reads: bool = True
     """What a reader far behind brought into the page cache leaves it again.
@@ -190,7 +190,7 @@ class StoreConfig:
     cut_damaged: bool = False
     """Repair: cut the log at the first damaged record. For one start, as a flag.
 
-    Costs: every message behind the damage.
+    Costs: every message after the damage.
     """
 
     # Deliver delay of each level of the schedule topic, level 1 first.

@@ -38,7 +38,7 @@ class RecoveryReport:
     scanned_bytes: int = 0
     scanned_records: int = 0
     dispatched_records: int = 0
-    cut_bytes: int = 0  # not part of any whole record, behind the end
+    cut_bytes: int = 0  # not part of any whole record, past the end
     rebuilt_queues: tuple[tuple[str, int], ...] = ()
     duration_s: float = 0.0
     warnings: tuple[str, ...] = field(default_factory=tuple)

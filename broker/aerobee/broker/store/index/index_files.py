@@ -78,7 +78,7 @@ def is_index_name(name: str) -> bool:
 
 
 def next_index_name(now_ms: int, previous: str | None) -> str:
-    """The name of a file made now, behind `previous` also if the clock stepped back."""
+    """The name of a file made now, after `previous` also if the clock stepped back."""
     seconds, milliseconds = divmod(now_ms, 1_000)
     local = datetime.fromtimestamp(seconds, UTC).astimezone()
     name = f"{local:%Y%m%d%H%M%S}{milliseconds:03d}"

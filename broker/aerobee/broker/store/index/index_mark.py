@@ -1,6 +1,6 @@
 """The file `index.end`: up to where the log is in the index files, and which entries say so.
 
-A header tells the last record that has a key; how many without any were looked at behind it, only
+A header tells the last record that has a key; how many without any were looked at after it, only
 this file knows. It also tells after a crash which entries were complete. It counts only together
 with the files it speaks of, so it does no harm where another broker used the folder meanwhile, and
 losing it costs a longer start.

@@ -6,12 +6,12 @@
                                    crashed   those the checkpoint does not  what the log's scan
                                              know are removed               walks over
     ours                           closed    all kept                       what the mark lacks
-                                   crashed   cut back to the mark           all behind the mark
+                                   crashed   cut back to the mark           all after the mark
     ours, then another             closed    all kept                       nothing
     ours, but mark or newest       any       the newest loses its last      all from that record
       file is lost                           record's keys
     ours, without any file         any       -                              the whole log
-    anyone, a wrong length         any       it and newer ones removed      all behind those kept
+    anyone, a wrong length         any       it and newer ones removed      all after those kept
 
 So nothing is lost where we were the last; where another broker crashed, its own recovery is done.
 Files that agree with each other and not with the options are not touched: the options are wrong.
@@ -42,7 +42,7 @@ class IndexPlan:
     walk_from: int | None = None
     # Only as far as the log is walked anyway.
     scan_only: bool = False
-    # A crash may have left slots that lead behind the newest file's last entry.
+    # A crash may have left slots that lead past the newest file's last entry.
     check_slots: bool = False
     warnings: list[str] = field(default_factory=list)
 

@@ -212,7 +212,7 @@ class IndexRecovery:
                 file.close()
 
     def _cut_files(self, end: int) -> list[IndexFileInfo]:
-        """Without what leads behind the log's end, and without what the plan does not trust."""
+        """Without what leads past the log's end, and without what the plan does not trust."""
         plan = self._plan
         entries_end = end if plan.entries_end is None else min(end, plan.entries_end)
         files = list(plan.kept)
@@ -228,7 +228,7 @@ class IndexRecovery:
                 count = min(count, self._first_behind(info, entries_end))
             if count == info.header.count:
                 return [*files, self._cut(info, count), *empty]
-            # What is empty behind it began with an end that is no more.
+            # What is empty after it began with an end that is no more.
             self._remove([each.name for each in empty])
             empty = []
             if count > 1:

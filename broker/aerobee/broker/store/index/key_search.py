@@ -1,7 +1,7 @@
 """A search in the key index: planned on the loop, run on any thread while the index goes on.
 
 A plan holds what counted at its moment: each file's header, and the keys that are in no file yet.
-Entries behind a header's count are walked through, for the keys of those are among the latter, and
+Entries after a header's count are walked through, for the keys of those are among the latter, and
 what is not yet in files is searched too, so nothing is missed on its way there.
 
 The rules are those of Apache's broker: files from the newest on; of each, the chain of the key's

@@ -1,7 +1,7 @@
 """Keys that are dispatched and not yet in index files.
 
 Owns, in log order: columns of hashed keys, properties whose keys another thread is to hash, and
-behind them single records whose keys are looked for together, because that costs hardly more for
+after them single records whose keys are looked for together, because that costs hardly more for
 many than for one. The loop hashes little at a time, however many keys clients send.
 
 Columns only grow at their end and are given up at their front. What `view` returned stays as it is,
@@ -85,7 +85,7 @@ class PendingKeys:
     # ------------------------------------------------------------------------------ growing
 
     def add(self, keys: IndexKeys) -> None:
-        """Append keys that lie behind all others in the log."""
+        """Append keys that lie after all others in the log."""
         if self._loose:
             self._take_in_loose()
         self._append(keys)

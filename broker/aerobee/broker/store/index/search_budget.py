@@ -43,7 +43,7 @@ class SearchBudget:
         self.is_spent = True
 
     def spend(self, entries: int = 1) -> bool:
-        """Whether the search may go on behind so many more entries."""
+        """Whether the search may go on after so many more entries."""
         self._entries += entries
         if self._entries < self._next_check:
             return not self.is_spent

@@ -110,7 +110,7 @@ class SlotChain:
     def matches(self, lowest: int, budget: SearchBudget) -> Iterator[int]:
         """The same as far as they are `lowest` or higher and the budget lasts.
 
-        Entries are in log order, so behind one that is lower all are, but for those that Apache's
+        Entries are in log order, so after one that is lower all are, but for those that Apache's
         broker filed a second time; they came before. Whether the chain ended so tells
         `went_below`.
         """
@@ -185,7 +185,7 @@ class SlotChain:
     # ------------------------------------------------------------------------------ jumping
 
     def _jump(self, number: int, entries_max: int, budget: SearchBudget | None) -> int:
-        """The newest entry of the chain, not behind `number`, that is not too new.
+        """The newest entry of the chain, not after `number`, that is not too new.
 
         `number` itself if none is among the `entries_max` entries where it is looked for.
         """

@@ -2,7 +2,7 @@
 
 Owns: the segments, the end of the log, the spare segments. Invariants: segments are contiguous;
 every segment but the last is used to its end; `end` moves only after the bytes are written; a
-record never crosses a segment, and at least 8 bytes stay free behind it for the blank record.
+record never crosses a segment, and at least 8 bytes stay free after it for the blank record.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class LogWalk:
                 continue
             if result.end is not ScanEnd.TRUNCATED:
                 return
-            # A record that goes on behind the chunk, if it can: else it is torn.
+            # A record that goes on after the chunk, if it can: else it is torn.
             if not has_rest or at + result.end_size > segment.size:
                 return
             chunk_bytes = max(self._chunk_bytes, _CHUNK_BYTES_MIN)

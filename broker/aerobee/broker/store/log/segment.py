@@ -9,7 +9,7 @@ from aerobee.store_format.names import file_name
 
 COMMIT_LOG_DIRECTORY = "commitlog"
 
-# A record is stored only where this many bytes stay free behind it, for the blank record.
+# A record is stored only where this many bytes stay free after it, for the blank record.
 BLANK_BYTES_MIN = 8
 
 
@@ -36,7 +36,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """The log offset behind the last byte in use."""
+        """The log offset after the last byte in use."""
         return self.base + self.wrote
 
 

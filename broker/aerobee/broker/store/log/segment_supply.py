@@ -38,7 +38,7 @@ class SegmentSupply:
 
     @property
     def warm_end(self) -> int:
-        """Up to which log offset pages were brought in; may lie behind the log's end."""
+        """Up to which log offset pages were brought in; may lie past the log's end."""
         return self._warm_end
 
     # ------------------------------------------------------------------------------ segments

@@ -41,7 +41,7 @@ class ProducerWindow:
         self.floor = floor
         # Of its newest record.
         self.timestamp_ms = timestamp_ms
-        # For each interval in rising order: first number, the one behind the last, queue offset of
+        # For each interval in rising order: first number, the one after the last, queue offset of
         # the first. One flat array: there may be very many windows.
         self.intervals: array[int] = array("q") if intervals is None else intervals
 
@@ -56,7 +56,7 @@ class ProducerWindow:
 
     def standing(self, sequence: int, count: int) -> Standing | None:
         """Of records `sequence` to `sequence` + `count`; None if they cannot be placed: they reach
-        back too far, or records behind the first of them are stored and it is not."""
+        back too far, or records after the first of them are stored and it is not."""
         flat = self.intervals
         if sequence >= flat[-2]:
             return NEW
@@ -100,7 +100,7 @@ class ProducerWindow:
         return 0
 
     def cut(self, queue_end: int) -> None:
-        """Forget the records that the queue has lost: those at `queue_end` and behind."""
+        """Forget the records that the queue has lost: those at `queue_end` and after."""
         flat = self.intervals
         kept = array("q")
         for at in range(0, len(flat), _WIDTH):

@@ -1,6 +1,6 @@
 """The file `producers.windows`: the windows as they followed from the log up to a position.
 
-A start reads it and walks the log behind that position. The file is a row of blocks: the first
+A start reads it and walks the log after that position. The file is a row of blocks: the first
 holds all windows, each checkpoint appends one with those that changed, and when they have grown too
 long the file is written anew. A block counts from its first byte to its last or not at all. A later
 row replaces an earlier one of the same name; one without intervals takes it away.
@@ -9,7 +9,7 @@ row replaces an earlier one of the same name; one without intervals takes it awa
     i64 log position, u32 count of rows
     rows: i32 queue id, u64 producer id, i32 floor, i64 store timestamp of the newest record,
           u16 bytes of the topic, u16 count of intervals, topic,
-          intervals: i64 first number, i64 behind the last number, i64 queue offset of the first
+          intervals: i64 first number, i64 after the last number, i64 queue offset of the first
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Producers' windows on their way back: read from their file, completed from the log.
 
     the file's position lies in the log           the log is walked from there
-    it lies behind the log's end                  what the log lost is forgotten
+    it lies past the log's end                  what the log lost is forgotten
     it lies before the log's start                another log's: nothing is known
     the file is there but nothing in it is whole  the newest part of the log is walked
 
@@ -88,7 +88,7 @@ class WindowsRecovery:
 
 
 def _write_now(disk: Disk, windows: ProducerWindows, end: int) -> None:
-    """Before anything else is appended: then a position behind the log's old end would count.
+    """Before anything else is appended: then a position past the log's old end would count.
 
     Raises OSError, except for a full disk."""
     write = WindowsFile(disk, windows).take_write(end)

@@ -10,7 +10,7 @@ PRE_BLANK_SIZE = 0x7FFF_FFFF
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """Offsets of the first message and behind the last; where the last record ends in the log."""
+    """Offsets of the first message and after the last; where the last record ends in the log."""
 
     min_offset: int
     max_offset: int

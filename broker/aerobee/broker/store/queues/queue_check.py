@@ -18,7 +18,7 @@ from aerobee.broker.store.zeros import used_size
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
 from aerobee.store_format.names import file_name, is_file_name
 
-# One page of entries before the end, and one behind it.
+# One page of entries before the end, and one after it.
 _ENTRIES_PER_LOOK = 4_096 // ENTRY_SIZE
 
 
@@ -46,7 +46,7 @@ class FileClaim(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class FilesFound:
     """`reason` says why the claim is wrong, empty if it may be right. Untidy files have something
-    behind the queue's end."""
+    past the queue's end."""
 
     reason: str = ""
     untidy: bool = False
@@ -90,7 +90,7 @@ def _look(disk: Disk, claim: FileClaim) -> FilesFound:
 
 
 def are_sound(data: bytes) -> bool:
-    """Whether entries may be right by themselves: valid, and rising behind the blank ones."""
+    """Whether entries may be right by themselves: valid, and rising after the blank ones."""
     if not data:
         return True
     positions, sizes, _ = unpack_entries(data)

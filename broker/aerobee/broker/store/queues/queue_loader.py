@@ -1,7 +1,7 @@
 """Consume queues as they lie in their files: for a start that finds no list of queue ends.
 
 A queue is taken as it is only if its files are contiguous, of the right length, and hold nothing
-but rising entries up to one point and zeros behind it. Everything else makes it damaged: it will
+but rising entries up to one point and zeros after it. Everything else makes it damaged: it will
 be built again from the log, so nothing here ever stops a start.
 """
 
@@ -132,7 +132,7 @@ class _Loader:
                 if usable < count:
                     ended_at = entry + usable if ended_at is None else ended_at
                     if used_size(data[usable * ENTRY_SIZE :]):
-                        raise _Damaged(f"entries follow behind the end at entry {ended_at}")
+                        raise _Damaged(f"entries follow past the end at entry {ended_at}")
                 entry += count
         return firsts[-1] + self._entries_per_file if ended_at is None else ended_at
 
@@ -146,7 +146,7 @@ class _Loader:
         ends = starts + sizes[:usable][real]
         if len(starts):
             if starts[0] < self._physical_end or np.any(starts[1:] < ends[:-1]):
-                raise _Damaged(f"entries at or behind {entry} are out of order")
+                raise _Damaged(f"entries at or after {entry} are out of order")
             self._physical_end = int(ends[-1])
         return usable
 

@@ -69,9 +69,9 @@ def _log_bytes(disk: Disk, segments: list[Segment], position: int, size: int) ->
 
 
 def cut_queue(files: FileCache, queue: ConsumeQueue, log_end: int) -> None:
-    """Drop the entries whose records lie at or behind `log_end`; in memory only.
+    """Drop the entries whose records lie at or after `log_end`; in memory only.
 
-    Such entries are in files: nothing behind them can have been dispatched.
+    Such entries are in files: nothing after them can have been dispatched.
     """
     assert not queue.tail
 
@@ -91,7 +91,7 @@ def cut_queue(files: FileCache, queue: ConsumeQueue, log_end: int) -> None:
 
 
 def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> None:
-    """Let the queue's files end where the queue does: zeros behind it, no file without an entry."""
+    """Let the queue's files end where the queue does: zeros after it, no file without an entry."""
     end = queue.written_end
     in_file = end % entries_per_file
     if in_file:
@@ -108,7 +108,7 @@ def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> 
 def counted_end(
     disk: Disk, topic: str, queue_id: int, entries_per_file: int, *, log_end: int
 ) -> int:
-    """How far a queue has surely counted, by what is left of its last file: behind the last entry
+    """How far a queue has surely counted, by what is left of its last file: after the last entry
     that may point into a log that ends at `log_end`. 0 if there is no file. Raises OSError."""
     directory = queue_directory(topic, queue_id)
     file_bytes = entries_per_file * ENTRY_SIZE
@@ -133,7 +133,7 @@ def counted_end(
 
 
 def remove_queue_files(disk: Disk, topic: str, queue_id: int, *, from_entry: int = 0) -> None:
-    """Remove the queue's files that begin at or behind `from_entry`, and empty ones."""
+    """Remove the queue's files that begin at or after `from_entry`, and empty ones."""
     directory = queue_directory(topic, queue_id)
     first_removed = file_name(from_entry * ENTRY_SIZE)
     removed = [

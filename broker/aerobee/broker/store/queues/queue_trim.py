@@ -5,10 +5,10 @@ lies below the log's new minimum are looked at; the others are passed over by on
 
 What goes: the files whose last entry lies below the minimum, never a queue's last file. A queue
 then begins at its first entry at or above the minimum; one that lies below it altogether is empty
-and goes on counting where it was. A file that must not be removed stays with all behind it; a queue
+and goes on counting where it was. A file that must not be removed stays with all after it; a queue
 whose files cannot be read begins where it did, until the next trim.
 
-Whatever is behind the beginning of a queue is never served again, so no entry counts unless it was
+Whatever is before the beginning of a queue is never served again, so no entry counts unless it was
 judged: the files of a queue that nobody has used yet are looked at first, and what is missing or no
 entry makes the queue damaged and leaves its minimum where it was. Files may be missing below a file
 that begins below the log's minimum itself, for so does all that they held.
@@ -141,7 +141,7 @@ class QueueTrim:
         self._remove_before(beginning, behind_gaps, first)
 
     def _behind_gaps(self, beginning: QueueBeginning) -> int:
-        """The first entry behind which no file is missing."""
+        """The first entry after which no file is missing."""
         queue = beginning.queue
         first = beginning.new_first_offset
         last_file = _last_file(beginning)
@@ -160,7 +160,7 @@ class QueueTrim:
         found = look_at_files(self._disk, claim.beginning_at(first))
         if found.reason:
             raise EntriesUnsound(found.reason)
-        if not self._keep_files:  # else somebody asks what lies behind the queue's end
+        if not self._keep_files:  # else somebody asks what lies past the queue's end
             beginning.queue.claimed_end = CHECKED
         beginning.claim = None
 
@@ -196,7 +196,7 @@ class QueueTrim:
         beginning.new_min_position = position
 
     def _is_kept(self, entry: bytes) -> bool:
-        """Entries rise, behind blank ones, which have the physical offset 0 even where the log
+        """Entries rise, after blank ones, which have the physical offset 0 even where the log
         begins there."""
         position, size, _ = unpack_entry(entry)
         return position >= self.log_min_offset and size != PRE_BLANK_SIZE

@@ -3,7 +3,7 @@
 Entries have no checksum, and a start does not look at every one of them. A bit that flips in one
 would let readers see the middle of a record, or another queue's message; so each read compares what
 it got with what led there, for all of its records at once: size, magic, log offset, queue id and
-topic. Queue offsets are not compared: in folders where an entry was lost once, all behind it stand
+topic. Queue offsets are not compared: in folders where an entry was lost once, all after it stand
 one off, and are served.
 """
 
@@ -171,7 +171,7 @@ def _have_text(records: bytes, at: Int64Array, ends: Int64Array, text: bytes) ->
 
 
 def _topic_fields(topic: bytes) -> tuple[bytes, bytes]:
-    """A topic behind its length, as records of v1 and of v2 have it."""
+    """A topic after its length, as records of v1 and of v2 have it."""
     v2_text = len(topic).to_bytes(2, "big") + topic
     return v2_text[1:], v2_text
 

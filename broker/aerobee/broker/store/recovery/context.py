@@ -39,7 +39,7 @@ class RecoveryContext:
 
     @property
     def log_files_end(self) -> int:
-        """Behind the last byte of the last file, used or not."""
+        """After the last byte of the last file, used or not."""
         return self.segments[-1].base + self.config.segment_bytes
 
     def index_of(self, offset: int) -> int:

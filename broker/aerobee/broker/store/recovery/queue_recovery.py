@@ -59,7 +59,7 @@ class QueueRecovery:
         self._incomplete: dict[QueueName, None] = {}
         # How far queues had counted whose files were removed, by these.
         self._counted: dict[QueueName, int] = {}
-        # Queues whose files hold something behind their end.
+        # Queues whose files hold something past their end.
         self._untidy: list[ConsumeQueue] = []
         self._ends = QueueEnds()
         self._listed_end = 0
@@ -156,7 +156,7 @@ class QueueRecovery:
         return (position, position + size) if position + size == self._listed_end else None
 
     def known_behind(self, end: int) -> int:
-        """Up to where queues surely point to whole records of theirs, behind `end`; else 0."""
+        """Up to where queues surely point to whole records of theirs, past `end`; else 0."""
         if self._ends.counts:
             return self._listed_end if self._listed_end > end else 0
         return max(
@@ -225,7 +225,7 @@ class QueueRecovery:
                 self._untidy.append(queue)
 
     def _check_touched(self) -> None:
-        """What lies behind the end of their files is what their entries in memory will be."""
+        """What lies past the end of their files is what their entries in memory will be."""
         for queue in self.queues.unwritten():
             try:
                 queue.check_files(self._context.disk, queue.take_claim())

@@ -2,9 +2,9 @@
 
 First the log is walked and judged, with nothing changed; then what must be repaired is repaired:
 
-    log, behind the last whole record      cut off and zeroed
-    segments behind that                   removed
-    consume queue entries behind that      cut off
+    log, after the last whole record      cut off and zeroed
+    segments after that                    removed
+    consume queue entries after that       cut off
     consume queues that lack entries       completed from the log
     damaged consume queues                 built again from the start of the log
     key index                              cut, completed or built again likewise
@@ -254,7 +254,7 @@ class _Recovery:
         cut_bytes += remove_segments(context.disk, removed, read_only=read_only)
         if cut_bytes > (BLANK_BYTES_MIN if stopped_by is ScanEnd.BLANK else 0):
             context.warnings.append(
-                f"{cut_bytes} bytes behind log offset {end} were no whole records: cut off"
+                f"{cut_bytes} bytes after log offset {end} were no whole records: cut off"
             )
         if not read_only:
             # What was walked may be in the page cache only.

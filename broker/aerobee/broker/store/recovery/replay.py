@@ -81,7 +81,7 @@ class EndSink(Protocol):
 class Replay:
     """Feeds chunks of the log to the queues.
 
-    Queues that cannot be completed, because the walk began behind their next message, are left
+    Queues that cannot be completed, because the walk began after their next message, are left
     alone and listed in `incomplete`.
     """
 

@@ -12,7 +12,7 @@ from aerobee.store_format.record import Record, RecordCorrupt
 
 # The most that a record's head takes: everything in front of the body, both hosts IPv6.
 _HEAD_BYTES = 112
-# The year 2248: a checkpoint behind it is garbage.
+# The year 2248: a checkpoint after it is garbage.
 _TIMESTAMP_END_MS = 1 << 43
 
 

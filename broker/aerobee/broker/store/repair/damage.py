@@ -103,7 +103,7 @@ class Damage:
 
     log_end: int = 0
     tail_end: int = 0
-    """Behind the last byte that is not zero behind the log's end; `log_end` if there is none."""
+    """After the last byte that is not zero past the log's end; `log_end` if there is none."""
     tail_bytes: int = 0
     regions: list[DamagedRegion] = field(default_factory=list)
     header_fixes: list[HeaderFix] = field(default_factory=list)

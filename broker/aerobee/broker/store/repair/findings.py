@@ -100,7 +100,7 @@ class Kind(Enum):
     )
     LOG_TORN_TAIL = KindText(
         _W,
-        "bytes behind the last whole record: an append that never ended",
+        "bytes after the last whole record: an append that never ended",
         "the next start of the broker cuts it off; " + _REPAIR + " too",
     )
     LOG_SHORT = KindText(
@@ -143,7 +143,7 @@ class Kind(Enum):
         _N, "the last entries of a queue are not in its files yet", "the next start adds them"
     )
     QUEUE_AHEAD = KindText(
-        _W, "a queue lists records behind the end of the log", "the next start cuts them off"
+        _W, "a queue lists records past the end of the log", "the next start cuts them off"
     )
     QUEUE_ENDS_UNREADABLE = KindText(
         _N, "consumequeue.ends is damaged or older than the checkpoint", _NOTHING
@@ -219,7 +219,7 @@ class Kind(Enum):
         "set it with `aerobee offset reset`",
     )
     CONSUMER_OFFSET_REMOVED = KindText(
-        _N, "a group is behind the first message that is still there", _NOTHING
+        _N, "a group is before the first message that is still there", _NOTHING
     )
     SPARE_FILE = KindText(
         _N, "a file prepared as the next segment was left over", "the next start removes it"

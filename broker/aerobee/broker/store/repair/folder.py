@@ -236,7 +236,7 @@ def _with_missing(
                 findings.add(
                     Kind.LOG_STRAY_FILE,
                     segment.name,
-                    f"its name is {missing} segments behind its neighbour's",
+                    f"its name is {missing} segments after its neighbour's",
                 )
                 folder.strays.append(segment.name)
                 continue

@@ -42,7 +42,7 @@ class Block:
         return self.entries["physical_offset"].astype(np.int64)
 
     def combined(self, start: int) -> Int64Array:
-        """(place behind `start`, hash) as one number; -1 where the place is not in the stretch."""
+        """(place after `start`, hash) as one number; -1 where the place is not in the stretch."""
         behind = self.offsets - start
         hashes = self.entries["hash"].astype(np.int64)
         combined = (behind << 31) | hashes
@@ -165,7 +165,7 @@ class IndexReplay:
         return ""
 
     def slot_problems(self, *, may_be_ahead: bool) -> Iterator[tuple[int, str]]:
-        """(slot, what is wrong); `may_be_ahead`: entries behind the count were being inserted."""
+        """(slot, what is wrong); `may_be_ahead`: entries after the count were being inserted."""
         data = self._file.read_at(HEADER_SIZE, SLOT_SIZE * self._geometry.slots)
         said = np.frombuffer(data, ">i4").astype(np.int64)
         if self._slots is None:

@@ -46,7 +46,7 @@ _KIND_OF_END = {
 }
 
 OnBytes = Callable[[int], None]
-"""Told how many bytes of the log's files are behind the walk."""
+"""Told how many bytes of the log's files the walk has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LogCheck:
     def _walk_segment(
         self, index: int, segment: SegmentFile
     ) -> Generator[CheckedChunk, None, bool]:
-        """Gives the segment's records; returns whether the log goes on behind it."""
+        """Gives the segment's records; returns whether the log goes on after it."""
         size = self._folder.segment_bytes
         file = self._open(segment)
         if file is None:

@@ -1,4 +1,4 @@
-"""Finding the next whole record behind bytes that are none.
+"""Finding the next whole record after bytes that are none.
 
 A record counts only if it is whole, its body has its CRC, and it says itself that it lies where it
 was found: bytes inside a message's body that look like a record do not say that.
@@ -62,7 +62,7 @@ class LogSearch:
         return True
 
     def next_boundary(self, segment: SegmentFile, file: DiskFile, start: int) -> int | None:
-        """The first boundary at or behind byte `start` of the segment; None if there is none."""
+        """The first boundary at or after byte `start` of the segment; None if there is none."""
         size = min(segment.file_bytes, self._segment_bytes)
         at = self._data_from(file, start, size)
         while at is not None:
@@ -89,7 +89,7 @@ class LogSearch:
         return best
 
     def _data_from(self, file: DiskFile, at: int, size: int) -> int | None:
-        """Where bytes may be set, at or behind `at`."""
+        """Where bytes may be set, at or after `at`."""
         if at >= size:
             return None
         if self._is_live:
@@ -111,7 +111,7 @@ class LogSearch:
         return False
 
     def used_end(self, segment: SegmentFile, start: int) -> tuple[int, int]:
-        """Behind the last byte that is set at or behind `start`, or `start`; and how many are."""
+        """After the last byte that is set at or after `start`, or `start`; and how many are."""
         if segment.path is None or start >= segment.file_bytes:
             return start, 0
         file = self._disk.open_file(segment.path, read_only=True)

@@ -168,7 +168,7 @@ class _Planner:
         for segment in self._folder.segments:
             if segment.base >= self._end_of_use():
                 if segment.path is not None and self._is_behind_a_gap(segment):
-                    self._add(MoveAway(segment.path, "it lies behind the end of the log", size))
+                    self._add(MoveAway(segment.path, "it lies past the end of the log", size))
             elif segment.path is None:
                 self._add(CreateSegment(segment_path(segment.base), "make the missing file", size))
             elif segment.file_bytes != size:
@@ -195,7 +195,7 @@ class _Planner:
     # ------------------------------------------------------------------------------ the log
 
     def _cut_log(self, at: int) -> None:
-        """Let the log end at `at`; what lay behind is kept in the archive only."""
+        """Let the log end at `at`; what lay after is kept in the archive only."""
         damage = self._damage
         end = max(damage.log_end, damage.tail_end, *(each.end for each in damage.regions))
         self._plan.steps += self._zero_tail(at, end, tuple(self._lost_behind(at)))
@@ -209,7 +209,7 @@ class _Planner:
             if segment.path is None or segment.base + size <= at or segment.base >= end:
                 continue
             if segment.base >= at and self._cut_at is not None:
-                yield MoveAway(segment.path, "it lies behind the cut", size, lost=lost)
+                yield MoveAway(segment.path, "it lies after the cut", size, lost=lost)
             else:
                 start = max(at - segment.base, 0)
                 stop = min(end - segment.base, size)
@@ -223,7 +223,7 @@ class _Planner:
             lost = ()
 
     def _lost_behind(self, at: int) -> Iterator[LostRange]:
-        """Messages whose records begin at or behind `at`, from what the queues list."""
+        """Messages whose records begin at or after `at`, from what the queues list."""
         for name, cursor in sorted(self._verified.cursors.items()):
             first = first_offset_behind(self._folder, self._files, cursor, at)
             if first is not None and first < cursor.end:

@@ -39,7 +39,7 @@ class QueueCursor:
         self.missing_position = 0
         # Of the last record that was compared, in the log.
         self.last_position = -1
-        # Behind the last offset in log or files; known at the end.
+        # After the last offset in log or files; known at the end.
         self.end = 0
 
     @property
@@ -90,7 +90,7 @@ def read_entries(
 
 
 def used_file_end(folder: Folder, files: FileCache, cursor: QueueCursor, start: int) -> int:
-    """Behind the last entry at or behind `start` that is not all zeros; `start` if there is none.
+    """After the last entry at or after `start` that is not all zeros; `start` if there is none.
 
     Looks into holes only where the file system cannot tell them.
     """
@@ -126,7 +126,7 @@ def used_file_end(folder: Folder, files: FileCache, cursor: QueueCursor, start: 
 def first_offset_behind(
     folder: Folder, files: FileCache, cursor: QueueCursor, position: int
 ) -> int | None:
-    """The queue's first offset whose record lies at or behind a log offset; None if unknown."""
+    """The queue's first offset whose record lies at or after a log offset; None if unknown."""
     if not cursor.is_compared or cursor.folder is None:
         return None
 

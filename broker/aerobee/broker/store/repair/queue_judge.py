@@ -119,7 +119,7 @@ class QueueJudge:
 
     def _skip_misnumbered(self, cursor: QueueCursor, run: Run) -> int:
         """How many records at the run's begin are the queue's next ones under wrong numbers; the
-        cursor is behind them then."""
+        cursor is past them then."""
         assert cursor.next is not None
         position, size = int(run.positions[0]), int(run.sizes[0])
         if self._evidence.read(cursor, run.first, 1) == run.expected[:ENTRY_SIZE]:

@@ -30,7 +30,7 @@ _HEADERS_MAX = 3
 
 
 class UnmatchedEntries:
-    """Owns: which offsets are missing in the log where, and `ahead`, what lies behind its end.
+    """Owns: which offsets are missing in the log where, and `ahead`, what lies past its end.
 
     `log_has_ended` is set once the log's end is known.
     """
@@ -187,11 +187,11 @@ class UnmatchedEntries:
                 region.unplaced.append(gap)
 
     def report_beyond(self, placed: Placed) -> None:
-        """Entries that lead behind all files, and that nothing else speaks for."""
+        """Entries that lead past all files, and that nothing else speaks for."""
         cursor = self._evidence.cursors[placed.topic, placed.queue_id]
         first = int(placed.offsets[0])
         self._evidence.report_wrong(
-            cursor, first, f"{len(placed.offsets)} entries lead behind all segments"
+            cursor, first, f"{len(placed.offsets)} entries lead past all segments"
         )
 
 

@@ -123,7 +123,7 @@ class RecordSteps:
     def _close_small_rooms(
         self, messages: list[StandIn], rooms: list[Room]
     ) -> tuple[list[StandIn], list[Room]]:
-        """Rooms too small for any record go to the message before or behind."""
+        """Rooms too small for any record go to the message before or after."""
         large: list[Room] = []
         for room in rooms:
             size = room.end - room.start
@@ -165,7 +165,7 @@ class RecordSteps:
     # ------------------------------------------------------------------------------ fields
 
     def fix_headers(self, *, behind: int | None) -> Iterator[Step]:
-        """Put right what queues know better; records behind a cut are left out."""
+        """Put right what queues know better; records after a cut are left out."""
         damage = self._verified.damage
         fixes = {fix.position: fix for fix in damage.header_fixes}
         for position in sorted({*fixes, *(at for at, _ in damage.property_crc_wrong)}):

@@ -43,7 +43,7 @@ _READERS: Mapping[str, Callable[[bytes], object]] = {
     SUBSCRIPTION_GROUPS_PATH: SubscriptionGroupTable.load,
     CONSUMER_OFFSETS_PATH: ConsumerOffsetTable.load,
 }
-# The year 2248: a checkpoint behind it is garbage.
+# The year 2248: a checkpoint after it is garbage.
 _TIMESTAMP_END_MS = 1 << 43
 _TRIES = 5
 
@@ -197,7 +197,7 @@ def problem_of(disk: Disk, path: str, *, of: str | None = None) -> str | None:
 def check_consumer_offsets(
     folder: Folder, cursors: Mapping[QueueName, QueueCursor], findings: Findings
 ) -> None:
-    """Groups neither ahead of their queues nor behind what was removed."""
+    """Groups neither ahead of their queues nor before what was removed."""
     if folder.is_live:
         return  # what the queues hold in memory is not known here
     for group, topic, queue_id, offset in consumer_offsets(folder.disk):

@@ -1,6 +1,6 @@
 """Putting back what a repair changed, from the copies in its folder.
 
-Only while nobody has used the store since: what was appended behind the repair would be torn out
+Only while nobody has used the store since: what was appended after the repair would be torn out
 of its queues. What is in the way goes to `undone/` in the repair's folder.
 """
 

@@ -213,7 +213,7 @@ class _Verification:
                 Kind.QUEUE_AHEAD,
                 f"consumequeue/{placed.topic}/{placed.queue_id}",
                 f"{len(placed.offsets)} entries from offset {int(placed.offsets[0])} on lead "
-                f"behind the log's end at {damage.log_end}",
+                f"past the log's end at {damage.log_end}",
                 topic=placed.topic,
                 queue=placed.queue_id,
             )
@@ -222,14 +222,14 @@ class _Verification:
             self._findings.add(
                 Kind.LOG_TORN_TAIL,
                 segment.name,
-                f"{damage.tail_bytes} bytes that are set lie behind the log's end at "
+                f"{damage.tail_bytes} bytes that are set lie past the log's end at "
                 f"{damage.log_end}, up to {damage.tail_end} ({log.stopped_by})",
                 position=damage.log_end - segment.base,
                 log_position=damage.log_end,
             )
 
     def _credible_ahead(self, queues: QueueCheck, checkpoint: Checkpoint) -> list[Placed]:
-        """Entries that lead behind the log's end. Where they lead behind all files, a missing last
+        """Entries that lead past the log's end. Where they lead past all files, a missing last
         segment is assumed if more than one says so."""
         folder = self._folder
         ahead = queues.judge.unmatched.ahead

@@ -81,7 +81,7 @@ def cut_log(disk: Disk, config: StoreConfig, end: int, on_step: OnStep = lambda:
     takes it for crashed before and after.
 
     Raises:
-        ValueError: the log begins behind `end`; nothing was changed.
+        ValueError: the log begins after `end`; nothing was changed.
         StoreLocked: another process uses the folder.
         StoreUnusable: the disk failed.
     """

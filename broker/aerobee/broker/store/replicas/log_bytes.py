@@ -5,7 +5,7 @@ its place is refused before anybody stores it: the frames that brought it have c
 the master's own log that is damaged, or another one than it says.
 
 What is held never exceeds one record: lengths are checked as soon as they are there, and what
-stands behind a blank record is dropped as it comes.
+stands after a blank record is dropped as it comes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LogBytes:
         self._held = 0
         # As long as fewer bytes are held, there is nothing to be found in them.
         self._wanted = 0
-        # What is still to come of the filler behind a blank record.
+        # What is still to come of the filler after a blank record.
         self._filler_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[WholeRecords]:

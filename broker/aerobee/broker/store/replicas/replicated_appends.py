@@ -79,7 +79,7 @@ class ReplicatedAppends:
 
     @property
     def received_end(self) -> int:
-        """Up to where the master's log has come; what lies behind the log's end is in memory."""
+        """Up to where the master's log has come; what lies past the log's end is in memory."""
         return self._log.end if self._bytes is None else self._bytes.received_end
 
     def begin(self) -> int:

@@ -208,7 +208,7 @@ class RetentionLedger:
         search: UnreadSearch,
         readers_now: Sequence[QueueReaders] | None = None,
     ) -> RemovalWork | None:
-        """None if unread messages hold the segment. Otherwise the log begins behind it from now on.
+        """None if unread messages hold the segment. Otherwise the log begins after it from now on.
 
         `readers_now`: those of `search.unread` as they are at this moment, from which the losses
         are counted; by default as they were when the search was taken.

@@ -92,7 +92,7 @@ class UnreadSearch:
         return UnreadQueue(readers, position, self._holds(readers, entries, position))
 
     def _held_from(self, readers: QueueReaders) -> int:
-        """Only what lies here or behind may hold a segment."""
+        """Only what lies here or after may hold a segment."""
         if readers.keep_bytes_max is None:
             return 0
         return self._log_end - readers.keep_bytes_max
