@@ -6,6 +6,8 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.journal_records import (
     JOURNAL_QUEUE,
@@ -27,6 +29,7 @@ from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import InvalidArgument
 from tests.support.replicas import log_bytes
 from tests.support.stores import SMALL, append, flush, open_store, read_queue
 
@@ -161,3 +164,30 @@ def test_a_log_that_begins_anew_at_its_very_beginning_needs_no_image(tmp_path: P
     assert folder.offsets.as_json() == master.table.as_json()
     folder.store.close()
     master.store.close()
+
+
+@pytest.mark.parametrize("content", [b"", bytes(300)])
+def test_a_snapshot_without_content_is_read_again_from_the_journal(
+    tmp_path: Path, content: bytes
+) -> None:
+    """A power failure may leave the file and its backup so."""
+    master = busy_master(tmp_path / "m")
+    disk = slave_with_a_snapshot(tmp_path / "s", master)
+    for path in (CONSUMER_OFFSETS_PATH, CONSUMER_OFFSETS_PATH + ".bak"):
+        (tmp_path / "s" / path).write_bytes(content)
+    folder = open_folder(disk, ManualClock(), CONFIG)
+    follow(folder, state := state_of(folder))
+    assert state.standing(BUSY) == master.state.standing(BUSY)
+    assert state.standing(IDLE) == master.state.standing(IDLE)
+
+
+def test_a_snapshot_without_content_and_without_a_journal_stops_the_start(tmp_path: Path) -> None:
+    """As in a folder of Apache's broker: nothing else says where the groups were."""
+    store = open_store(tmp_path, CONFIG, ManualClock())
+    append(store, "busy", 0, b"x")
+    store.close()
+    (tmp_path / "config").mkdir(exist_ok=True)
+    for path in (CONSUMER_OFFSETS_PATH, CONSUMER_OFFSETS_PATH + ".bak"):
+        (tmp_path / path).write_bytes(b"")
+    with pytest.raises(InvalidArgument, match=r"consumerOffset\.json is empty; .*repair the file"):
+        open_folder(RealDisk(tmp_path), ManualClock(), CONFIG)

@@ -103,6 +103,16 @@ def test_a_table_that_nothing_can_replace_is_damage(store: Path) -> None:
     assert "CONFIG_UNREADABLE config/delayOffset.json" in result.stdout
 
 
+def test_a_table_that_starts_refuse_because_nothing_is_in_it_is_damage(store: Path) -> None:
+    (store / "config").mkdir()
+    for name in ("topics.json", "topics.json.bak", "not-ours.json"):
+        (store / "config" / name).write_bytes(b"")
+    result = verify(store)
+    assert result.exit_code == 1
+    assert "CONFIG_UNREADABLE config/topics.json" in result.stdout
+    assert "not-ours" not in result.stdout
+
+
 def test_the_index_can_be_left_out(store: Path) -> None:
     file = sorted((store / "index").iterdir())[0]
     flip_bit(file, 45)

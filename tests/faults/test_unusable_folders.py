@@ -101,25 +101,27 @@ async def test_a_folder_in_use_is_refused_and_its_owner_notices_nothing(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "word"),
+    ("name", "content"),
     [
-        ("config/topics.json", "topics.json"),
-        ("config/consumerOffset.json", "consumerOffset.json"),
+        ("config/topics.json", b'{"neither": JSON'),
+        ("config/topics.json", b""),
+        ("config/topics.json", bytes(512)),
+        ("config/consumerOffset.json", b'{"neither": JSON'),
     ],
 )
 async def test_a_table_that_nobody_can_read_is_named_and_left_for_repair(
-    tmp_path: Path, name: str, word: str
+    tmp_path: Path, name: str, content: bytes
 ) -> None:
     folder, log = tmp_path / "store", tmp_path / "broker.log"
     await filled(folder, log)
     for path in (folder / name, folder / f"{name}.bak"):
-        path.write_bytes(b'{"neither": JSON')
+        path.write_bytes(content)
     broker = BrokerProcess(folder, log, {})
     code, words = await broker.refuses_to_start()
     assert code == ExitCode.REFUSED
-    assert word in words
+    assert name in words
     assert "repair the file, or remove it" in words
-    assert (folder / name).read_bytes() == b'{"neither": JSON'
+    assert (folder / name).read_bytes() == content
 
 
 async def test_a_folder_written_with_other_sizes_is_refused_untouched(tmp_path: Path) -> None:

@@ -119,7 +119,13 @@ def _load(
     try:
         topics = load_table(disk, TOPICS_PATH, TopicTable)
         groups = load_table(disk, SUBSCRIPTION_GROUPS_PATH, SubscriptionGroupTable)
-        offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable)
+        offsets = load_table(
+            disk,
+            CONSUMER_OFFSETS_PATH,
+            ConsumerOffsetTable,
+            # The journal says it all again, unless there is none, as in a folder of Apache's.
+            is_known_elsewhere=_journal_end(store) > 0,
+        )
         previous = _previous_run(disk, session_timeout_max_ms)
         _cut_offsets(disk, store, topics, offsets, clock)
         this_run = next_run(previous, boot_id)
@@ -156,7 +162,7 @@ def forget_offsets(disk: Disk, position: int) -> None:
 
     Raises StoreUnusable, OSError.
     """
-    offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable)
+    offsets = load_table(disk, CONSUMER_OFFSETS_PATH, ConsumerOffsetTable, is_known_elsewhere=True)
     # A journal that is read from its first record on says everything; else an image has to.
     is_whole = position == 0
     offsets.forget(JournalMark(0, 0 if is_whole else UNKNOWN_IMAGE, is_whole))

@@ -15,8 +15,14 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import TableEmpty
 from aerobee.broker.store.log.preallocation import DISK_FULL
-from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
+from aerobee.broker.store.tables.atomic_file import (
+    Loaded,
+    Source,
+    read_with_backup,
+    replace_atomically,
+)
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
@@ -43,13 +49,21 @@ class LoadableTable(SavedTable, Protocol):
 Table = TypeVar("Table", bound=LoadableTable)
 
 
-def load_table(disk: Disk, path: str, kind: type[Table]) -> Table:
+def load_table(
+    disk: Disk, path: str, kind: type[Table], *, is_known_elsewhere: bool = False
+) -> Table:
     """The table in `path` or its backup, or an empty one.
 
     Raises:
-        StoreUnusable: the files are there but nothing of them can be read.
+        StoreUnusable: the files are there but nothing of them can be read, or nothing is in them
+            and what was is not known from elsewhere either.
     """
-    loaded = read_with_backup(disk, path, kind.load)
+    try:
+        loaded = read_with_backup(disk, path, kind.load)
+    except TableEmpty as error:
+        if not is_known_elsewhere:
+            raise
+        loaded = Loaded(None, Source.NEITHER, str(error))
     if loaded.problem is not None:
         log_event(
             log, "table read from elsewhere", path=path, source=loaded.source, why=loaded.problem

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.store.disk import BytesLike, Disk, DiskFile, RealDisk
-from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.errors import StoreUnusable, TableEmpty
 from aerobee.broker.store.tables.atomic_file import Source, read_with_backup, replace_atomically
 
 PATH = "config/topics.json"
@@ -157,12 +157,24 @@ def test_dying_while_a_damaged_file_is_replaced_still_leaves_something(tmp_path:
     pytest.fail("the disk died at every step, even after the last")
 
 
-def test_with_neither_file_there_is_no_value(disk: RealDisk, tmp_path: Path) -> None:
-    assert read_with_backup(disk, PATH, number).source is Source.NEITHER
-    (tmp_path / "config").mkdir()
-    (tmp_path / PATH).write_bytes(b"")
+def test_with_neither_file_there_is_no_value(disk: RealDisk) -> None:
     loaded = read_with_backup(disk, PATH, number)
-    assert (loaded.value, loaded.problem) == (None, "config/topics.json is empty")
+    assert (loaded.value, loaded.source, loaded.problem) == (None, Source.NEITHER, None)
+
+
+@pytest.mark.parametrize("damage", [b"", bytes(100), b" \n"])
+@pytest.mark.parametrize("has_backup", [False, True])
+def test_files_without_any_content_stop_the_start(
+    disk: RealDisk, tmp_path: Path, damage: bytes, has_backup: bool
+) -> None:
+    """A power failure leaves such files: what they said is lost, and nobody may go on as if it had
+    been nothing."""
+    (tmp_path / "config").mkdir()
+    (tmp_path / PATH).write_bytes(damage)
+    if has_backup:
+        (tmp_path / (PATH + ".bak")).write_bytes(damage)
+    with pytest.raises(TableEmpty, match=r"topics\.json is empty.*; repair the file, or remove it"):
+        read_with_backup(disk, PATH, number)
 
 
 def test_two_damaged_files_stop_the_start(disk: RealDisk, tmp_path: Path) -> None:

@@ -30,6 +30,10 @@ class StoreDamaged(StoreUnusable):
         self.position = position
 
 
+class TableEmpty(StoreUnusable):
+    """A table's files are there and nothing is in them, as a power failure may leave them."""
+
+
 class QueueDamaged(MqError):
     """A consume queue's files turned out to be wrong while the broker runs.
 

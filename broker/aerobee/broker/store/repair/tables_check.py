@@ -166,15 +166,15 @@ def check_tables(folder: Folder, findings: Findings, damage: Damage) -> None:
         if backup_problem is None:
             damage.config_from_backup.append(path)
             findings.add(Kind.CONFIG_FROM_BACKUP, path, problem)
-        elif "is missing" in backup_problem and problem.endswith("is empty"):
-            continue  # as good as missing: brokers begin with defaults
-        elif backup_problem.endswith("is empty") and (
-            problem.endswith("is empty") or "is missing" in problem
-        ):
-            continue
+        elif path not in _READERS and not _has_content(problem, backup_problem):
+            continue  # nobody reads it, and there is nothing to read
         else:
             damage.config_unreadable.append(path)
             findings.add(Kind.CONFIG_UNREADABLE, path, f"{problem}; {backup_problem}")
+
+
+def _has_content(*problems: str) -> bool:
+    return not all(problem.endswith((" is empty", " is missing")) for problem in problems)
 
 
 def problem_of(disk: Disk, path: str, *, of: str | None = None) -> str | None:

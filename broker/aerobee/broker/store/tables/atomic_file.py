@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.errors import StoreUnusable, TableEmpty
 
 BACKUP_SUFFIX = ".bak"
 TEMPORARY_SUFFIX = ".tmp"
@@ -68,8 +68,8 @@ def read_with_backup(disk: Disk, path: str, parse: Callable[[bytes], Value]) -> 
     """The parsed content of `path`, or of its backup if it is missing, empty or illegal.
 
     `parse` raises ValueError for illegal content. With neither file the value is None. Raises
-    StoreUnusable if something is there but nothing of it can be read: defaults would then lose
-    what the operator could still repair.
+    StoreUnusable if something is there but nothing of it can be read, TableEmpty if there is no
+    content at all: defaults would then lose what the operator could still repair.
     """
     problems: list[str] = []
     for candidate, source in (
@@ -91,12 +91,13 @@ def read_with_backup(disk: Disk, path: str, parse: Callable[[bytes], Value]) -> 
             continue
         problem = None if source is Source.FILE else "; ".join(problems) or f"{path} is missing"
         return Loaded(value, source, problem)
-    if all(problem.endswith(" is empty") for problem in problems):
-        return Loaded(None, Source.NEITHER, "; ".join(problems) or None)
+    if not problems:
+        return Loaded(None, Source.NEITHER)
     unfinished = _parse_temporary(disk, path, parse)
     if unfinished is not None:
         return Loaded(unfinished, Source.TEMPORARY, "; ".join(problems))
-    raise StoreUnusable(
+    is_empty = all(problem.endswith(" is empty") for problem in problems)
+    raise (TableEmpty if is_empty else StoreUnusable)(
         f"cannot read {'; '.join(problems)}; repair the file, or remove it and its backup "
         "to start with defaults"
     )
