@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
 from aerobee.runtime import errors, rpc
+from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 if TYPE_CHECKING:
@@ -144,3 +145,40 @@ async def test_without_an_answer_in_time_the_last_reason_is_told(
     with pytest.raises(errors.IllegalName):
         await Offsets(connection, timeout_ms=5_000).committed("g", [QUEUE])
     assert group.replicas[0].asked == asked + 1, "what will not change is not asked again"
+
+
+class Jumping(SystemClock):
+    """Time that passes while this process stands still."""
+
+    def __init__(self) -> None:
+        self.slept_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.slept_s
+
+
+@pytest.mark.parametrize("of_master", [True, False])
+async def test_time_in_which_this_process_stood_still_does_not_count(
+    group: Group, of_master: bool
+) -> None:
+    for replica in group.replicas:
+        replica.answers.clear()
+    clock = Jumping()
+
+    def asked() -> int:
+        return sum(replica.asked for replica in group.replicas)
+
+    async def sleep_like_a_laptop() -> None:
+        while asked() < 1:
+            await asyncio.sleep(0.01)
+        clock.slept_s += 60
+        while asked() < (2 if of_master else 3):
+            await asyncio.sleep(0.01)
+        for replica in group.replicas:
+            replica.answers.set()
+
+    async with ClusterConnection(group.nameserver.address, clock=clock) as connection:
+        offsets = Offsets(connection, timeout_ms=400)
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            tasks.create_task(sleep_like_a_laptop())
+            assert QUEUE in await offsets.bounds([QUEUE], of_master=of_master)

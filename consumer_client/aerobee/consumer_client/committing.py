@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import OVERSLEPT_S
 from aerobee.client_core.message import MessageQueue
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.offsets.store import Commit, OffsetStore
@@ -100,13 +101,14 @@ class Committing:
         self, holdings: Iterable[Holding], *, wait_ms: int
     ) -> Mapping[MessageQueue, errors.MqError]:
         """Commit the safe offsets; returns what was not committed, after up to `wait_ms`."""
-        end_s = self._connection.clock.monotonic_s() + wait_ms / 1_000
         by_broker: dict[str, list[Holding]] = {}
         for holding in holdings:
             by_broker.setdefault(holding.owned.assignment.queue.broker_name, []).append(holding)
         async with asyncio.TaskGroup() as tasks:
             running = [
-                tasks.create_task(self._commit_at(name, held, end_s), name=f"commits:{name}")
+                tasks.create_task(
+                    self._commit_at(name, held, wait_ms / 1_000), name=f"commits:{name}"
+                )
                 for name, held in by_broker.items()
             ]
         failed: dict[MessageQueue, errors.MqError] = {}
@@ -117,17 +119,24 @@ class Committing:
         return failed
 
     async def _commit_at(
-        self, broker_name: str, holdings: Sequence[Holding], end_s: float
+        self, broker_name: str, holdings: Sequence[Holding], wait_s: float
     ) -> Refusals:
         clock = self._connection.clock
         failed: dict[Holding, errors.MqError] = {}
         left = holdings
         failures = 0
+        end_s = clock.monotonic_s() + wait_s
+        may_oversleep = wait_s > 0
         while True:
             refused = await self._commit_once(broker_name, left)
-            failed.update(refused)
+            failed.update({each: _known_better(each, error) for each, error in refused.items()})
             left = [holding for holding, error in refused.items() if _may_pass(holding, error)]
             left_s = end_s - clock.monotonic_s()
+            if left_s < -OVERSLEPT_S and may_oversleep:
+                # This process stood still: nobody has had the time that was to be waited.
+                may_oversleep = False
+                end_s = clock.monotonic_s() + wait_s
+                left_s = wait_s
             if not left or left_s <= 0:
                 return failed
             for holding in left:
@@ -175,10 +184,7 @@ class Committing:
             if holding.is_committed:
                 continue
             if not assignment.trust.check_deadline() or owned.is_dropped:
-                refused[holding] = errors.LeaseExpired(
-                    f"{queue} was lost before offset {safe_offset} could be committed: what "
-                    "comes after its committed offset is handled again"
-                )
+                refused[holding] = _lost(queue, safe_offset)
             elif not assignment.trust.is_confirmed:
                 refused[holding] = errors.NoBrokerAvailable(
                     f"no master of broker {queue.broker_name!r} knows this member's leases "
@@ -212,6 +218,22 @@ class Committing:
             holding.owned.assignment.trust.on_refused(commit.queue, commit.lease_epoch, str(error))
         elif isinstance(error, (*ROUTE_ERRORS, errors.Unreachable)):
             self._connection.routes.invalidate(commit.queue.topic)
+
+
+def _lost(queue: MessageQueue, safe_offset: int) -> errors.LeaseExpired:
+    return errors.LeaseExpired(
+        f"{queue} was lost before offset {safe_offset} could be committed: what follows its "
+        "committed offset is handled again"
+    )
+
+
+def _known_better(holding: Holding, error: errors.MqError) -> errors.MqError:
+    """A queue that was lost while its commit was under way (this process stood still) is lost,
+    whatever became of the call."""
+    assignment = holding.owned.assignment
+    if holding.owned.is_dropped and assignment.lease_epoch and isinstance(error, PASSING_ERRORS):
+        return _lost(assignment.queue, holding.owned.safe_offset)
+    return error
 
 
 def _may_pass(holding: Holding, error: errors.MqError) -> bool:
