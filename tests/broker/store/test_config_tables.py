@@ -199,17 +199,25 @@ def test_offsets_are_written_with_quoted_queue_ids_and_foreign_entries_are_kept(
     )
 
 
-def test_a_topic_or_a_group_can_be_forgotten() -> None:
+def test_a_topic_a_group_or_one_queue_can_be_forgotten() -> None:
     table = ConsumerOffsetTable()
-    table.commit("g1", "a", 0, 1)
-    table.commit("g1", "b", 0, 2)
-    table.commit("g2", "a", 0, 3)
-    assert table.remove_topic("a")
-    assert not table.remove_topic("a")
-    assert table.groups() == ["g1"]
-    assert table.remove_group("g1")
-    assert not table.remove_group("g1")
-    assert table.as_json() == {}
+    for group, topic, queue_id in (("g1", "a", 0), ("g1", "b", 0), ("g1", "b", 1), ("g2", "a", 0)):
+        table.put(group, topic, queue_id, 5, 9)
+    table.remove_all(None, "a")
+    assert table.as_json() == {"b@g1": {"0": 5, "1": 5}}
+    table.snapshot_bytes(NOW_MS)
+    table.remove("g1", "b", 1)
+    changes = table.changes
+    table.remove("g1", "b", 1)
+    table.remove("g1", "b", 7)
+    table.remove_all("g1", "a")
+    table.remove_all("nobody", None)
+    assert (table.as_json(), table.changes) == ({"b@g1": {"0": 5}}, changes)
+    assert table.epochs_min("g1", "b") == {0: 9}
+    again = ConsumerOffsetTable.load(table.snapshot_bytes(NOW_MS))
+    assert again.as_json() == table.as_json()
+    table.remove_all("g1", None)
+    assert (table.as_json(), table.groups(), table.group_count) == ({}, [], 0)
 
 
 def test_an_equal_commit_is_no_change() -> None:
@@ -257,7 +265,7 @@ def test_snapshots_hold_what_was_committed(
             table.commit(group, topic, queue_id, offset)
             expected.setdefault(f"{topic}@{group}", {})[str(queue_id)] = offset
         else:
-            table.remove_topic(topic)
+            table.remove_all(None, topic)
             expected = {key: value for key, value in expected.items() if key.split("@")[0] != topic}
         if number == snapshot_at:
             table.snapshot_bytes(NOW_MS)

@@ -118,7 +118,7 @@ def test_an_offset_that_comes_without_its_change_forgets_the_last_one() -> None:
     table.commit("g", "t", 0, 7)
     assert table.last_changes("g", "t") == {}
     table.note_change("g", "t", 0, COMMIT)
-    table.remove_topic("t")
+    table.remove_all(None, "t")
     assert table.last_changes("g", "t") == {}
 
 

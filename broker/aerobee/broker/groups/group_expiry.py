@@ -121,6 +121,8 @@ class GroupExpiry:
             used_ms = self._note_used(group, self._last_use_ms(group) or now_ms)
             if now_ms - used_ms < self._expire_after_ms or self._has_unread(group):
                 continue
+            if self._journal.writer().is_changing(group):
+                continue  # a commit is on its way
             # Without a pause between the judgement and its entry in the journal.
             removed = await self._removal.delete_group(
                 group, force=False, timeout_s=REMOVE_TIMEOUT_S, reason="expired"
@@ -139,20 +141,17 @@ class GroupExpiry:
         return self._journal.is_ready and self._coordinator.is_acting() and is_settled
 
     def _is_in_use(self, group: str, now_ms: int) -> bool:
-        if self._coordinator.groups.members(group) or self._journal.writer().is_changing(group):
-            self._note_used(group, now_ms)
-            return True
-        return False
+        if not self._coordinator.groups.members(group):
+            return False
+        self._note_used(group, now_ms)
+        return True
 
     def _last_use_ms(self, group: str) -> int:
         """By its commits and by what was noted; 0: not known."""
         config = self._tables.configs.get(group)
         offsets = self._tables.offsets
-        times_ms = [0 if config is None else config.last_used_ms]
-        for topic in offsets.topics_of(group):
-            changes = offsets.last_changes(group, topic).values()
-            times_ms += [change.timestamp_ms for change in changes]
-        return max(times_ms)
+        changes = [offsets.newest_change_ms(group, topic) for topic in offsets.topics_of(group)]
+        return max([0 if config is None else config.last_used_ms, *changes])
 
     def _note_used(self, group: str, used_ms: int) -> int:
         """Returns when it was used last."""

@@ -113,6 +113,7 @@ class ConsumerOffsets:
         _check_not_removing(writer, key)
         if writer.standing(key) is not None:
             return writer.waiting_for(key)
+        self._admit(key.group)
         change = Change(ChangeKind.COMMIT, offset, NO_LEASE)
         return writer.change(key, change, client_id, is_durable=True)
 

@@ -22,6 +22,7 @@ from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTabl
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupInUse, LeaseHeld
 
+ENTRIES_PER_TURN = 256
 POLL_S = 0.2
 """How often it is looked whether former holders still believe."""
 
@@ -172,14 +173,15 @@ class GroupRemoval:
     async def _remove(
         self, entries: Sequence[OffsetsRemoved], end_s: float
     ) -> list[tuple[QueueKey, int]]:
-        writer = self._journal.writer()
-        removed = [
-            (key, standing.offset)
-            for entry in entries
-            for key in writer.selected(entry)
-            if (standing := writer.standing(key)) is not None
-        ]
-        waiting = {writer.remove(entry) for entry in entries}
+        removed: list[tuple[QueueKey, int]] = []
+        waiting: set[asyncio.Future[None]] = set()
+        for number, entry in enumerate(entries, 1):
+            writer = self._journal.writer()
+            standings = [(key, writer.standing(key)) for key in writer.selected(entry)]
+            removed += [(key, each.offset) for key, each in standings if each is not None]
+            waiting.add(writer.remove(entry))
+            if number % ENTRIES_PER_TURN == 0:
+                await asyncio.sleep(0)
         left_s = max(0.0, end_s - self._clock.monotonic_s())
         done, late = await asyncio.wait(waiting, timeout=left_s)
         for future in done:

@@ -83,6 +83,14 @@ class OffsetsRemoved:
         if not is_legal:
             raise ValueError("a removal names a group, a topic, or a queue of both")
 
+    @property
+    def queue(self) -> QueueKey:
+        """The one queue of one group that it names."""
+        assert self.group is not None, self
+        assert self.topic is not None, self
+        assert self.queue_id is not None, self
+        return QueueKey(self.group, self.topic, self.queue_id)
+
     def selects(self, key: QueueKey) -> bool:
         return (
             self.group in (None, key.group)

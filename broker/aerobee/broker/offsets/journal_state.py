@@ -141,17 +141,16 @@ class OffsetJournalState:
 
     def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
         """The queues on which a removal would take an offset away."""
+        if removed.queue_id is not None:
+            key = removed.queue
+            return [] if self._table.query(*key) is None else [key]
         groups = self._table.groups() if removed.group is None else [removed.group]
         found: list[QueueKey] = []
         for group in groups:
             topics = self._table.topics_of(group) if removed.topic is None else [removed.topic]
             for topic in topics:
                 queue_ids = self._table.of_topic(group, topic)
-                found += [
-                    QueueKey(group, topic, queue_id)
-                    for queue_id in queue_ids
-                    if removed.queue_id in (None, queue_id)
-                ]
+                found += [QueueKey(group, topic, queue_id) for queue_id in queue_ids]
         return found
 
     def apply(self, entries: Sequence[Entry], queue_offset: int) -> None:
@@ -168,15 +167,14 @@ class OffsetJournalState:
                     if not is_whole:
                         ends_from_ms = entry.timestamp_ms
                     image_position, is_whole = entry.position, True
-                    self._remove(sorted(self._unsaid))
-                    self._unsaid.clear()
+                    self._end_gap()
             elif isinstance(entry, TopicEndKnown):
                 if entry.deleted_at_ms > self.topic_ended_at_ms(entry.topic):
                     self._end_topic(TopicEnded.of(*astuple(entry)), queue_offset)
             elif isinstance(entry, TopicEnded):
                 self._end_topic(entry, queue_offset)
             elif isinstance(entry, OffsetsRemoved):
-                self._remove(self.selected(entry))
+                self._remove(entry)
                 if entry.group is not None and entry.topic is None:
                     self._on_group_removed(entry.group)
             elif (record := self._take_lease(entry)) is not None:
@@ -205,14 +203,23 @@ class OffsetJournalState:
 
     def _end_topic(self, entry: TopicEnded, record: int) -> None:
         assert entry.topic is not None
-        self._remove(self.selected(entry))
+        self._remove(entry)
         end = TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch)
         self._table.note_topic_end(entry.topic, end)
 
-    def _remove(self, keys: Sequence[QueueKey]) -> None:
-        for key in keys:
+    def _end_gap(self) -> None:
+        """A whole image has said all that stands."""
+        for key in self._unsaid:
             self._table.remove(*key)
-            self._unsaid.discard(key)
+        self._unsaid.clear()
+
+    def _remove(self, entry: OffsetsRemoved) -> None:
+        if entry.queue_id is None:
+            self._table.remove_all(entry.group, entry.topic)
+        else:
+            self._table.remove(*entry.queue)
+        if self._unsaid:
+            self._unsaid = {key for key in self._unsaid if not entry.selects(key)}
 
     def _change(self, entry: OffsetEntry) -> None:
         self._unsaid.discard(entry.key)

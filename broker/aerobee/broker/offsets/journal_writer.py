@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
 from contextvars import Context
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
@@ -118,7 +119,10 @@ class OffsetJournalWriter:
         self._confirming: deque[Batch] = deque()
         # What will stand once all that waits is confirmed, and the newest entry that says so.
         self._ahead: dict[QueueKey, tuple[Standing | None, OffsetEntry | OffsetsRemoved]] = {}
-        self._removing: list[OffsetsRemoved] = []
+        # Which of these each waiting removal takes away, by its identity; and by group and topic
+        # how many removals wait that name no queue.
+        self._removing: dict[int, list[QueueKey]] = {}
+        self._removing_all: Counter[tuple[str | None, str | None]] = Counter()
         self._waiting_bytes = 0
         self._written_s = float("-inf")
         self._written_entries = 0
@@ -143,9 +147,11 @@ class OffsetJournalWriter:
         return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
 
     def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
-        """The queues on which a removal takes an offset away, now or once all that waits counts;
-        sorted."""
-        return sorted({*self._state.selected(removed), *filter(removed.selects, self._ahead)})
+        """The queues on which a removal takes an offset away, now or once all that waits counts."""
+        ahead: Iterable[QueueKey] = filter(removed.selects, self._ahead)
+        if removed.queue_id is not None:
+            ahead = [key] if (key := removed.queue) in self._ahead else ()
+        return list(dict.fromkeys(chain(self._state.selected(removed), ahead)))
 
     def is_changing(self, group: str) -> bool:
         """Whether anything of the group waits to be confirmed."""
@@ -153,7 +159,13 @@ class OffsetJournalWriter:
 
     def is_removing(self, key: QueueKey) -> bool:
         """Whether a removal of the queue's offset waits to be confirmed."""
-        return any(removed.selects(key) for removed in self._removing)
+        if not self._removing:
+            return False
+        group, topic, _ = key
+        if any(self._removing_all[each] for each in ((group, None), (None, topic), (group, topic))):
+            return True
+        ahead = self._ahead.get(key)
+        return ahead is not None and isinstance(ahead[1], OffsetsRemoved)
 
     def lease(self) -> LeaseRecord | None:
         """The newest record of queue leases once all that waits counts; None: there is none."""
@@ -244,8 +256,10 @@ class OffsetJournalWriter:
         if isinstance(entry, OffsetEntry):
             self._ahead[entry.key] = merge(self.standing(entry.key), entry.change), entry
         elif isinstance(entry, OffsetsRemoved):
-            self._removing.append(entry)
-            for key in self.selected(entry):
+            if entry.queue_id is None:
+                self._removing_all[entry.group, entry.topic] += 1
+            keys = self._removing[id(entry)] = self.selected(entry)
+            for key in keys:
                 self._ahead[key] = None, entry
 
     def _begin(self) -> Batch:
@@ -297,6 +311,7 @@ class OffsetJournalWriter:
         self._waiting_bytes -= batch.waiting_bytes
         self._ahead.clear()
         self._removing.clear()
+        self._removing_all.clear()
         for waiting in self._confirming:
             for entry in waiting.entries:
                 self._look_ahead(entry)
@@ -326,10 +341,14 @@ class OffsetJournalWriter:
             if entry.change.kind is ChangeKind.RESET:
                 self._on_reset(entry.key)
         elif isinstance(entry, OffsetsRemoved):
-            self._removing.remove(entry)
-            for key in [key for key, (_, newest) in self._ahead.items() if newest is entry]:
-                del self._ahead[key]
-                self._on_reset(key)
+            if entry.queue_id is None:
+                self._removing_all[entry.group, entry.topic] -= 1
+                self._removing_all += Counter()  # without what waits no more
+            for key in self._removing.pop(id(entry)):
+                ahead = self._ahead.get(key)
+                if ahead is not None and ahead[1] is entry:
+                    del self._ahead[key]
+                    self._on_reset(key)
 
     def _waiting(self) -> list[Batch]:
         """In the order in which they count."""

@@ -201,6 +201,10 @@ class ConsumerOffsetTable:
         """What changed the group's offsets on a topic last, by queue id, as far as it is known."""
         return self._last.of_queues(topic, group)
 
+    def newest_change_ms(self, group: str, topic: str) -> int:
+        """When any of the group's offsets on the topic changed last; 0: not known."""
+        return self._last.newest_ms(topic, group)
+
     def epochs_min(self, group: str, topic: str) -> Mapping[int, int]:
         """`epoch_min` by queue id, where it is not 0."""
         return self._epochs.get((topic, group), {})
@@ -264,19 +268,13 @@ class ConsumerOffsetTable:
         self._topic_ends.clear()
         self.mark = mark
 
-    def remove_topic(self, topic: str) -> bool:
-        """Forget the topic's offsets in every group; False if there were none."""
-        removed = [group for group, topics in self._offsets.items() if topic in topics]
-        for group in removed:
-            self._remove(group, topic)
-        return bool(removed)
-
-    def remove_group(self, group: str) -> bool:
-        """Forget all of a group's offsets; False if there were none."""
-        topics = list(self._offsets.get(group, ()))
-        for topic in topics:
-            self._remove(group, topic)
-        return bool(topics)
+    def remove_all(self, group: str | None, topic: str | None) -> None:
+        """Forget the offsets of a group, of a topic, or of a group on a topic; None: of all."""
+        for each in list(self._offsets) if group is None else [group]:
+            known = self._offsets.get(each, {})
+            for name in list(known) if topic is None else [topic]:
+                if name in known:
+                    self._remove(each, name)
 
     @property
     def changes(self) -> int:

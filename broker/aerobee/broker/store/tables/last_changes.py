@@ -95,6 +95,10 @@ class LastChanges:
             return None
         return self._unpack(row[queue_id])
 
+    def newest_ms(self, topic: str, group: str) -> int:
+        """When any of the queues changed last; 0: not known."""
+        return max(self._packed.get((topic, group), ()), default=0) >> _TIME_SHIFT
+
     def of_queues(self, topic: str, group: str) -> Mapping[int, LastChange]:
         """What is known of the queues, by queue id."""
         row = self._packed.get((topic, group), ())
