@@ -26,6 +26,7 @@ from aerobee.runtime.errors import (
     NotMaster,
     NotWritable,
     ReplicaBehind,
+    StoreFailed,
 )
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, KEYS, Replica, running, stored
@@ -140,6 +141,24 @@ async def test_whatever_fails_in_the_writers_turn_reaches_those_who_wait(
         await master.lead(2)
         await master.commit(6)
         assert master.offset() == 6
+
+
+async def test_a_record_that_lies_where_none_was_expected_ends_the_broker() -> None:
+    """It is in the log and its replicas will apply it: an error for the commit alone would hide
+    that this broker does not."""
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        await master.commit(3)
+        master.log.append(body_of([]))  # by somebody else
+        lost = [master.commit(5), master.commit(1, key=KEYS[1])]
+        for each in lost:
+            with pytest.raises(StoreFailed, match="somebody else writes to it"):
+                await each
+        assert isinstance(master.log.failure, StoreFailed)
+        with pytest.raises(MqError):
+            await master.commit(6)
+        assert master.offset() == 3
 
 
 async def test_a_slave_follows_what_is_confirmed_and_takes_over_where_the_master_was() -> None:

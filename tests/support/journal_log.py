@@ -33,6 +33,8 @@ class MemoryLog:
     is_sync: bool = True
     """Confirms and flushes what is appended at once."""
     refusal: Exception | None = None
+    failure: Exception | None = None
+    """Why its owner ended the broker."""
     _confirming: list[tuple[int, Told]] = field(default_factory=list)
     _flushing: list[tuple[int, Told]] = field(default_factory=list)
 
@@ -53,6 +55,9 @@ class MemoryLog:
             self.confirm()
             self.flush()
         return Placed(len(self.bodies) - 1, self.end)
+
+    def fail(self, error: Exception) -> None:
+        self.failure = error
 
     def confirm(self, end: int | None = None) -> None:
         self.confirmed_end = self.end if end is None else end

@@ -98,6 +98,10 @@ class OffsetJournalLog:
             raise
         return appended
 
+    def fail(self, error: StoreFailed) -> None:
+        """The broker ends."""
+        self._on_store_failed(error)
+
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
         """Tell True once everything below `end` is confirmed; False if the term ends before."""
         self._durability.confirmed.add(end, _FOREVER, told)

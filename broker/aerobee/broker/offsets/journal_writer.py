@@ -36,7 +36,7 @@ from aerobee.broker.offsets.journal_records import (
 from aerobee.broker.offsets.journal_state import OffsetJournalState
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, merge
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, MqError, NotMaster
+from aerobee.runtime.errors import Busy, MqError, NotMaster, StoreFailed
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,10 @@ class JournalLog(Protocol):
     def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
         """`ends_topic`: the record is the end of this topic. Raises MqError: nothing was stored,
         or the store has failed."""
+        ...
+
+    def fail(self, error: StoreFailed) -> None:
+        """What is in the log is not what this broker takes it for: the broker ends."""
         ...
 
     def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
@@ -290,7 +294,6 @@ class OffsetJournalWriter:
         self._written_entries = len(batch.entries)
         try:
             placed = self._log.append(body_of(batch.texts), ends_topic=batch.ends_topic)
-            assert placed.base_queue_offset == self.next_offset, "nobody else writes the journal"
         except MqError as error:
             self._drop(batch, error)
             return
@@ -299,12 +302,29 @@ class OffsetJournalWriter:
             log_event(log, "offset journal", level=logging.ERROR, trouble=repr(error))
             self._drop(batch, MqError(f"the offset journal could not be written: {error!r:.200}"))
             return
+        if placed.base_queue_offset != self.next_offset:
+            self._fail(batch, placed.base_queue_offset)
+            return
         batch.texts = []
         batch.queue_offset = placed.base_queue_offset
         self.next_offset += 1
         self._confirming.append(batch)
         end = placed.end
         self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached))
+
+    def _fail(self, batch: Batch, queue_offset: int) -> None:
+        """The record is in the log, at another place than is known here: replicas would apply what
+        this broker does not. By a bug; it goes no further."""
+        error = StoreFailed(
+            f"record {queue_offset} of the offset journal was written where {self.next_offset} was "
+            "to come: somebody else writes to it; the broker must restart"
+        )
+        log_event(log, "offset journal", level=logging.ERROR, trouble=error)
+        self._waiting_bytes -= batch.waiting_bytes
+        if not batch.done.done():
+            batch.done.set_exception(error)
+        self.end()
+        self._log.fail(error)
 
     def _drop(self, batch: Batch, error: MqError) -> None:
         """The record is not in the log: all is as if its entries had never been added."""
