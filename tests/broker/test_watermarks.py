@@ -48,6 +48,39 @@ async def test_deadlines_are_told_once_and_the_flush_that_follows_is_not() -> No
     assert scene.told == [(20, False), (10, True), (30, True)]
 
 
+async def test_a_deadline_costs_those_that_it_tells_and_no_scan_of_the_others() -> None:
+    """With each deadline looking at all waiters a slow disk made this quadratic."""
+
+    class CountedDeadline(float):
+        looks = 0
+
+        def __lt__(self, other: float) -> bool:
+            CountedDeadline.looks += 1
+            return float(self) < float(other)
+
+        def __le__(self, other: float) -> bool:
+            CountedDeadline.looks += 1
+            return float(self) <= float(other)
+
+    scene = Scene()
+    count = 2_000
+    for end in range(1, count + 1):
+        scene.add(end, deadline_s=CountedDeadline(end))
+    CountedDeadline.looks = 0
+    for now_s in range(1, count + 1):
+        scene.waiters.on_time(float(now_s))
+    assert scene.told == [(end, False) for end in range(1, count + 1)]
+    assert CountedDeadline.looks < 40 * count
+
+
+async def test_deadlines_of_those_that_were_told_are_not_kept() -> None:
+    scene = Scene()
+    for end in range(1, 10_000):
+        scene.add(end, deadline_s=1e9 + end)
+        scene.waiters.reached(end)
+    assert scene.waiters.deadline_count < 1_000
+
+
 async def test_progress_is_heard_by_whoever_waits_for_it() -> None:
     scene = Scene()
     waiting = [asyncio.ensure_future(scene.waiters.wait_progress()) for _ in range(3)]

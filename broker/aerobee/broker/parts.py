@@ -267,9 +267,14 @@ def _end_waiters(clock: Clock) -> Callable[[int], EndWaiters]:
     loop = asyncio.get_running_loop()
 
     def make(end: int) -> EndWaiters:
+        timer: asyncio.TimerHandle | None = None
+
         def wake_at(deadline_s: float) -> None:
+            nonlocal timer
+            if timer is not None:
+                timer.cancel()
             delay_s = max(0.0, deadline_s - clock.monotonic_s())
-            loop.call_later(delay_s, lambda: waiters.on_time(clock.monotonic_s()))
+            timer = loop.call_later(delay_s, lambda: waiters.on_time(clock.monotonic_s()))
 
         waiters = EndWaiters(end, on_deadline_set=wake_at)
         return waiters

@@ -1,7 +1,8 @@
 """Who waits for the log to be safe up to a position.
 
 Owns: the waiters of one rising watermark (flushed, confirmed, acknowledged), in log order, with
-their deadlines. On the loop: progress arrives as `reached`, time as `on_time`.
+their deadlines, soonest first. On the loop: progress arrives as `reached`, time as `on_time`, and
+each costs no more than the waiters that it tells.
 Invariants: waiters are told in the order of their positions, each exactly once; the watermark never
 falls. Nobody learns that bytes are safe before `reached` said so.
 """
@@ -12,9 +13,16 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+_NEVER = float("inf")
 
 Outcome = Callable[[bool], None]
 """Told True when the position was reached, False when the deadline or the term's end came first."""
+
+
+STALE_DEADLINES_MAX = 64
+"""Deadlines of waiters that were told before, besides as many as there are waiters."""
 
 
 @dataclass(slots=True)
@@ -23,17 +31,22 @@ class _Waiter:
     deadline_s: float
     told: Outcome | None
 
+    def __lt__(self, other: _Waiter) -> bool:
+        return self.deadline_s < other.deadline_s
+
 
 class EndWaiters:
     """Callbacks waiting for a watermark to reach their end."""
 
     def __init__(self, end: int, *, on_deadline_set: Callable[[float], None]) -> None:
-        """`on_deadline_set` is told the monotonic second at which `on_time` must be called; the
-        earliest of those told counts."""
+        """`on_deadline_set` is told the monotonic second at which `on_time` must be called; it is
+        earlier than the one told before, which no longer counts, or that one has passed."""
         self._end = end
         self._on_deadline_set = on_deadline_set
         self._waiters: deque[_Waiter] = deque()
-        self._timer_s = float("inf")
+        # A heap. Who was told stays in it until it is the first, or there are too many of them.
+        self._deadlines: list[_Waiter] = []
+        self._timer_s = _NEVER
         self._progress: asyncio.Event = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -41,6 +54,11 @@ class EndWaiters:
 
     def __len__(self) -> int:
         return len(self._waiters)
+
+    @property
+    def deadline_count(self) -> int:
+        """Deadlines that are kept, those of waiters that were told included."""
+        return len(self._deadlines)
 
     @property
     def end(self) -> int:
@@ -57,7 +75,12 @@ class EndWaiters:
             self._insert(waiter)  # who asks for something older: rare
         else:
             self._waiters.append(waiter)
-        self._arm(deadline_s)
+        if deadline_s < _NEVER:
+            heappush(self._deadlines, waiter)
+            if len(self._deadlines) > 2 * len(self._waiters) + STALE_DEADLINES_MAX:
+                self._deadlines = [one for one in self._deadlines if one.told is not None]
+                heapify(self._deadlines)
+            self._arm(deadline_s)
 
     def _insert(self, waiter: _Waiter) -> None:
         place = len(self._waiters)
@@ -71,7 +94,8 @@ class EndWaiters:
         self._end = end
         waiters = self._waiters
         while waiters and waiters[0].end <= end:
-            told = waiters.popleft().told
+            waiter = waiters.popleft()
+            told, waiter.told = waiter.told, None
             if told is not None:
                 told(True)
         self._progress.set()
@@ -81,27 +105,26 @@ class EndWaiters:
         """Tell everybody who waits that it was not reached."""
         waiting, self._waiters = self._waiters, deque()
         for waiter in waiting:
-            if waiter.told is not None:
-                waiter.told(False)
+            told, waiter.told = waiter.told, None
+            if told is not None:
+                told(False)
         self._progress.set()
         self._progress = asyncio.Event()
 
     def on_time(self, now_s: float) -> None:
         """Give up on the waiters whose deadline has come."""
-        self._timer_s = float("inf")
-        earliest_s = float("inf")
-        for waiter in self._waiters:
-            if waiter.told is None:
-                continue
-            if waiter.deadline_s <= now_s:
-                # It stays in its place, spent, until the log gets there: removing from the middle
-                # of a deque is slow, and a disk that late has few waiters.
-                told, waiter.told = waiter.told, None
+        self._timer_s = _NEVER
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0].told is None or deadlines[0].deadline_s <= now_s):
+            # It stays in its place in the log's order, spent, until the log gets there: removing
+            # from the middle of a deque is slow.
+            waiter = heappop(deadlines)
+            told, waiter.told = waiter.told, None
+            if told is not None:
                 told(False)
-            else:
-                earliest_s = min(earliest_s, waiter.deadline_s)
-        if earliest_s < float("inf"):
-            self._arm(earliest_s)
+            deadlines = self._deadlines  # `told` may have added another
+        if deadlines:
+            self._arm(deadlines[0].deadline_s)
 
     async def wait_progress(self) -> None:
         """Until the next `reached` or `give_up`, whatever it covered."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 
@@ -20,6 +20,7 @@ from aerobee.broker.message_encoder import MessageEncoder, OutgoingMessage
 from aerobee.broker.rpc.convert import ack_frame, host_of_peer
 from aerobee.broker.rpc.turns import TURN_ELEMENTS, in_turns
 from aerobee.broker.stats import Counters
+from aerobee.broker.watermarks import EndWaiters
 from aerobee.runtime import rpc
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import error_from_code
@@ -150,6 +151,15 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         return receipt
 
 
+class Acknowledging(Protocol):
+    """What receipts need of `Durability`."""
+
+    @property
+    def acknowledged(self) -> EndWaiters: ...
+
+    def why_late(self, end: int) -> Late: ...
+
+
 class PendingReceipts:
     """Receipts of one stream that wait for disk or replicas, and those that have come true.
 
@@ -158,7 +168,7 @@ class PendingReceipts:
 
     def __init__(
         self,
-        durability: Durability,
+        durability: Acknowledging,
         clock: Clock,
         on_acknowledged: Callable[[bool, float], None],
     ) -> None:
@@ -196,8 +206,10 @@ class PendingReceipts:
 
         def told(in_time: bool) -> None:
             if not in_time:
+                safe_end = self._durability.acknowledged.end
                 for receipt in receipts:
-                    _expire(receipt, self._durability.why_late(receipt.wait_end))
+                    if receipt.wait_end > safe_end:  # the frame's first batches may be safe
+                        _expire(receipt, self._durability.why_late(receipt.wait_end))
             self._on_acknowledged(in_time, self._clock.monotonic_s() - now_s)
             self._ready.extend(receipts)
             self._waiting -= 1

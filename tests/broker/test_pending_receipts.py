@@ -1,0 +1,48 @@
+"""What a stream's receipts say, and how many of them a stream may have."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aerobee.broker.durability import Late
+from aerobee.broker.ingest import OK, Receipt
+from aerobee.broker.rpc.send_service import ACKS_PER_FRAME_MAX, RECEIPTS_MAX, PendingReceipts
+from aerobee.broker.watermarks import EndWaiters
+from aerobee.runtime.clock import ManualClock
+from aerobee.v1 import common_pb2
+
+
+class HandDurability:
+    """The test says how far the log is safe."""
+
+    def __init__(self) -> None:
+        self.acknowledged = EndWaiters(0, on_deadline_set=lambda deadline_s: None)
+
+    def why_late(self, end: int) -> Late:
+        return Late.REPLICAS
+
+
+def pending_receipts(durability: HandDurability) -> PendingReceipts:
+    return PendingReceipts(durability, ManualClock(), lambda in_time, elapsed_s: None)
+
+
+async def test_at_the_deadline_a_frame_s_safe_batches_are_not_called_late() -> None:
+    durability = HandDurability()
+    pending = pending_receipts(durability)
+    frame = [Receipt(n, OK, wait_end=100 * n, timeout_ms=1_000) for n in (1, 2, 3)]
+    pending.add(frame, 300, 0.0)
+    durability.acknowledged.reached(200)
+    durability.acknowledged.on_time(1.0)
+    told = {receipt.sequence: receipt.code for receipt in await pending.take()}
+    assert told == {1: OK, 2: OK, 3: common_pb2.FLUSH_SLAVE_TIMEOUT}
+
+
+async def test_a_stream_is_not_read_on_while_its_receipts_are_not_taken() -> None:
+    pending = pending_receipts(HandDurability())
+    for _ in range(RECEIPTS_MAX // 1_000 + 1):
+        pending.add([Receipt(n, common_pb2.TOPIC_NOT_FOUND) for n in range(1_000)], 1, 0.0)
+    room = asyncio.ensure_future(pending.wait_room())
+    await asyncio.sleep(0)
+    assert not room.done()
+    assert len(await pending.take()) == ACKS_PER_FRAME_MAX
+    await room
