@@ -197,6 +197,10 @@ async def test_an_empty_attribute_is_removed(server: Any) -> None:
         ({"name": "orders", "perm": 8}, common_pb2.INVALID_ARGUMENT),
         ({"name": "orders", "attributes": {"k": "v" * 70_000}}, common_pb2.INVALID_ARGUMENT),
         (
+            {"name": "orders", "attributes": {"k": "v" * 600, "l": "v" * 600}},
+            common_pb2.INVALID_ARGUMENT,
+        ),
+        (
             {"name": "orders", "attributes": {"keep_unread_max_bytes": "1 GB"}},
             common_pb2.INVALID_ARGUMENT,
         ),
@@ -327,3 +331,14 @@ async def test_attributes_that_cannot_be_shown_are_refused(server: Any) -> None:
     await server.stub.CreateTopic(pb.CreateTopicRequest(name="fine", queues=1))
     update = pb.UpdateTopicRequest(name="fine", attributes={"a\nb": "x"})
     assert await code_of(server.stub.UpdateTopic(update)) == common_pb2.INVALID_ARGUMENT
+
+
+async def test_updates_add_no_more_attributes_than_all_topics_can_have_in_one_answer(
+    server: Any,
+) -> None:
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="fat", queues=1))
+    await server.stub.UpdateTopic(pb.UpdateTopicRequest(name="fat", attributes={"a": "v" * 900}))
+    more = pb.UpdateTopicRequest(name="fat", attributes={"b": "v" * 200})
+    assert await code_of(server.stub.UpdateTopic(more)) == common_pb2.INVALID_ARGUMENT
+    await server.stub.UpdateTopic(pb.UpdateTopicRequest(name="fat", attributes={"a": ""}))
+    await server.stub.UpdateTopic(more)

@@ -16,14 +16,14 @@ REPLICAS_MAX = 256
 
 _NAME = Limit(length=1_024)
 _KEPT_NAME = Limit(length=255)
-_ATTRIBUTES = Limit(count=128, length=4_096)
+_ATTRIBUTES = Limit(count=128, length=1_024)
 
 _REQUEST_BYTES_MAX = {
     "BrokerHeartbeat": 32 * KIB,
     "QueryRouteRequest": 1024 * KIB,
     "WatchRoutesRequest": 1024 * KIB,
-    "CreateTopicRequest": 64 * KIB,
-    "UpdateTopicRequest": 64 * KIB,
+    "CreateTopicRequest": 16 * KIB,
+    "UpdateTopicRequest": 16 * KIB,
     "DeleteTopicRequest": 8 * KIB,
     "ListTopicsRequest": 8 * KIB,
     "DescribeClusterRequest": 8 * KIB,

@@ -42,6 +42,8 @@ from aerobee.runtime.topic_attributes import check_topic_attributes
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 PERM_DEFAULT = PERM_READ | PERM_WRITE
 VALUE_BYTES_MAX = 64 * 1024
+ATTRIBUTES_BYTES_MAX = 1_024
+"""Of one topic: all topics of a cluster must fit one answer."""
 _ATTEMPTS_MAX = 8
 _ROUTES_TIMEOUT_S = 2.0
 _FORGOTTEN_AT_ONCE = 10
@@ -80,6 +82,7 @@ class Topics:
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
         check_topic_attributes(attributes or {})
+        _check_size(attributes or {})
         groups = self._groups_for(name)
         total = queues or min(
             self._policy.default_queues_per_group * len(groups), self._policy.queues_max
@@ -134,6 +137,8 @@ class Topics:
                 order=topic.order if order is None else order,
                 attributes={key: value for key, value in merged.items() if value},
             )
+            if attributes:
+                _check_size(changed.attributes)
             written = await self._write(changed, expected_revision=entry.revision)
             if written is not None:
                 return written
@@ -257,3 +262,12 @@ def _check_perm(perm: int) -> None:
 
 def _not_found(name: str) -> TopicNotFound:
     return TopicNotFound(f"there is no topic {name!r}; create it, or check the spelling")
+
+
+def _check_size(attributes: Mapping[str, str]) -> None:
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in attributes.items())
+    if size > ATTRIBUTES_BYTES_MAX:
+        raise InvalidArgument(
+            f"the topic's attributes would take {size} bytes; at most {ATTRIBUTES_BYTES_MAX} are "
+            "allowed: shorten or remove some"
+        )
