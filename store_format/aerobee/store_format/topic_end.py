@@ -14,13 +14,14 @@ import numpy as np
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.properties import encode_properties, find_property
 from aerobee.store_format.record_layout import is_topic_storable
+from aerobee.store_format.record_view import Record
 from aerobee.store_format.scan import ScanResult
 
 JOURNAL_TOPIC: Final = "AEROBEE_OFFSET_JOURNAL"
 """The broker's own topic in which such records lie; no client can write to it."""
 TOPIC_END_TAG: Final = "TopicEnd"
 
-_TAGS_CODE: Final = java_string_hash(TOPIC_END_TAG)
+TOPIC_END_TAGS_CODE: Final = java_string_hash(TOPIC_END_TAG)
 _ENDED_TOPIC: Final = "AEROBEE_ENDED_TOPIC"
 _ENDED_TOPIC_NAME: Final = _ENDED_TOPIC.encode()
 
@@ -39,12 +40,17 @@ def topic_end_properties(topic: str) -> bytes:
     return encode_properties({"TAGS": TOPIC_END_TAG, _ENDED_TOPIC: topic})
 
 
+def ended_topic(record: Record) -> str:
+    """Which topic a record of the journal ends; empty: none."""
+    return record.properties.get(_ENDED_TOPIC, "")
+
+
 def find_topic_ends(result: ScanResult, data: bytes, position: int) -> list[TopicEnd]:
     """The ends among scanned records, in log order; `data` lies at `position` of the log."""
     if JOURNAL_TOPIC not in result.topic_table:
         return []
     code = result.topic_table.index(JOURNAL_TOPIC)
-    chosen = (result.tags_codes == _TAGS_CODE) & (result.topic_codes == code)
+    chosen = (result.tags_codes == TOPIC_END_TAGS_CODE) & (result.topic_codes == code)
     found: list[TopicEnd] = []
     for index in np.flatnonzero(chosen).tolist():
         start = int(result.positions[index])

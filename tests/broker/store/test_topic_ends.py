@@ -13,9 +13,11 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
+from aerobee.broker.store.repair.findings import Finding, Kind, Severity
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, number_batch
 from aerobee.store_format.producer_number import ProducerRun
+from tests.support.damaged_stores import repair, verify
 from tests.support.replicas import log_bytes
 from tests.support.stores import (
     SMALL,
@@ -233,3 +235,41 @@ def test_the_limits_of_a_batch_hold_for_the_record_of_an_end() -> None:
     from tests.support.stores import topic_end_batch
 
     assert topic_end_batch("T" * 255).size < BatchLimits().batch_bytes_max
+
+
+# ---------------------------------------------------------------------------------- tools
+
+
+def findings_of(root: Path) -> list[Finding]:
+    found = verify(root, SMALL_FILES).findings
+    return [each for each in found if each.severity is not Severity.NOTE]
+
+
+@pytest.mark.parametrize("new_messages", [0, 2, 15])
+def test_the_verification_finds_nothing_wrong_with_it(tmp_path: Path, new_messages: int) -> None:
+    """Neither at rest nor at any moment of a life that ends in between."""
+    root, clock = tmp_path / "store", ManualClock()
+    store = open_store(root, SMALL_FILES, clock)
+    append(store, "Orders", 0, *[b"old"] * 10)
+    append(store, "Orders", 1, b"old too")
+    clock.advance_ms(10)
+    flush(store)
+    end_topic(store, "Orders")
+    store.confirm(store.appended_end)
+    if new_messages:
+        append(store, "Orders", 0, *[b"new"] * new_messages)
+    for number in range(2):
+        assert findings_of(crashed_copy(root, tmp_path / f"killed-{number}")) == []
+        clock.advance_ms(10)
+        flush(store)
+    store.close()
+    assert findings_of(root) == []
+
+
+def test_a_repair_builds_only_the_last_life_again(tmp_path: Path) -> None:
+    grown(tmp_path).close()
+    (tmp_path / queue_files(tmp_path, "Orders")[0]).unlink()
+    assert [each.kind for each in findings_of(tmp_path)] == [Kind.QUEUE_SHORT]
+    repair(tmp_path, config=SMALL_FILES)
+    assert findings_of(tmp_path) == []
+    check_grown(open_store(tmp_path, SMALL_FILES))

@@ -15,6 +15,7 @@ from aerobee.broker.store.recovery.batch_topics import BatchTopics
 from aerobee.broker.store.repair.damage import Damage, Int64Array, QueueName
 from aerobee.broker.store.repair.findings import Findings
 from aerobee.broker.store.repair.folder import Folder
+from aerobee.broker.store.repair.former_topics import FormerTopics
 from aerobee.broker.store.repair.log_check import CheckedChunk
 from aerobee.broker.store.repair.queue_cursor import QueueCursor, read_entries
 from aerobee.broker.store.repair.queue_evidence import QueueEvidence, Run
@@ -41,8 +42,10 @@ class QueueCheck:
         ends: KnownEnds,
         is_aborted: bool,
         recovery_start: int,
+        former_topics: FormerTopics | None = None,
         records_per_round: int = _RECORDS_PER_ROUND,
     ) -> None:
+        self._former = former_topics or FormerTopics()
         self._folder = folder
         self._files = FileCache(folder.disk, _FILES_MAX)
         self._records_per_round = records_per_round
@@ -70,6 +73,13 @@ class QueueCheck:
         if inner.any():
             is_batch = np.array([topic in self._batch_topics for topic in result.topic_table])
             queued &= ~(inner & is_batch[result.topic_codes])
+        for code, topic in enumerate(result.topic_table):
+            end = self._former.ends.get(topic)
+            if topic in self._former.unsettled:
+                queued &= result.topic_codes != code
+            elif end is not None:
+                is_former = result.positions < end - chunk.position
+                queued &= ~(is_former & (result.topic_codes == code))
         chosen = np.flatnonzero(queued)
         if not len(chosen):
             return
@@ -101,6 +111,8 @@ class QueueCheck:
         for name in self._ends:
             if name not in self.cursors:
                 self.cursors[name] = QueueCursor(*name, None)
+        for name in [name for name in self.cursors if name[0] in self._former.unsettled]:
+            del self.cursors[name]
         for cursor in self.cursors.values():
             self.judge.finish_queue(cursor)
         self.judge.finish()

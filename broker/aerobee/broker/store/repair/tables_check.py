@@ -6,7 +6,7 @@ queues once these are known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.flush_work import CHECKPOINT_FILE
@@ -195,12 +195,19 @@ def problem_of(disk: Disk, path: str, *, of: str | None = None) -> str | None:
 
 
 def check_consumer_offsets(
-    folder: Folder, cursors: Mapping[QueueName, QueueCursor], findings: Findings
+    folder: Folder,
+    cursors: Mapping[QueueName, QueueCursor],
+    findings: Findings,
+    *,
+    unsettled: Container[str] = (),
 ) -> None:
-    """Groups neither ahead of their queues nor before what was removed."""
+    """Groups neither ahead of their queues nor before what was removed; not of topics that are
+    `unsettled`."""
     if folder.is_live:
         return  # what the queues hold in memory is not known here
     for group, topic, queue_id, offset in consumer_offsets(folder.disk):
+        if topic in unsettled:
+            continue
         cursor = cursors.get((topic, queue_id))
         end = cursor.end if cursor is not None else 0
         first = cursor.min_offset if cursor is not None else 0

@@ -29,6 +29,7 @@ from aerobee.broker.store.repair.folder import (
     SegmentFile,
     inspect_folder,
 )
+from aerobee.broker.store.repair.former_topics import find_former_topics
 from aerobee.broker.store.repair.index_check import IndexCheck
 from aerobee.broker.store.repair.log_check import LogCheck, LogTotals
 from aerobee.broker.store.repair.queue_check import QueueCheck
@@ -111,11 +112,17 @@ class _Verification:
     def run(self) -> Verified:
         folder, findings, damage = self._folder, self._findings, self._damage
         checkpoint, ends, is_aborted = read_marks(folder, findings, damage)
+        tags = TagsCodes(delays_ms=self._config.delay_levels_ms)
+        recovery_start = self._recovery_start(checkpoint)
+        may_lack = is_aborted or folder.is_live
+        former_topics = find_former_topics(
+            folder, tags, unlisted_from=recovery_start if may_lack else None
+        )
         log = LogCheck(
             folder,
             findings,
             damage,
-            tags=TagsCodes(delays_ms=self._config.delay_levels_ms),
+            tags=tags,
             on_bytes=self._tell,
         )
         queues = QueueCheck(
@@ -124,7 +131,8 @@ class _Verification:
             damage,
             ends=ends or {},
             is_aborted=is_aborted,
-            recovery_start=self._recovery_start(checkpoint),
+            recovery_start=recovery_start,
+            former_topics=former_topics,
         )
         index = (
             IndexCheck(folder, self._index_geometry, findings, damage, is_aborted=is_aborted)
@@ -142,7 +150,7 @@ class _Verification:
             self._judge_end(log, queues, checkpoint, is_aborted, ends is not None)
         check_checkpoint(folder, checkpoint, log.totals.last_timestamp_ms, findings, damage)
         check_tables(folder, findings, damage)
-        check_consumer_offsets(folder, queues.cursors, findings)
+        check_consumer_offsets(folder, queues.cursors, findings, unsettled=former_topics.unsettled)
         return Verified(
             folder,
             self._config,
