@@ -198,6 +198,18 @@ def test_a_hostile_message_is_only_shown(cluster: Up, arguments: tuple[str, ...]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [("cluster", "show"), ("topic", "list"), ("topic", "show", "esc"), ("group", "list")],
+    ids=" ".join,
+)
+def test_a_listing_fits_a_terminal_of_80_columns(cluster: Up, arguments: tuple[str, ...]) -> None:
+    said = OWN_STYLE.sub("", shown_on_a_terminal(cluster, *arguments))
+    assert max(map(len, said.splitlines())) <= 80
+    assert arguments[1] == "list" or "broker-a " in said
+
+
+@pytest.mark.slow
 def test_a_pipe_gets_a_body_as_it_is(cluster: Up) -> None:
     done = cluster.run("consume", "esc", "--group", "raw", "--count", "1")
     assert (

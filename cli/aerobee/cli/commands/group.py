@@ -94,6 +94,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
                 ]
                 for member in state.members
             ],
+            empty="no member has joined now",
             title=f"{name}: {counted(len(state.members), 'member')}, lag {state.lag:,}",
         )
         say()

@@ -218,7 +218,7 @@ def _print_list(found: FoundMessages, *, wide: bool) -> None:
             ]
             for each in found.messages
         ],
-        droppable=("body", "keys", "tag", "queue", "offset"),
+        droppable=("body", "keys", "tag", "offset", "queue"),
         wide=wide,
     )
     if found.more:
