@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,7 +69,9 @@ class FaultDisk:
         self.free: int | None = None
         self.total: int | None = None
         self.can_sync_all = True
-        self._closes: list[Callable[[], None]] = []
+        # Weakly: a file that nobody holds any more is closed.
+        self._files: weakref.WeakSet[FaultFile] = weakref.WeakSet()
+        self._locks: list[DiskLock] = []
 
     def __str__(self) -> str:
         return self.root
@@ -90,14 +93,17 @@ class FaultDisk:
         file = self._real.open_file(path, create=create, read_only=read_only)
         if path not in self._names:
             self._name(path, Node())
-        self._closes.append(file.close)
-        return FaultFile(self, self._names[path], file)
+        opened = FaultFile(self, self._names[path], file)
+        self._files.add(opened)
+        return opened
 
     def abandon(self) -> None:
         """What the kernel does once the process is dead: every descriptor is closed."""
-        for close in self._closes:
-            close()
-        self._closes.clear()
+        for file in list(self._files):
+            file.close()
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
 
     def read_file(self, path: str) -> bytes:
         return self._real.read_file(path)
@@ -170,7 +176,7 @@ class FaultDisk:
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
         lock = self._real.lock_file(path, content)
-        self._closes.append(lock.release)
+        self._locks.append(lock)
         if path not in self._names:
             self._name(path, Node())
         self._names[path].synced = content
