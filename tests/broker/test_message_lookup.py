@@ -412,7 +412,7 @@ async def test_a_query_that_cannot_be_answered_says_why(
         ({"topic": "t", "unique_key": ""}, errors.InvalidArgument, "the key is empty"),
         ({"topic": "t", "key": "k" * 32_768}, errors.InvalidArgument, "longer than the 32767"),
         ({"topic": "t", "key": "é" * 16_384}, errors.InvalidArgument, "longer than the 32767"),
-        ({"topic": "t" * 300_000, "key": "k"}, errors.IllegalName, "at most"),
+        ({"topic": "t" * 300, "key": "k"}, errors.IllegalName, "at most"),
         (
             {"topic": "t", "key": "k", "begin_ms": 9, "end_ms": 8},
             errors.InvalidArgument,

@@ -21,7 +21,7 @@ def test_a_store_that_is_broken_on_purpose_is_caught(mutant: str) -> None:
 def test_a_failing_seed_is_told_with_all_that_repeats_it() -> None:
     mutant = "unsynced-group-commit"
     (seed,) = run_seeds(range(SEEDS_MAX), mutant, failures_max=1).failures
-    told = describe_failure(seed, mutant)
+    told = describe_failure(seed, mutant, lines_max=10_000)
     assert f"python -m tests.power_cuts --seed {seed} --trace --mutant {mutant}" in told
     assert "power failure: " in told
     assert "Violation: " in told
