@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.config import BrokerLeaseConfig, EtcdConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
@@ -21,7 +22,7 @@ from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.registry import Registered, Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
-from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
+from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import (
     NO_MASTER,
     BrokerGroup,

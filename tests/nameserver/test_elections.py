@@ -294,6 +294,36 @@ async def test_who_forges_a_predecessor_does_not_depose_a_master_that_is_heard(
     assert (await group_in(etcd, cluster)).epoch == 1
 
 
+@pytest.mark.parametrize("does", ["resigns", "leaves"])
+async def test_who_speaks_as_a_process_that_is_heard_is_not_listened_to(
+    does: str, shared_etcd: Any, start_nameserver: Any, make_replica: Any, cluster: str
+) -> None:
+    server = await start_nameserver(shared_etcd.endpoint)
+    master, _ = await two_in_sync(server, make_replica)
+    forged = make_replica(0, "m1", resigned_epoch=1, successor_id=1)
+    call = server.stub.Register()
+    await call.write(forged.heartbeat(leaving=does == "leaves"))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call.read()
+    assert code_of(refused.value) == common_pb2.BUSY
+    assert (await master.beat()).epoch == 1
+    assert master.is_master
+
+
+async def test_a_stream_is_of_one_process(
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any
+) -> None:
+    server = await start_nameserver(shared_etcd.endpoint)
+    master, _ = await two_in_sync(server, make_replica)
+    stranger = make_replica(0, "z1", name="broker-z")
+    await stranger.connect(server)
+    stranger.name, stranger.instance = master.name, master.instance
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stranger.beat(resigned_epoch=1)
+    assert code_of(refused.value) == common_pb2.INVALID_ARGUMENT
+    assert (await master.beat()).epoch == 1
+
+
 async def test_a_restart_at_another_nameserver_need_not_wait_for_the_lease(
     shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
 ) -> None:
@@ -417,8 +447,6 @@ async def test_an_older_heartbeat_takes_no_resignation_back(
 ) -> None:
     """The broker went over to another nameserver; the first one works off what it still has."""
     one, two = [await start_nameserver(shared_etcd.endpoint) for _ in range(2)]
-    master = make_replica(0, "m1", lease_ms=30_000)
-    await master.connect(one)
     old = make_replica(0, "m1", lease_ms=30_000)
     await old.connect(one)
     moved = make_replica(0, "m1", lease_ms=30_000, resigned_epoch=7)

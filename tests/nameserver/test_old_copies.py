@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
@@ -17,7 +18,7 @@ from aerobee.nameserver.key_values import Put
 from aerobee.nameserver.log_positions import LogPositions
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
+from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
@@ -205,7 +206,7 @@ async def test_a_live_broker_that_turns_to_another_nameserver_is_not_refused(
     assert answer.role == common_pb2.MASTER
 
 
-async def test_a_broker_from_before_is_registered_as_it_was(
+async def test_a_broker_from_before_is_registered_as_it_was_and_what_it_lacks_is_recorded(
     shared_etcd: Any, start_nameserver: Any, make_replica: Any, etcd: Etcd, cluster: str
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
@@ -213,7 +214,7 @@ async def test_a_broker_from_before_is_registered_as_it_was(
     await stopped_with([alone], etcd, cluster, 2_000)
     older = alone.restarted("older", log_end=500)
     answer = await older.connect(server)
-    assert (answer.role, answer.group.unclean_epochs) == (common_pb2.MASTER, [])
+    assert (answer.role, answer.group.unclean_epochs) == (common_pb2.MASTER, [2])
 
 
 async def test_a_replica_that_is_removed_is_forgotten(

@@ -9,9 +9,10 @@ from typing import Any
 import grpc
 
 from aerobee.nameserver import convert
+from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.nameserver.sessions import BrokerSession, BrokerSessions
+from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime import rpc
@@ -91,7 +92,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 heartbeat = inbox.take()
                 if heartbeat is not None:
                     silence.reschedule(self._silent_at_s(heartbeat))
-                    session = session or self._sessions.open(heartbeat)
+                    session = session or await self._sessions.admit(heartbeat)
                     if heartbeat.leaving:
                         await session.leave(heartbeat)
                         return
