@@ -82,9 +82,8 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
                 receipts = accept(batches)
             else:
                 receipts = await self._accept_in_turns(batches)
-            del batches
             # Its records are stored: the frame need not stay in memory while the answer leaves.
-            del frame
+            del frame, batches
             await context.write(ack_frame(receipts, self._promise))
             self._on_acknowledged(True, self._clock.monotonic_s() - began_s)
             while self._durability.is_behind():
@@ -96,8 +95,12 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
                 size = frame.ByteSize()
-                receipts = await self._accept_in_turns(frame.batches)
-                del frame
+                batches = frame.batches
+                if len(batches) <= TURN_ELEMENTS:
+                    receipts = self._ingest.accept(batches)
+                else:
+                    receipts = await self._accept_in_turns(batches)
+                del frame, batches
                 pending.add(receipts, size, self._clock.monotonic_s())
                 await pending.wait_room()
             pending.finish()
