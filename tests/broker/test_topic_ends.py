@@ -15,6 +15,7 @@ import pytest
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.guard import Guard
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal_records import (
     TopicEnded,
     TopicEndKnown,
@@ -28,9 +29,19 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.broker.topic_directives import AnnouncedTopic, apply_topics
-from aerobee.runtime.errors import Busy, NotWritable
+from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy, LeaseExpired, NotWritable
 from tests.support.journal_log import MemoryLog
-from tests.support.journal_replica import KEY, KEYS, Replica, cut_below, nothing, running, stored
+from tests.support.journal_replica import (
+    KEY,
+    KEYS,
+    Replica,
+    cut_below,
+    join,
+    nothing,
+    running,
+    stored,
+)
 from tests.support.stores import append, flush, open_store
 
 TOPIC = KEY.topic
@@ -281,6 +292,43 @@ async def test_a_topic_that_is_here_again_is_served_once_the_former_one_has_ende
         scene.replica.log.flush()
         await scene.replica.until(lambda: scene.is_over)
         guard.check_send(TOPIC, 0)
+
+
+async def test_no_lease_of_the_former_life_commits_to_the_next_one(tmp_path: Path) -> None:
+    """Its holder would set the group's offset to where it was in the former life."""
+    scene = Scene(tmp_path)
+    replica, coordinator = scene.replica, scene.coordinator
+    guard = Guard(scene.topics, broker_name="a")
+    offsets = ConsumerOffsets(
+        replica.table,
+        replica.journal,
+        coordinator,
+        guard,
+        ManualClock(),
+        queue_max=lambda topic, queue_id: 2_000,
+    )
+    async with working(scene):
+        await replica.lead(1)
+        join(replica, "a")
+        old = coordinator.leases.acquire(KEY, "a")
+        assert old is not None
+        await asyncio.wait_for(_done(offsets.commit(KEY, 1_000, old.epoch)), 5)
+        scene.announce(1_000)
+        await replica.until(lambda: scene.is_over)
+        assert coordinator.leases.holder(KEY) is None
+        with pytest.raises(LeaseExpired):
+            offsets.commit(KEY, 1_001, old.epoch)
+        assert offsets.is_ended(KEY, old.epoch), "nor can it be shown again to the next master"
+        assert offsets.query(KEY) is None
+        new = coordinator.leases.acquire(KEY, "a")
+        assert new is not None
+        await asyncio.wait_for(_done(offsets.commit(KEY, 1, new.epoch)), 5)
+        assert offsets.query(KEY) == 1
+
+
+async def _done(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None:
+        await waiting
 
 
 async def test_a_deleted_topic_that_was_never_here_leaves_no_record(tmp_path: Path) -> None:

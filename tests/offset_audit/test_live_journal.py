@@ -132,3 +132,11 @@ def test_deletions_are_read_with_what_they_name_and_odd_ones_are_left_out() -> N
     )
     assert [row[5:8] for row in rows] == [("g", None, None), (None, "t", None), ("g", "t", 3)]
     assert {row[-1] for row in rows} == {"remove"}
+
+
+def test_the_end_of_a_topic_is_the_removal_of_all_its_offsets() -> None:
+    """Else its groups would seem to have lost them."""
+    end = {"kind": "topicEnd", "topic": "t", "deletedAt": 8, "leaseEpoch": 7, "timestamp": 9}
+    (row,) = entries_of(record(end, {**end, "kind": "topicEndKnown"}))
+    assert row[5:8] == (None, "t", None)
+    assert row[-1] == "remove"
