@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from aerobee.cli.output import remark
-from aerobee.runtime.log import FIELDS_ATTRIBUTE
+from aerobee.runtime.log import EVENT_ATTRIBUTE, FIELDS_ATTRIBUTE
 from aerobee.runtime.printable import printable
 
 QUIET_S = 10.0
@@ -43,7 +43,7 @@ class NoticeHandler(logging.Handler):
 
 def notice(record: logging.LogRecord) -> str:
     """The event, then those of its fields that it does not name itself, then the error."""
-    event = record.getMessage()
+    event = getattr(record, EVENT_ATTRIBUTE, None) or record.getMessage()
     fields: Mapping[str, Any] = getattr(record, FIELDS_ATTRIBUTE, {})
     told = {name: printable(str(value)) for name, value in fields.items() if name not in _IDS}
     about = ", ".join(
