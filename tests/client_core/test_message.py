@@ -69,7 +69,7 @@ def test_stored_properties_read_back_as_given(
         ({"properties": {"a\x02": "x"}}, "0x02"),
         ({"properties": {"a": "x\x02y"}}, "0x02"),
         ({"properties": {"a": ""}}, "non-empty"),
-        ({"properties": {"a": 7}}, "non-empty"),
+        ({"properties": {"a": 7}}, "must be text"),
         ({"flag": 1 << 31}, "32 bits"),
     ],
 )

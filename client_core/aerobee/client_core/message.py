@@ -14,6 +14,7 @@ from typing import NamedTuple
 from isal.isal_zlib import crc32
 
 from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLarge
+from aerobee.runtime.names import TOPIC_LENGTH_MAX, check_topic_name
 from aerobee.store_format.compression import BodyCorrupt, decompress
 from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
 from aerobee.store_format.properties import (
@@ -88,7 +89,7 @@ class Message:
 
     Args:
         topic: where to; created on first use if the cluster's policy allows it.
-        body: at least 1 byte, by default at most 4 MiB.
+        body: at least 1 byte. How large it may be is for the producer to say, by default 4 MiB.
         tag: one word by which consumers filter; no white space, no "|".
         keys: words by which the message is found later, for example an order number.
         properties: any other text by name; names to which RocketMQ gives a meaning are reserved.
@@ -96,6 +97,7 @@ class Message:
         flag: a number of the application's, 32 bit, stored as it is.
 
     Raises:
+        IllegalName: no topic can have this name.
         MessageIllegal: body empty or not bytes; a name, tag, key or value that cannot be stored.
         PropertiesTooLarge: tag, keys and properties together exceed 32,767 bytes.
 
@@ -143,20 +145,28 @@ class Message:
             body = _body_bytes(body)
         if not body:
             raise MessageIllegal("the body is empty: a message carries at least one byte")
+        # Most names are seen to be legal by this, at a fraction of the whole check.
+        if not (
+            isinstance(topic, str)
+            and topic.isascii()
+            and len(topic) <= TOPIC_LENGTH_MAX
+            and topic.replace("-", "_").isidentifier()
+        ):
+            check_topic_name(topic)
         self.topic = topic
         self.body = body
         self.tag = tag
         self.sharding_key = sharding_key
         self.flag = flag
-        if flag and not -(1 << 31) <= flag < 1 << 31:
-            raise MessageIllegal(f"flag {flag} does not fit into 32 bits")
+        if flag != 0 and (not isinstance(flag, int) or not -(1 << 31) <= flag < 1 << 31):
+            raise MessageIllegal(f"flag {flag!r} is no whole number of 32 bits")
         if tag is None and not keys and not properties and sharding_key is None:
             self.keys = ()
             self.properties = {}
             self.encoded_properties = b""
         else:
             self.keys = _checked_keys(keys)
-            self.properties = dict(properties) if properties else {}
+            self.properties = _as_dict(properties)
             self.encoded_properties = self._encode_properties()
 
     def _encode_properties(self) -> bytes:
@@ -166,6 +176,10 @@ class Message:
         if self.keys:
             stored[PropertyName.KEYS] = " ".join(self.keys)
         if self.sharding_key is not None:
+            if not isinstance(self.sharding_key, str):
+                raise MessageIllegal(
+                    f"the sharding key must be text, not {_shown(self.sharding_key)}"
+                )
             if not self.sharding_key:
                 raise MessageIllegal("the sharding key is empty: leave it out, or give it a value")
             stored[PropertyName.SHARDING_KEY] = self.sharding_key
@@ -320,20 +334,39 @@ def _body_bytes(body: object) -> bytes:
 
 
 def _checked_tag(tag: str) -> str:
+    if not isinstance(tag, str):
+        raise MessageIllegal(f"the tag must be text, not {_shown(tag)}")
     if not tag or "|" in tag or any(character.isspace() for character in tag):
         raise MessageIllegal(f"tag {tag[:40]!r} must be one word without '|' and white space")
     return tag
 
 
 def _checked_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(keys, Iterable):
+        raise MessageIllegal(f"the keys must be words, not {_shown(keys)}")
     words = (keys,) if isinstance(keys, str) else tuple(keys)
     for word in words:
+        if not isinstance(word, str):
+            raise MessageIllegal(f"a key must be text, not {_shown(word)}")
         if not word or any(character.isspace() for character in word):
             raise MessageIllegal(f"key {word[:40]!r} must be one word without white space")
     return words
 
 
+def _as_dict(properties: Mapping[str, str] | None) -> dict[str, str]:
+    if properties is not None and not isinstance(properties, Mapping):
+        raise MessageIllegal(f"the properties must be a mapping, not {_shown(properties)}")
+    return dict(properties or {})
+
+
+def _shown(value: object) -> str:
+    """What was given in the place of a text."""
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
 def _check_property(name: str, value: str) -> None:
+    if not isinstance(name, str):
+        raise MessageIllegal(f"the name of a property must be text, not {_shown(name)}")
     reserved = allowed_of(name)
     if reserved is not None:
         if not reserved.form:
@@ -341,7 +374,9 @@ def _check_property(name: str, value: str) -> None:
         raise MessageIllegal(f"property name {name!r} is reserved: choose another")
     if not name.strip():
         raise MessageIllegal(f"property name {name[:40]!r} is blank: give it a name")
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
+        raise MessageIllegal(f"property {name[:40]!r} must be text, not {_shown(value)}")
+    if not value:
         raise MessageIllegal(
             f"property {name[:40]!r} needs a non-empty text: readers drop empty values"
         )

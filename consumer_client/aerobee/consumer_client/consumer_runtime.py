@@ -75,6 +75,8 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         check_group_name(self.group)
         check_client_id(self.client_id)
+        if self.offsets_folder is not None:
+            object.__setattr__(self, "offsets_folder", Path(self.offsets_folder))
 
 
 def default_client_id(*, broadcasting: bool) -> str:

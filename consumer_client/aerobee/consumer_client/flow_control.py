@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.whole_number import check_whole_number
 
 AVERAGE_WEIGHT = 0.2
 """Share of the newest frame in the average message size."""
@@ -28,8 +28,8 @@ class FlowLimits:
     queue's fetching at this distance."""
 
     def __post_init__(self) -> None:
-        if min(self.messages_max, self.bytes_max, self.span_max) < 1:
-            raise InvalidArgument(f"flow limits must be at least 1, not {self}")
+        for name in ("messages_max", "bytes_max", "span_max"):
+            check_whole_number(name, getattr(self, name), minimum=1)
 
 
 class CreditWindow:

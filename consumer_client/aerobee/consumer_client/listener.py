@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,6 +10,7 @@ from enum import StrEnum
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.whole_number import check_whole_number
 
 
 class ConsumeResult(StrEnum):
@@ -63,7 +65,34 @@ class ListenerOptions:
     """Decides after `retry.attempts_max` failures; None keeps retrying."""
 
     def __post_init__(self) -> None:
-        if self.max_concurrency < 1 or self.consume_batch_max < 1 or self.suspend_ms < 0:
+        check_whole_number("max_concurrency", self.max_concurrency, minimum=1)
+        check_whole_number("consume_batch_max", self.consume_batch_max, minimum=1)
+        check_whole_number("suspend_ms", self.suspend_ms, minimum=0)
+        try:
+            object.__setattr__(self, "ordering", Ordering(self.ordering))
+        except ValueError:
             raise InvalidArgument(
-                "max_concurrency and consume_batch_max must be at least 1, suspend_ms at least 0"
-            )
+                f"ordering must be one of {', '.join(Ordering)}, not {self.ordering!r}"
+            ) from None
+        if self.on_exhausted is not None:
+            check_callback("on_exhausted", self.on_exhausted, "the messages and their failures", 2)
+
+
+def check_callback(name: str, callback: object, given: str, count: int) -> None:
+    """Raises InvalidArgument unless it can be called with so many arguments and gives an answer."""
+    if not callable(callback):
+        raise InvalidArgument(
+            f"{name} is {type(callback).__name__}, not a function; it is called with {given}"
+        )
+    if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
+        raise InvalidArgument(f"{name} is a generator, whose body would never run; use no yield")
+    try:
+        signature = inspect.signature(callback)
+    except ValueError:
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        raise InvalidArgument(
+            f"{name} takes other arguments than it is given: it is called with {given}"
+        ) from None

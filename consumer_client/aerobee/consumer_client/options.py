@@ -8,6 +8,7 @@ from enum import StrEnum
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.whole_number import check_whole_number
 
 KIB = 1024
 
@@ -73,12 +74,9 @@ class ConsumerOptions:
             "fetch_messages_max": self.fetch_messages_max,
         }
         for name, value in times.items():
-            if value < 1:
-                raise InvalidArgument(f"{name} must be at least 1, it is {value}")
-        if self.await_cluster_ms < 0:
-            raise InvalidArgument(
-                f"await_cluster_ms must be at least 0, it is {self.await_cluster_ms}"
-            )
+            check_whole_number(name, value, minimum=1)
+        check_whole_number("await_cluster_ms", self.await_cluster_ms, minimum=0)
+        check_whole_number("heartbeat_interval_ms", self.heartbeat_interval_ms, minimum=0)
         if self.session_timeout_ms < 500:
             raise InvalidArgument(
                 f"session_timeout_ms must be at least 500, it is {self.session_timeout_ms}: "

@@ -29,6 +29,7 @@ from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatisti
 from aerobee.consumer_client.tag_expression import parse_tag_expression
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.names import check_topic_name
 
 FRAME_MESSAGES_MAX = 65_536
 
@@ -47,9 +48,7 @@ class PullConsumer:
     `poll` or `commit`, so that the messages in hand are not handled twice.
 
     Args: as PushConsumer. auto_commit: see above.
-
-    Raises:
-        IllegalName, InvalidArgument: a name or setting that can never work.
+    Raises: IllegalName, InvalidArgument: a name or setting that can never work.
 
     Example::
 
@@ -111,11 +110,12 @@ class PullConsumer:
         Call it before the start.
 
         Raises:
-            FilterIllegal: the expression names no tag.
+            IllegalName, FilterIllegal: no topic has such a name; the expression names no tag.
             InvalidArgument: the consumer has been started.
         """
         if self._runtime is not None:
             raise InvalidArgument("subscribe before the consumer is started")
+        check_topic_name(topic)
         parse_tag_expression(expression)
         self._subscriptions[topic] = expression
         return self
@@ -299,13 +299,12 @@ class PullConsumer:
 
     async def begin_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The lowest stored offset of each queue. Raises MqError."""
-        bounds = await self._offsets().bounds(queues)
-        return {queue: found.min_offset for queue, found in bounds.items()}
+        return {q: found.min_offset for q, found in (await self._offsets().bounds(queues)).items()}
 
     async def end_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The offset that each queue's next message will get. Raises MqError."""
-        bounds = await self._offsets().bounds(queues)
-        return {queue: found.max_offset_end for queue, found in bounds.items()}
+        found = await self._offsets().bounds(queues)
+        return {queue: each.max_offset_end for queue, each in found.items()}
 
     async def offsets_for_time(
         self, queues: Iterable[MessageQueue], timestamp_ms: int

@@ -17,7 +17,13 @@ from aerobee.consumer_client.consumer_runtime import (
     ConsumerSettings,
     default_client_id,
 )
-from aerobee.consumer_client.listener import Listener, ListenerOptions, OnExhausted, Ordering
+from aerobee.consumer_client.listener import (
+    Listener,
+    ListenerOptions,
+    OnExhausted,
+    Ordering,
+    check_callback,
+)
 from aerobee.consumer_client.listener_pool import ListenerPool
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
@@ -30,6 +36,7 @@ from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatisti
 from aerobee.consumer_client.tag_expression import parse_tag_expression
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.names import check_topic_name
 
 
 class PushConsumer:
@@ -104,6 +111,7 @@ class PushConsumer:
         options: ConsumerOptions | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_callback("the listener", listener, "a sequence of messages", 1)
         self._settings = ConsumerSettings(
             nameservers=nameservers if isinstance(nameservers, str) else tuple(nameservers),
             group=group,
@@ -119,7 +127,7 @@ class PushConsumer:
         self._attempts = Attempts()
         self._attempts_file = AttemptsFile(
             attempts_folder(
-                offsets_folder or default_folder(),
+                Path(offsets_folder or default_folder()),
                 nameservers=self._settings.nameservers,
                 cluster=cluster,
                 group=group,
@@ -164,11 +172,12 @@ class PushConsumer:
         Call it before the start; a second call for a topic replaces its expression.
 
         Raises:
-            FilterIllegal: the expression names no tag.
+            IllegalName, FilterIllegal: no topic has such a name; the expression names no tag.
             InvalidArgument: the consumer has been started.
         """
         if self._runtime is not None:
             raise InvalidArgument("subscribe before the consumer is started")
+        check_topic_name(topic)
         parse_tag_expression(expression)
         self._subscriptions[topic] = expression
         return self

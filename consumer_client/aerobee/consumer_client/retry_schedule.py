@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.whole_number import check_whole_number
 
 W = TypeVar("W")
 
@@ -38,11 +39,12 @@ class RetryPolicy:
     """Multiplies every delay; small in tests and for quick listeners."""
 
     def __post_init__(self) -> None:
-        if self.attempts_max < 1 or not self.delays_ms or min(self.delays_ms) < 0:
-            raise InvalidArgument(
-                "a retry policy needs attempts_max >= 1 and at least one delay, none negative"
-            )
-        if self.scale < 0:
+        check_whole_number("attempts_max", self.attempts_max, minimum=1)
+        if not isinstance(self.delays_ms, tuple | list) or not self.delays_ms:
+            raise InvalidArgument("a retry policy needs delays_ms, at least one, in a tuple")
+        for delay_ms in self.delays_ms:
+            check_whole_number("each of delays_ms", delay_ms, minimum=0)
+        if not isinstance(self.scale, int | float) or self.scale < 0:
             raise InvalidArgument(f"the retry scale must not be negative, it is {self.scale}")
 
     def delay_s(self, failures: int) -> float:

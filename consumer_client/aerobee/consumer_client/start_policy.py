@@ -14,6 +14,7 @@ from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.offsets import Offsets
 from aerobee.consumer_client.options import StartFrom
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.whole_number import check_whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,14 @@ class StartPolicy:
     """Unix ms; with TIMESTAMP only."""
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "start_from", StartFrom(self.start_from))
+        except ValueError:
+            raise InvalidArgument(
+                f"start_from must be one of {', '.join(StartFrom)}, not {self.start_from!r}"
+            ) from None
+        if self.timestamp_ms is not None:
+            check_whole_number("start_timestamp_ms", self.timestamp_ms, minimum=0)
         if (self.timestamp_ms is None) == (self.start_from is StartFrom.TIMESTAMP):
             raise InvalidArgument(
                 "give start_timestamp_ms with StartFrom.TIMESTAMP, and only with it"

@@ -18,6 +18,10 @@ def parse_tag_expression(expression: str) -> frozenset[str] | None:
     Raises:
         FilterIllegal: no tag in it, or `*` beside other tags.
     """
+    if not isinstance(expression, str):
+        raise FilterIllegal(
+            f"a tag expression is text, not {type(expression).__name__}; write 'a || b', or '*'"
+        )
     text = expression.strip()
     if text in ("", ALL_TAGS):
         return None

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.whole_number import check_whole_number
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -71,11 +72,7 @@ class ProducerConfig:
             ("compress_bytes_min", 1),
             ("close_timeout_ms", 0),
         ):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
-                raise InvalidArgument(f"{name} must be a whole number, not {value!r}")
-            if value < minimum:
-                raise InvalidArgument(f"{name} must be at least {minimum}, not {value}")
+            check_whole_number(name, getattr(self, name), minimum=minimum)
         if self.batch_bytes_max > 4 * MIB:
             raise InvalidArgument(
                 f"batch_bytes_max must be at most 4 MiB, the brokers' limit, "

@@ -37,6 +37,7 @@ _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 def check_topic_name(name: str) -> None:
     """Raises IllegalName unless `name` can be a topic (and therefore a folder's name)."""
     limit = TOPIC_LENGTH_MAX
+    _check_is_text("topic", name)
     if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         limit = RETRY_TOPIC_LENGTH_MAX
     _check("topic", name, limit)
@@ -44,11 +45,13 @@ def check_topic_name(name: str) -> None:
 
 def check_group_name(name: str) -> None:
     """Raises IllegalName unless `name` can be a consumer or producer group."""
+    _check_is_text("group", name)
     _check("group", name, GROUP_LENGTH_MAX)
 
 
 def check_client_id(client_id: str) -> None:
     """Raises IllegalName for an empty, overlong or unprintable client id."""
+    _check_is_text("client id", client_id)
     if not client_id or len(client_id) > CLIENT_ID_LENGTH_MAX or not client_id.isprintable():
         raise IllegalName(
             f"client id {client_id[:40]!r} must be 1 to {CLIENT_ID_LENGTH_MAX} printable characters"
@@ -69,6 +72,11 @@ def is_system_topic(name: str) -> bool:
     """Topics that clients neither create nor delete, nor send to: our own, and those of Apache's
     brokers, which a folder that was taken over may have."""
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
+
+
+def _check_is_text(kind: str, name: object) -> None:
+    if not isinstance(name, str):
+        raise IllegalName(f"the {kind} must be text, not {type(name).__name__}")
 
 
 def _check(kind: str, name: str, length_max: int) -> None:
