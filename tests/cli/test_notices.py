@@ -41,11 +41,11 @@ def test_the_same_notice_is_given_once(
 ) -> None:
     for _ in range(3):
         log_event(log, "group session broke", level=logging.WARNING, group="billing")
-    log_event(log, "group session broke", level=logging.WARNING, group="audit")
+    log_event(log, "group session broke", level=logging.WARNING, group="g")
     log_event(log, "joined", group="billing")
     assert capsys.readouterr().err.splitlines() == [
         "aerobee: group session broke (group billing)",
-        "aerobee: group session broke (group audit)",
+        "aerobee: group session broke (group g)",
     ]
 
 

@@ -180,6 +180,15 @@ def ranges(cases: Cases) -> None:
     at("low", 10)
     at("low-at-the-edge", 50)
     at("low-in-passing", 10, committed_at_ms=NOW_MS - 2 * SECOND)
+    at("low-by-slow-committer", 10)
+    cases.add(
+        "journal",
+        group="low-by-slow-committer",
+        topic="t-low-by-slow-committer",
+        journal_offset=1,
+        offset=60,
+        timestamp_ms=NOW_MS + 20,
+    )
     at("low-in-queue-only", 10)
     cases.add("queue_ranges", topic="t-low-in-queue-only", first_offset=0, last_offset=99)
     at("low-in-log-too", 10)

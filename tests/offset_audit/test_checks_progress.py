@@ -204,7 +204,14 @@ def test_a_group_that_committed_during_the_reading_is_not_out_of_range(run: Prog
     assert run.checks("low-in-passing") == []
 
 
-def test_an_offset_behind_the_end_is_found_and_at_an_edge_it_is_not(run: ProgressRun) -> None:
+def test_a_slow_committer_that_went_on_during_the_reading_is_not_out_of_range(
+    run: ProgressRun,
+) -> None:
+    """Its last commit is old, the next one came after offsets were copied and before ends were."""
+    assert "OUT_OF_RANGE_LOW" not in run.checks("low-by-slow-committer")
+
+
+def test_an_offset_past_the_end_is_found_and_at_an_edge_it_is_not(run: ProgressRun) -> None:
     found = run.only("high")
     assert (found.check, found.severity, found.affected) == ("OUT_OF_RANGE_HIGH", "ERROR", 20)
     assert "offset 120, end 100; as many new ones would be passed over." in found.evidence

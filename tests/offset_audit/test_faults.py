@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.offset_audit.sources.store import faults_files
 from aerobee.offset_audit.sources.store.faults_log import stored_before
 from aerobee.offset_audit.sources.store.files import StoreFile
 from aerobee.offset_audit.sources.store.folders import find_stores
@@ -482,4 +483,22 @@ def test_an_index_file_that_vanished_loses_its_keys(store: Path) -> None:
     assert len(files) > 2
     files[1].unlink()
     assert lost_keys(store) == 99
+    assert faults(store) == []
+
+
+def test_a_table_that_is_being_written_is_looked_at_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's broker writes over the old table; the wait in between is where it ends."""
+    path = store / "config" / "topics.json"
+    path.parent.mkdir(exist_ok=True)
+    whole = b'{"topicConfigTable":{}}'
+    path.write_bytes(whole[:12])
+    assert the_one(faults(store), "BAD_CONFIG")["file"] == "config/topics.json"
+
+    class Written:
+        def wait(self, _timeout_s: float) -> None:
+            path.write_bytes(whole)
+
+    monkeypatch.setattr(faults_files, "Event", Written)
     assert faults(store) == []

@@ -89,7 +89,6 @@ def test_every_limit_of_the_checks_can_be_set_but_the_moment() -> None:
     [
         "--limit lag-messages=many",
         "--option alone",
-        "--out s3a://bucket/x",
         "--watch --interval 0",
         "--store =name",
         "--nonsense",

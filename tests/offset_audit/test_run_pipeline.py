@@ -7,10 +7,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from aerobee.offset_audit.outputs.folder import replace_document
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.linking import of_same_sources
@@ -131,7 +133,7 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: 
     rows = rows_at(clock, {"billing": 5, "mailer": 60}, end=60)
     again = audited(spark, request, clock, rows, 2)
     clock.advance_ms(60_000)
-    other = replace(request, topics=("orders",), out=tmp_path / "out")
+    other = replace(request, topics=("orders",), out=str(tmp_path / "out"))
     rows = rows_at(clock, {"billing": 70, "mailer": 60}, end=70)
     narrow = audited(spark, other, clock, rows, 3)
 
@@ -177,3 +179,30 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: 
     assert "<html" in (tmp_path / "out" / "report.html").read_text()
     assert not [path for path in tmp_path.rglob("*") if "unfinished" in path.name]
     assert not list(tmp_path.rglob(".staging*"))
+
+
+def test_documents_and_tables_go_to_any_file_system_that_spark_reaches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A mount of Hadoop's own, since a driver in a cluster has no disk that anybody sees."""
+    context: Any = spark.sparkContext._jsc
+    settings = context.hadoopConfiguration()
+    (tmp_path / "bucket").mkdir()
+    settings.set("fs.viewfs.mounttable.audits.link./bucket", (tmp_path / "bucket").as_uri())
+    clock = ManualClock()
+    away = "viewfs://audits/bucket"
+    request = AuditRequest(
+        nameservers="ns:8081", out=f"{away}/out/", report=f"{away}/reports/today.html"
+    )
+    for seed in (1, 2):  # the second one finds the files of the first
+        rows = rows_at(clock, {"billing": 5}, end=50)
+        summary = audited(spark, request, clock, rows, seed)
+    folder = tmp_path / "bucket"
+    document = (folder / "out" / "summary.json").read_text()
+    assert json.loads(document) == json.loads(summary.text())
+    assert "aerobee_audit_exit_code 1" in (folder / "out" / "metrics.prom").read_text()
+    assert "<html" in (folder / "reports" / "today.html").read_text()
+    newest, _ = Ledger(spark, f"{away}/out").newest_runs(["harbour"], 5)
+    assert newest.run_id == summary.run_id
+    with pytest.raises(OSError, match="viewfs://audits"):
+        replace_document(spark, "viewfs://audits/nowhere/report.html", "x")

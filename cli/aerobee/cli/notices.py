@@ -7,6 +7,7 @@ again within QUIET_S. A traceback only of what is not Aerobee's own, for that is
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,11 +48,15 @@ def notice(record: logging.LogRecord) -> str:
     fields: Mapping[str, Any] = getattr(record, FIELDS_ATTRIBUTE, {})
     told = {name: printable(str(value)) for name, value in fields.items() if name not in _IDS}
     about = ", ".join(
-        f"{name} {value}" for name, value in told.items() if value and value not in event
+        f"{name} {value}" for name, value in told.items() if value and not _names(event, value)
     )
     line = f"aerobee: {event} ({about})" if about else f"aerobee: {event}"
     error = record.exc_info[1] if record.exc_info else None
     return line if error is None or str(error) in line else f"{line}: {error}"
+
+
+def _names(event: str, value: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(value)}(?!\w)", event) is not None
 
 
 def show_notices() -> None:

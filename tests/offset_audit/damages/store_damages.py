@@ -14,9 +14,19 @@ from aerobee.store_format.record_layout import (
     BODY_AT,
     BODY_CRC_AT,
     BODY_LENGTH_AT,
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    FLAG_AT,
+    MAGIC_AT,
+    PHYSICAL_OFFSET_AT,
+    PREPARED_TRANSACTION_OFFSET_AT,
+    QUEUE_ID_AT,
     QUEUE_OFFSET_AT,
+    RECONSUME_TIMES_AT,
     SIZE_AT,
+    STORE_HOST_AT,
     STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
 )
 from tests.offset_audit.damages.base_store import ENTRIES_PER_FILE, INDEX_SLOTS, SEGMENT_BYTES
 from tests.offset_audit.damages.damage import Expected, StoreDamage
@@ -116,6 +126,37 @@ def lose_segment(root: Path) -> None:
     (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").unlink()
 
 
+HEADER_FLIPS: dict[tuple[str, int, int], tuple[int, int]] = {
+    # (topic, queue, queue offset): (byte of the header, bit of that byte)
+    ("orders", 0, 20): (SIZE_AT, 6),
+    ("orders", 0, 60): (MAGIC_AT, 7),
+    ("orders", 0, 100): (BODY_CRC_AT, 5),
+    ("orders", 0, 140): (QUEUE_ID_AT, 7),
+    ("orders", 0, 180): (FLAG_AT, 7),
+    ("orders", 0, 220): (QUEUE_OFFSET_AT, 7),
+    ("orders", 0, 260): (PHYSICAL_OFFSET_AT, 7),
+    ("orders", 0, 300): (SYS_FLAG_AT + 3, 2),
+    ("orders", 0, 340): (BORN_TIMESTAMP_AT, 7),
+    ("orders", 1, 20): (BORN_HOST_AT, 7),
+    ("orders", 1, 60): (STORE_TIMESTAMP_AT, 7),
+    ("orders", 1, 100): (STORE_TIMESTAMP_AT, 6),
+    ("orders", 1, 140): (STORE_TIMESTAMP_AT + 3, 1),
+    ("orders", 1, 180): (STORE_HOST_AT, 7),
+    ("orders", 1, 220): (RECONSUME_TIMES_AT, 7),
+    ("orders", 1, 260): (PREPARED_TRANSACTION_OFFSET_AT, 7),
+    ("orders", 1, 300): (BODY_LENGTH_AT, 7),
+    ("orders", 2, 100): (QUEUE_ID_AT + 3, 0),
+    ("orders", 2, 200): (QUEUE_OFFSET_AT + 1, 3),
+}
+"""Every fixed field of the header, each in another record; sign bits first, as they overflow."""
+
+
+def flip_headers(root: Path) -> None:
+    found = {where: place(root, *where) for where in HEADER_FLIPS}
+    for where, (at, bit) in HEADER_FLIPS.items():
+        found[where].flip(at, bit)
+
+
 def messages_of_segment(root: Path, number: int) -> int:
     """How many messages begin in a segment."""
     return sum(one.position // SEGMENT_BYTES == number for one in places(root))
@@ -146,9 +187,9 @@ def change_body_and_checksum(root: Path) -> None:
 # ------------------------------------------------------------------------ queue and index files
 
 
-def flip_bit_in_tags_code(root: Path) -> None:
-    position, size, tags_code = entry_at(root, "orders", 0, 123)
-    write_entry(root, "orders", 0, 123, (position, size, tags_code ^ 4))
+def flip_bit_in_tags_code(root: Path, queue_offset: int = 123) -> None:
+    position, size, tags_code = entry_at(root, "orders", 0, queue_offset)
+    write_entry(root, "orders", 0, queue_offset, (position, size, tags_code ^ 4))
 
 
 def point_entry_to_nothing(root: Path) -> None:

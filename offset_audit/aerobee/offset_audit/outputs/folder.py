@@ -6,9 +6,27 @@ is either whole or not there.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from aerobee.offset_audit.outputs.files import replace_file
+
+
+def replace_document(session: SparkSession, path: str, text: str) -> None:
+    """Replace a small file as a whole, wherever Spark's path leads.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    place = Folder(session, path)
+    if place.local is not None:  # without the checksum files that Hadoop puts beside local ones
+        replace_file(place.local, text)
+    else:
+        place.become(text.encode())
 
 
 class Folder:
@@ -70,6 +88,35 @@ class Folder:
         finally:
             stream.close()
         self.move(unfinished, name)
+
+    @property
+    def local(self) -> Path | None:
+        """The same path on this machine; None: it is on another file system."""
+        where = self._root.toUri()
+        return Path(str(where.getPath())) if where.getScheme() == "file" else None
+
+    def become(self, content: bytes) -> None:
+        """Make the path itself a file with this content: written beside and moved into its place.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        name = str(self._root.getName())
+        unfinished = self._path_class(self._root.getParent(), f".{name}.unfinished")
+        try:
+            stream = self._files.create(unfinished, True)
+            try:
+                stream.write(content)
+            finally:
+                stream.close()
+            # Not every file system moves onto a file that is there.
+            self._files.delete(self._root, False)
+            is_moved = self._files.rename(unfinished, self._root)
+        except (PySparkException, Py4JJavaError) as error:
+            reason = getattr(error, "java_exception", None) or error
+            raise OSError(f"cannot write {self.path()}: {reason}") from error
+        if not is_moved:
+            raise OSError(f"cannot move {unfinished.toString()} to {self.path()}")
 
     def read(self, name: str) -> bytes:
         stream = self._files.open(self._at(name))

@@ -52,6 +52,7 @@ def effect_of(command: str) -> str:
     """
     if command.endswith(" --dry-run"):
         return f"{SHOWS}; {CURES} without --dry-run"
-    if command.startswith("aerobee store repair "):
+    words = f"{command} "
+    if words.startswith("aerobee store repair "):
         return f"{SHOWS}; {CURES} with --apply"
-    return CURES if command.startswith(_CURES) else SHOWS
+    return CURES if words.startswith(_CURES) else SHOWS

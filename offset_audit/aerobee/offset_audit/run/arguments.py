@@ -60,7 +60,8 @@ ARGUMENTS = (
     ),
     Argument(
         "out",
-        "Leave summary.json, metrics.prom and report.html here, and without --history the tables.",
+        "Leave summary.json, metrics.prom and report.html here, and without --history the tables; "
+        "like --history and --report on any file system that Spark reaches.",
         "DIR",
     ),
     Argument("report", "Write the HTML report to this file.", "FILE"),

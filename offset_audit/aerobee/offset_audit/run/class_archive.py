@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError
 from pyspark.find_spark_home import _find_spark_home
 
 FOLDER = Path("aerobee") / "java-classes"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from aerobee.offset_audit.checks.registry import all_checks, checks_for
-from aerobee.offset_audit.outputs.files import replace_file
+from aerobee.offset_audit.outputs.folder import replace_document
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
 from aerobee.offset_audit.outputs.prometheus import metrics_text
 from aerobee.offset_audit.outputs.report.collect import report_data
@@ -51,20 +51,22 @@ def publish(
     if ledger is not None:
         with progress.stage("tables"):
             ledger.append(judged.entry, _tables(request, judged))
-    report = request.report or (request.out / REPORT_FILE if request.out is not None else None)
+    session = judged.findings.sparkSession
+    out = request.out.rstrip("/") if request.out is not None else None
+    report = request.report or (f"{out}/{REPORT_FILE}" if out is not None else None)
     if report is not None:
         with progress.stage("report"):
-            replace_file(report, _report(request, judged))
+            replace_document(session, report, _report(request, judged))
         progress.note(f"report: {report}")
     summary = replace(
         judged.summary,
         took_ms=clock.now_ms() - judged.entry.run_at_ms,
         stages_ms=dict(progress.stages_ms),
     )
-    if request.out is not None:
-        replace_file(request.out / METRICS_FILE, metrics_text(summary))
+    if out is not None:
+        replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary))
         # Last: whoever waits for it finds the rest.
-        replace_file(request.out / SUMMARY_FILE, summary.text())
+        replace_document(session, f"{out}/{SUMMARY_FILE}", summary.text())
     return summary
 
 

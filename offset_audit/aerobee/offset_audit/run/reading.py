@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.limits import Limits
+from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.run.cutting import LOCAL_ROWS, at_hand, cut
 from aerobee.offset_audit.run.errors import NothingToAudit
 from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
@@ -136,7 +137,7 @@ class Reading:
         return kept
 
     def keep_cut(self, frame: DataFrame) -> DataFrame:
-        """For a table with a long plan behind it that many questions share."""
+        """For a table with a long plan under it that many questions share."""
         if not self.is_large and (found := at_hand(frame)) is not None:
             return found[0]
         return self.keep(cut(frame))
@@ -210,8 +211,8 @@ def read_all(
     if not rows.get("brokers") and not rows.get("registry_brokers"):
         raise NothingToAudit("nothing to audit: no broker is registered and no store was found")
     progress.note(
-        f"{rows.get('brokers', 0)} brokers, {rows.get('queues', 0):,} queues, "
-        f"{rows.get('commits', 0):,} committed offsets"
+        f"{counted(rows.get('brokers', 0), 'broker')}, {counted(rows.get('queues', 0), 'queue')}, "
+        f"{counted(rows.get('commits', 0), 'committed offset')}"
     )
     return rows
 
@@ -268,7 +269,8 @@ def read_logs(session: SparkSession, request: AuditRequest, reading: Reading) ->
     rows = reading.settle((LOG_TABLE,))
     unread = reading.tables.log_ranges.where(F.col("checksum").isNull()).count()
     if unread:
-        reading.notes.append(f"{unread} ranges of the logs of live brokers could not be read")
+        told = counted(unread, "range")
+        reading.notes.append(f"{told} of the logs of live brokers could not be read")
     return rows
 
 

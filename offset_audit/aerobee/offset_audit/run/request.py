@@ -48,8 +48,9 @@ class AuditRequest:
     is_deep: bool = False
     history: str | None = None
     """A folder on any file system that Spark reaches: Parquet of all runs, this one is added."""
-    out: Path | None = None
-    report: Path | None = None
+    out: str | None = None
+    """Like `report`, on any file system that Spark reaches, as `history`."""
+    report: str | None = None
     format: str = "text"
     master: str | None = None
     groups: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ class AuditRequest:
     @property
     def parquet(self) -> str | None:
         """Where the tables of all runs lie."""
-        return self.history or (str(self.out) if self.out is not None else None)
+        return self.history or self.out
 
 
 def request_of(values: Mapping[str, Any]) -> AuditRequest:
@@ -95,8 +96,6 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
             "limits": _limits(values.get("limit") or ()),
             "source_options": options,
             "spark_settings": _settings("--spark", values.get("spark") or ()),
-            "out": _folder("--out", values.get("out")),
-            "report": _folder("--report", values.get("report")),
             "is_deep": bool(values.get("deep")),
             "watch_s": _watch(values),
         }
@@ -176,13 +175,3 @@ def _settings_file(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"--options cannot be read: {error}") from error
     return _settings("--options", [line for line in lines if line and not line.startswith("#")])
-
-
-def _folder(option: str, text: str | None) -> Path | None:
-    if text is None:
-        return None
-    if "://" in text:
-        raise InvalidArgument(
-            f"{option} takes a path on this machine, not {text!r}; only --history may lie elsewhere"
-        )
-    return Path(text)

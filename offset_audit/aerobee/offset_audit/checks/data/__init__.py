@@ -13,10 +13,10 @@ for the same blocks. What the checks rely on:
   the segment's size. `size` is null where everything around can be read, as with a bad body.
 - Where a record and its entry differ (place, size, tags code, queue offset) no fault is needed: the
   rows of the block tell.
-- Zeros behind the last entry of a queue are its end, not bad entries.
+- Zeros after the last entry of a queue are its end, not bad entries.
 - BROKERS of a store at rest: `entries_until_ms` and `keys_until_ms` are the store times up to which
   queue and index files are promised to be whole. Stopped cleanly: the last record's, or later; else
-  what the checkpoint vouches for. Records behind are not missed.
+  what the checkpoint vouches for. Later records are not missed.
 - QUEUES of a store at rest: `min_offset` as the store's own files say it (consumequeue.ends), else
   the first entry of a record that the log still has.
 """

@@ -96,7 +96,7 @@ def _with_deleted(blocks: DataFrame, tables: Tables) -> DataFrame:
 def _with_queue_bounds(blocks: DataFrame, tables: Tables) -> DataFrame:
     """`removed_below`: offsets below it need no entries, since the queue begins there.
 
-    A topic that was deleted and made again counts on: its queue begins behind what was deleted, but
+    A topic that was deleted and made again counts on: its queue begins after what was deleted, but
     its files begin earlier. Where they begin no earlier, nobody deleted anything: entries are lost.
     """
     own = tables.queues if tables.store_queues is None else tables.store_queues
@@ -140,9 +140,9 @@ def _with_former(blocks: DataFrame, tables: Tables) -> DataFrame:
 
 def _verdict() -> Column:
     only_log = F.col("entry_messages").isNull()
-    is_dense = (F.col("log_messages") == F.col("log_last") - F.col("log_first") + 1) & (
-        F.col("log_disorders") == 0
-    )
+    is_dense = (
+        F.col("log_messages") - 1 == F.try_subtract(F.col("log_last"), F.col("log_first"))
+    ) & (F.col("log_disorders") == 0)
     agrees = (
         F.col("log_messages").eqNullSafe(F.col("entry_messages"))
         & F.col("log_digest").eqNullSafe(F.col("entry_digest"))
@@ -150,7 +150,8 @@ def _verdict() -> Column:
     )
     needs_none = only_log & (
         F.col("is_deleted")
-        | (F.col("log_last") < F.col("removed_below"))
+        # No queue ever had an offset below 0: that is a record with a damaged header.
+        | ((F.col("log_last") < F.col("removed_below")) & (F.col("log_first") >= 0))
         | (is_dense & (F.col("first_store_ms") > F.col("until_ms")))
     )
     is_unlisted = (

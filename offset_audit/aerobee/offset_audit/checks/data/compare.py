@@ -264,13 +264,15 @@ def _with_holes(spans: DataFrame) -> DataFrame:
     before = F.last(F.when(is_there, here), ignorenulls=True).over(
         queue.orderBy("first_offset", "last_offset").rowsBetween(Window.unboundedPreceding, -1)
     )
-    missing = F.try_subtract(F.col("first_offset"), F.col("before.last_offset")) - 1
+    missing = F.try_subtract(
+        F.try_subtract(F.col("first_offset"), F.col("before.last_offset")), F.lit(1)
+    )
     own = F.struct(*(F.col(name) for name in _SPAN[len(QUEUE) :]))
     hole = F.struct(
         F.lit("HOLE").alias("class"),
         missing.alias("messages"),
-        (F.col("before.last_offset") + 1).alias("first_offset"),
-        (F.col("first_offset") - 1).alias("last_offset"),
+        F.try_add(F.col("before.last_offset"), F.lit(1)).alias("first_offset"),
+        F.try_subtract(F.col("first_offset"), F.lit(1)).alias("last_offset"),
         F.col("before.last_position").alias("first_position"),
         F.col("first_position").alias("last_position"),
         F.lit(None).cast("string").alias("detail"),
@@ -294,7 +296,9 @@ def _with_damage(trouble: DataFrame, tables: Tables) -> DataFrame:
         tables.faults.where(F.col("kind").isin(*HIDING) & F.col("position").isNotNull())
         .groupBy(F.col("store").alias("fault_store"), F.col("position").alias("fault_begin"))
         .agg(F.max(F.coalesce("size", F.lit(1))).alias("size"))
-        .withColumn("fault_end", F.col("fault_begin") + F.greatest(F.col("size"), F.lit(1)))
+        .withColumn(
+            "fault_end", F.try_add(F.col("fault_begin"), F.greatest(F.col("size"), F.lit(1)))
+        )
     )
     is_lost, is_hole = F.col("class") == "LOST", F.col("class") == "HOLE"
     begin, end = F.col("fault_begin"), F.col("fault_end")

@@ -34,7 +34,7 @@ MEANINGS = {
     "MISPLACED": "a record says that it lies elsewhere",
     "BAD_TIME": "the store time of a record is not between those of its neighbours",
     "HOLE": "zeros lie where records must be",
-    "TORN": "bytes that are no record lie behind the log's end",
+    "TORN": "bytes that are no record follow the log's end",
     "MISSING_SEGMENT": "a segment of the log is missing",
     "CUT_SEGMENT": "a segment's file was cut",
     "BAD_FILE_SIZE": "a file has not the size that it must have",

@@ -79,13 +79,15 @@ def _whole_topics(tables: Tables) -> DataFrame:
         .withColumn("is_after", F.coalesce(before < F.col("first_position"), F.lit(True)))
         .groupBy(*queue)
         .agg(
-            (F.max("last_offset") + 1).alias("end"),
+            F.try_add(F.max("last_offset"), F.lit(1)).alias("end"),
             (
                 F.bool_and("is_after")
                 & (F.try_sum("disorders") == 0)
                 & (
                     F.try_sum("messages")
-                    == F.try_subtract(F.max("last_offset"), F.min("first_offset")) + 1
+                    == F.try_add(
+                        F.try_subtract(F.max("last_offset"), F.min("first_offset")), F.lit(1)
+                    )
                 )
             ).alias("is_whole"),
         )

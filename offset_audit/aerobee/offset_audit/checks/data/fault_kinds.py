@@ -14,7 +14,7 @@ HIDING: Final = (
     "MISSING_SEGMENT",
     "CUT_SEGMENT",
 )
-"""Damage of the log behind which records cannot be read."""
+"""Damage of the log in which records cannot be read."""
 
 OF_LOG: Final = (*HIDING, "BAD_CRC")
 """Damage of the log; a body may be bad though all of its record can be told."""

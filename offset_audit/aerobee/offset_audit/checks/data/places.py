@@ -59,7 +59,8 @@ def place_text() -> Column:
                 sentence(", queue offset ", F.col("first_offset")),
             )
             .when(
-                F.col("messages") == F.col("last_offset") - F.col("first_offset") + 1,
+                F.try_subtract(F.col("messages"), F.lit(1))
+                == F.try_subtract(F.col("last_offset"), F.col("first_offset")),
                 sentence(", queue offsets ", F.col("first_offset"), " to ", F.col("last_offset")),
             )
             .otherwise(

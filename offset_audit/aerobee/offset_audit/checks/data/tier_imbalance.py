@@ -33,7 +33,7 @@ MINUTE_MS = 60_000
 def run(tables: Tables, limits: Limits) -> DataFrame:
     """One finding for each topic of a broker group, and for each group on a topic."""
     settled = tables.minutes.where(
-        (F.col("minute") + 1) * MINUTE_MS <= limits.now_ms - limits.settle_ms
+        F.try_multiply(F.col("minute") + 1, F.lit(MINUTE_MS)) <= limits.now_ms - limits.settle_ms
     )
     lost = _unexplained(_lost(settled, _stored(settled, tables)), tables, limits)
     return _acknowledged(lost).unionByName(_delivered(too_many_deliveries(tables)))
@@ -54,7 +54,7 @@ def _acknowledged(lost: DataFrame) -> DataFrame:
             " acknowledged more than the log has, in ",
             count_text(F.col("minutes"), "minute", "minutes"),
             "; the first from ",
-            utc_time(F.col("first.minute") * MINUTE_MS),
+            utc_time(F.try_multiply(F.col("first.minute"), F.lit(MINUTE_MS))),
             ": ",
             F.col("first.claimed"),
             " acknowledged, ",
@@ -97,7 +97,7 @@ def _delivered(early: DataFrame) -> DataFrame:
             " of topic ",
             F.col("topic"),
             " more than the log had: until ",
-            utc_time((F.col("worst.minute") + 1) * MINUTE_MS),
+            utc_time(F.try_multiply(F.col("worst.minute") + 1, F.lit(MINUTE_MS))),
             " it had committed ",
             F.col("worst.claimed"),
             " by its journal, and ",

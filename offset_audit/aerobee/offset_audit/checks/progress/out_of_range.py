@@ -27,7 +27,7 @@ def outside(tables: Tables, limits: Limits) -> DataFrame:
     logs = (
         tables.queue_ranges.filter("source = 'LOG'")
         .groupBy(*REPLICA, "topic", "queue_id")
-        .agg(F.expr("min(first_offset) log_min"), F.expr("max(last_offset) + 1 log_end"))
+        .agg(F.expr("min(first_offset) log_min"), F.expr("try_add(max(last_offset), 1L) log_end"))
     )
     return rows.join(logs, [*QUEUE, "broker_id"], "left").withColumns(
         {

@@ -1,4 +1,4 @@
-"""OUT_OF_RANGE_HIGH: a group's offset lies behind the end of its queue."""
+"""OUT_OF_RANGE_HIGH: a group's offset is past the end of its queue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 OUT_OF_RANGE_HIGH = Check(
     "OUT_OF_RANGE_HIGH",
-    "A group's offset lies behind the end of its queue.",
+    "A group's offset is past the end of its queue.",
     run,
     needs={"judged": "bool_or(committed_offset > max_offset)"},
 )

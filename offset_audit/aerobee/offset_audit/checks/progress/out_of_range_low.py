@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.progress.history import KEY
 from aerobee.offset_audit.checks.progress.out_of_range import outside
 from aerobee.offset_audit.checks.progress.telling import (
     either,
@@ -18,14 +20,23 @@ from aerobee.offset_audit.tables import Tables
 
 
 def run(tables: Tables, limits: Limits) -> DataFrame:
-    """Queues whose first message lies behind the group's offset: what lies between is lost to it.
+    """Queues whose first message is after the group's offset: what was between is lost to it.
 
-    A group that committed just before the reading may have gone on while it took place.
+    A group that committed just before the reading may have gone on while it took place; one that
+    did so has told its journal, which is read later.
     """
-    rows = outside(tables, limits).filter(
-        f"""committed_offset < held_min and not is_system
-        and not coalesce(
-            try_subtract(commit_read_at_ms, committed_at_ms) < {limits.settle_ms}, false)"""
+    told = tables.journal.groupBy(*KEY).agg(
+        F.expr("max_by(offset, struct(journal_offset, entry)) told_offset")
+    )
+    rows = (
+        outside(tables, limits)
+        .join(told, list(KEY), "left")
+        .filter(
+            f"""committed_offset < held_min and not is_system
+            and not coalesce(
+                try_subtract(commit_read_at_ms, committed_at_ms) < {limits.settle_ms}, false)
+            and not coalesce(role <> 'STORE' and told_offset >= held_min, false)"""
+        )
     )
     told = gather(
         rows,

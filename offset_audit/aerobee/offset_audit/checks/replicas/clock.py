@@ -222,7 +222,10 @@ def _minutes_ahead(tables: Tables, limits: Limits) -> DataFrame:
             )
         )
         .withColumn("position", F.lit(None).cast("long"))
-        .withColumn("back_ms", F.try_multiply(F.col("minute"), F.lit(60_000)) - limits.now_ms)
+        .withColumn(
+            "back_ms",
+            F.try_subtract(F.try_multiply(F.col("minute"), F.lit(60_000)), F.lit(limits.now_ms)),
+        )
     )
     return _step(
         rows,

@@ -140,7 +140,7 @@ def _without_explained(differing: DataFrame, tables: Tables) -> DataFrame:
     ).select(
         F.col("store").alias("damaged_store"),
         F.col("position").alias("damage_begin"),
-        (F.col("position") + F.greatest(F.coalesce("size", F.lit(1)), F.lit(1))).alias(
+        F.try_add("position", F.greatest(F.coalesce("size", F.lit(1)), F.lit(1))).alias(
             "damage_end"
         ),
     )

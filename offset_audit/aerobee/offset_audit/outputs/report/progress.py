@@ -128,6 +128,10 @@ def _summary(title: str, facts: list[tuple[str, str]], state: str | None, spark:
     )
 
 
+def _noun(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
 def _lag_facts(progress: Progress, data: ReportData) -> list[tuple[str, str]]:
     facts = [("unread", NOT_KNOWN if progress.lag is None else short(progress.lag))]
     if progress.matching_lag is not None:
@@ -135,14 +139,14 @@ def _lag_facts(progress: Progress, data: ReportData) -> list[tuple[str, str]]:
     if progress.first_unread_ms is not None and progress.lag:
         facts.append(("behind", age(max(data.run.run_at_ms - progress.first_unread_ms, 0))))
     if progress.unknown:
-        facts.append(("queues not known", number(progress.unknown)))
+        facts.append((f"{_noun(progress.unknown, 'queue')} not known", number(progress.unknown)))
     return facts
 
 
 def _group(group: GroupRow, data: ReportData) -> Markup:
     facts = _lag_facts(group.progress, data)
     if group.members is not None:
-        facts.append(("member" if group.members == 1 else "members", number(group.members)))
+        facts.append((_noun(group.members, "member"), number(group.members)))
     more = group.topics - len(group.pairs)
     charts = tag(
         "div",
@@ -172,10 +176,11 @@ def _group(group: GroupRow, data: ReportData) -> Markup:
 
 
 def _topic(topic: TopicRow, data: ReportData) -> Markup:
-    facts = [("messages", NOT_KNOWN if topic.messages is None else short(topic.messages))]
+    messages = NOT_KNOWN if topic.messages is None else short(topic.messages)
+    facts = [(_noun(topic.messages or 0, "message"), messages)]
     if topic.queues is not None:
-        facts.append(("queue" if topic.queues == 1 else "queues", number(topic.queues)))
-    facts.append(("group" if topic.groups == 1 else "groups", number(topic.groups)))
+        facts.append((_noun(topic.queues, "queue"), number(topic.queues)))
+    facts.append((_noun(topic.groups, "group"), number(topic.groups)))
     if topic.groups:
         facts += _lag_facts(topic.progress, data)
     more = topic.groups - len(topic.pairs)

@@ -38,8 +38,11 @@ def lost(losses: Iterable[Loss]) -> MessagesLost:
     count = sum(loss.count for loss in found)
     named = "; ".join(str(loss) for loss in found[:_NAMED_MAX])
     more = f"; and {len(found) - _NAMED_MAX} more ranges" if len(found) > _NAMED_MAX else ""
+    told = f"{count} messages that were to be read are"
+    if count == 1:
+        told = "1 message that was to be read is"
     return MessagesLost(
-        f"{count} messages that were to be read are gone: {named}{more}. Set failOnDataLoss=false "
+        f"{told} gone: {named}{more}. Set failOnDataLoss=false "
         "to go on without them; a query that may lose nothing must start again, with another "
         "checkpoint and the offsets that are left."
     )

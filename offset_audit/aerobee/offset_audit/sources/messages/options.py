@@ -120,7 +120,7 @@ class MessageOptions:
     start: Bound
     end: Bound
     late_start_is_error: bool
-    """A time to start at behind the last message is an error; else it means the latest offset."""
+    """A time to start at after the last message is an error; else it means the latest offset."""
     messages_per_trigger_max: int
     """0: no limit."""
     partitions_min: int

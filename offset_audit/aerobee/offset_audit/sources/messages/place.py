@@ -104,7 +104,7 @@ def clip(
         if begin > one.begin:
             losses.append(Loss(one.queue, one.begin, begin, "removed by retention"))
         if end < one.end:
-            losses.append(Loss(one.queue, end, one.end, "behind the queue's end"))
+            losses.append(Loss(one.queue, end, one.end, "past the queue's end"))
         if begin < end:
             there.append(OffsetRange(one.queue, begin, end))
     return there, losses

@@ -67,7 +67,7 @@ class Puller:
         await self._connection.channels.close()
 
     async def next(self) -> Frame | None:
-        """The next frame, None behind the last range.
+        """The next frame, None after the last range.
 
         Raises MqError: nobody answered in time, or for a reason that time does not heal.
         """
@@ -182,7 +182,7 @@ def _judge(wanted: OffsetRange, result: broker_pb2.PullResult) -> Frame | None:
         end = min(result.next_offset, wanted.end)
         reason = "removed by retention"
     elif result.code in (common_pb2.OFFSET_TOO_LARGE, common_pb2.NO_NEW_MESSAGE):
-        end, reason = wanted.end, "behind the queue's end"
+        end, reason = wanted.end, "past the queue's end"
     else:
         return None
     return Frame(wanted.queue, end, end, b"", (Loss(wanted.queue, wanted.begin, end, reason),))

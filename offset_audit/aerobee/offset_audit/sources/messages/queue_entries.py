@@ -88,7 +88,7 @@ class QueueEntries:
 
     def first_at(self, position: int, begin: int, end: int) -> int:
         """The first of the offsets [begin, end) whose record lies at `position` of the log or
-        behind it; `end` if none does."""
+        after it; `end` if none does."""
         while end - begin > _SEARCH_ENTRIES:
             middle = (begin + end) // 2
             if self._position(middle) >= position:
@@ -123,7 +123,7 @@ class QueueEntries:
             begin = self._starts[index]
             stop = begin + self._files[index].size // ENTRY_SIZE
             end = self._search(begin, stop, lambda offset: self._entry(offset)[1] <= 0)
-            # Entries behind a damaged one are still there.
+            # Entries after a damaged one are still there.
             end = max(end, self._last_written(index, end, stop))
             if end > begin or index == 0:
                 return end

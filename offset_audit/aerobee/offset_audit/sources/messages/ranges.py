@@ -39,7 +39,7 @@ def between(
 def share_limit(
     begins: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int], limit: int
 ) -> QueueOffsets:
-    """Ends that lie at most `limit` messages, of all queues together, behind `begins`."""
+    """Ends that lie at most `limit` messages, of all queues together, after `begins`."""
     waiting = {queue: max(0, ends[queue] - begins.get(queue, 0)) for queue in sorted(ends)}
     total = sum(waiting.values())
     if total <= limit:

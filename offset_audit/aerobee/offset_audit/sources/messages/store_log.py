@@ -37,7 +37,7 @@ class StoreLog:
 
     @property
     def begin(self) -> int:
-        """The first position that is there; without any segment, behind every message."""
+        """The first position that is there; without any segment, after every message."""
         return self._bases[0] if self._bases else 1 << 63
 
     @property

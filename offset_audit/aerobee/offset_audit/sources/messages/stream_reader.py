@@ -2,11 +2,13 @@
 
 What is between two offsets never depends on when it is asked for. A queue that appears while the
 query runs is read from offset 0. A broker that cannot be asked keeps its queues where they are, and
-the others go on. Offsets never go back, unless the log did and `failOnDataLoss` is false.
+the others go on. Offsets never go back, unless the log did and `failOnDataLoss` is false: then a
+queue that was cut is read again from offset 0, and what was left of it comes twice.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Event
 from typing import Any, Final
@@ -43,6 +45,8 @@ from aerobee.offset_audit.sources.messages.place import (
 from aerobee.offset_audit.sources.messages.places import open_place
 from aerobee.offset_audit.sources.messages.ranges import between, share_limit
 from aerobee.offset_audit.sources.messages.resolve import resolve
+
+log = logging.getLogger(__name__)
 
 ASK_MS_MAX: Final = 5_000
 """A broker that is silent so long is left out of one batch."""
@@ -112,8 +116,10 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = from_document(start) if beginning is None else beginning
         ends = from_document(end)
         rewound = [queue for queue in ends if ends[queue] < begins.get(queue, 0)]
-        # What was written again behind a cut is new.
+        # What was written since the cut is new, and nothing tells where it begins.
         begins |= dict.fromkeys(rewound, 0)
+        for queue in rewound:
+            log.warning("%s was cut back: its offsets 0 to %d are read again", queue, ends[queue])
         ranges = between(begins, ends)
         if not ranges:
             return []
@@ -178,7 +184,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cut = {queue: bounds.end for queue, bounds in found.items() if bounds.end < begins[queue]}
         self._rule.apply(
             [
-                Loss(queue, end, begins[queue], "read before, and now behind the queue's end")
+                Loss(queue, end, begins[queue], "read before, and now past the queue's end")
                 for queue, end in cut.items()
             ]
         )

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from threading import Event
 from typing import Final
 
 from aerobee.offset_audit.sources.store.config_files import parse_offsets, parse_topics
@@ -28,6 +29,8 @@ from aerobee.store_format.names import file_name
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint
 from aerobee.store_format.timer_wheel import WHEEL_SIZE
 
+LOOK_AGAIN_S: Final = 0.2
+
 _BACKUP: Final = ".bak"
 _NO_TABLES: Final = (_BACKUP, ".tmp", "-temp")
 _DECODERS: Final[Mapping[str, Callable[[bytes], object]]] = {
@@ -36,9 +39,9 @@ _DECODERS: Final[Mapping[str, Callable[[bytes], object]]] = {
     "topics.json": parse_topics,
 }
 _CHECKPOINT_FILE: Final = "checkpoint"
-# The year 2200: no store time of a record is behind it.
+# The year 2200: no store time of a record is later.
 _TIME_END_MS: Final = 7_258_118_400_000
-# A log that lost its end is a little behind its checkpoint; that is no fault of the checkpoint.
+# A log that lost its end ends a little before its checkpoint; that is no fault of the checkpoint.
 _AHEAD_MS_MAX: Final = 24 * 3_600_000
 # Names so far apart belong to no log: no more missing files than these are listed one by one.
 _MISSING_MAX: Final = 10_000
@@ -162,7 +165,16 @@ def _bad_table(
 
 
 def _problem(store: StoreFolder, path: str, decode: Callable[[bytes], object]) -> str | None:
-    """Why a table cannot be read; None if it can."""
+    """Why a table cannot be read, now and a moment later; None if it can. Apache's broker writes
+    its tables over the old ones, so that who looks once may see half of one."""
+    problem = _problem_now(store, path, decode)
+    if problem is not None:
+        Event().wait(LOOK_AGAIN_S)
+        problem = _problem_now(store, path, decode)
+    return problem
+
+
+def _problem_now(store: StoreFolder, path: str, decode: Callable[[bytes], object]) -> str | None:
     try:
         data = store.path(path).read_bytes()
     except FileNotFoundError:

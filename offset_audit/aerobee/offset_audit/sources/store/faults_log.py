@@ -1,6 +1,6 @@
 """Faults of a log: what its readers stumble over, and bodies that are not what was written.
 
-What lies behind the end of a log that was not closed cleanly is no fault: the end is where the last
+What follows the end of a log that was not closed cleanly is no fault: the end is where the last
 whole record ends. A damaged place is one fault, from where a record should begin to where the next
 one does; what its header still says names the message.
 """
@@ -220,7 +220,7 @@ class LogFaults:
         is_last_wrong = len(until) > 2 and until[-3].at_ms <= here.at_ms
         if is_last_wrong or last.at_ms > _TIME_MS_MAX:
             kind, wrong = FaultKind.BAD_TIME, last
-            detail = f"its store time is {last.at_ms}, {back_ms} ms after the record behind it"
+            detail = f"its store time is {last.at_ms}, {back_ms} ms after that of the next record"
         elif here.at_ms < 0 or (after_ms is not None and after_ms >= last.at_ms):
             kind, wrong = FaultKind.BAD_TIME, here
             detail = (

@@ -145,7 +145,7 @@ class ChainWalk:
         self, stretch: Stretch, heads: npt.NDArray[np.int32]
     ) -> tuple[list[BrokenLink], Int64Array]:
         """The first ones in the stretch, and the slots of all; `heads` becomes what the slots hold
-        behind it."""
+        after it."""
         usable = np.flatnonzero(stretch.slots >= 0)
         slots = stretch.slots[usable]
         order = np.argsort(slots, kind="stable")

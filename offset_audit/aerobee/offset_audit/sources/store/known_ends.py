@@ -24,7 +24,7 @@ _MAGIC: Final = b"AQE1"
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """Of one queue: its first message and where that lies in the log, or -1; behind its last."""
+    """Of one queue: its first message and where that lies in the log, or -1; after its last."""
 
     min_offset: int
     min_position: int

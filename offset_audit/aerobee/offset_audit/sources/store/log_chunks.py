@@ -2,7 +2,7 @@
 
 Always holds: a record belongs to the piece in which it begins, however long it is; a place that is
 no record though one is expected belongs to the piece in which it lies, and reading goes on behind
-it. What lies behind the last whole record of the newest segment is the log's end, unless records
+it. What follows the last whole record of the newest segment is the log's end, unless records
 follow there that were written before.
 """
 
@@ -52,7 +52,7 @@ class LogChunk:
     position: int
     records: ScanResult
     stop: LogStop | None
-    """Where and why the run of records behind these ended, None if it did not."""
+    """Where and why the run of records after these ended, None if it did not."""
 
 
 def log_chunks(
@@ -95,7 +95,7 @@ def log_chunks(
 
 
 def _of_piece(found: ScanResult, piece: LogPiece, position: int) -> ScanResult:
-    """Without the records that begin behind the piece, and only up to one of another place."""
+    """Without the records that begin after the piece, and only up to one of another place."""
     places = found.positions + position
     count = int(np.searchsorted(places, piece.end))
     if count < found.count:

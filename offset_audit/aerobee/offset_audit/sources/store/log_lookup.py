@@ -60,7 +60,7 @@ class LogLookup:
 
     @property
     def end(self) -> int:
-        """Behind its last whole record."""
+        """The end of its last whole record."""
         return self._last_and_end[1]
 
     def record_at(self, position: int) -> Record | None:

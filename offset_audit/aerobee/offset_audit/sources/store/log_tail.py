@@ -1,4 +1,4 @@
-"""What the log holds that queue files may not hold yet: behind the checkpoint of a broker that
+"""What the log holds that queue files may not hold yet: after the checkpoint of a broker that
 runs, or that was killed. The next start would put it into the queues.
 
 Records of transactions that no queue gets are left out.
@@ -49,7 +49,7 @@ class QueueTail:
         return int(self.positions[-1])
 
     def position_of(self, offset: int) -> int | None:
-        """Where the first message at `offset` or behind it lies."""
+        """Where the first message at `offset` or after it is."""
         found = self.offsets >= offset
         return int(self.positions[int(np.argmax(found))]) if found.any() else None
 

@@ -52,7 +52,7 @@ class OpenFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def used_end(self, begin: int, end: int) -> int:
-        """Behind the last byte in [begin, end) that is not zero; `begin` if there is none.
+        """The end of the last byte in [begin, end) that is not zero; `begin` if there is none.
 
         What was never written is not read, so a file that was made at its full length costs no
         more than a short one, on file systems that can tell.
@@ -66,7 +66,7 @@ class OpenFile:
         return begin
 
     def _data_end(self, begin: int, end: int) -> int:
-        """Behind the last byte in [begin, end) that may not be zero."""
+        """The end of the last byte in [begin, end) that may not be zero."""
         at = begin
         try:
             while at < end:
@@ -81,7 +81,7 @@ class OpenFile:
         try:
             return self.base + os.lseek(self._descriptor, begin - self.base, os.SEEK_DATA)
         except OSError as error:
-            # ENXIO: behind the last data. Others: this file system cannot say.
+            # ENXIO: after the last data. Others: this file system cannot say.
             return None if error.errno == errno.ENXIO else begin
 
 

@@ -108,7 +108,7 @@ class PendingTimers:
         return int(positions[-1])
 
     def _behind(self, position: int) -> int:
-        """The offset behind that of the message at a position of the log."""
+        """The offset after that of the message at a position of the log."""
         record = self._lookup.record_at(position) if position >= 0 else None
         return 0 if record is None else record.queue_offset + 1
 

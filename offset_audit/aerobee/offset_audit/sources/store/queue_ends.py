@@ -1,6 +1,6 @@
 """What each queue holds: from few reads of its files, and what else is known of it.
 
-Entries of a queue rise in the log, so both ends are found by halving. Entries that lead behind the
+Entries of a queue rise in the log, so both ends are found by halving. Entries that lead past the
 log's end are none: the broker cuts them off when it starts. What the log's tail holds beyond the
 files, and what our broker's checkpoint says of them, counts too.
 """
@@ -27,7 +27,7 @@ Entry = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class QueueEnds:
-    """Offsets of the first message and behind the last; the last one's position, -1 if none."""
+    """Offsets of the first message and after the last; the last one's position, -1 if none."""
 
     min_offset: int
     max_offset: int

@@ -36,7 +36,7 @@ from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
 OPEN_END: Final = 1 << 62
-"""A log's end where nothing behind it needs to be left out."""
+"""A log's end where nothing after it needs to be left out."""
 
 ABORT_FILE: Final = "abort"
 _INDEX_MARK: Final = "index.end"
@@ -126,7 +126,7 @@ def _log_end(segments: Sequence[StoreFile], is_clean: bool) -> tuple[int, int]:
 
 
 def _end_in(file: OpenFile, segment: StoreFile) -> tuple[int, int]:
-    """Behind the last whole record of a segment, and its store time."""
+    """The end of the last whole record of a segment, and its store time."""
     used_end = file.used_end(segment.base, segment.end)
     for tail_bytes in _TAIL_BYTES:
         begin = max(segment.base, used_end - tail_bytes)
@@ -171,7 +171,7 @@ def _scan(file: OpenFile, position: int, segment_end: int, tags: TagsCodes) -> S
 
 
 def _first_whole_minute(segments: Sequence[StoreFile]) -> int:
-    """The minute behind that of the log's first record; 0 for a log that begins at 0."""
+    """The minute after that of the log's first record; 0 for a log that begins at 0."""
     if not segments or segments[0].base == 0:
         return 0
     try:

@@ -71,7 +71,7 @@ class LogRanges:
     def __init__(
         self, store: StoreFolder, log_end: int, *, range_bytes: int = LOG_RANGE_BYTES
     ) -> None:
-        """`log_end`: what lies behind is no part of the log; `range_bytes`: the grid's width, whole
+        """`log_end`: what follows it is no part of the log; `range_bytes`: the grid's width, whole
         steps or less than one."""
         self._store = store
         self._range_bytes = range_bytes

@@ -86,7 +86,7 @@ class QueuedMessages:
     """Takes chunks of a log and gives the messages that must have entries in queues."""
 
     def __init__(self, *, without: frozenset[str], end: int) -> None:
-        """`without`: topics whose queues are of another kind; `end`: of the log, what lies behind
+        """`without`: topics whose queues are of another kind; `end`: of the log, what follows
         does not count."""
         self._without = without
         self._end = end

@@ -204,7 +204,7 @@ def _without_hole(piece: QueuePiece) -> QueuePiece:
                 at = piece.file.base + os.lseek(file.fileno(), data, os.SEEK_HOLE)
                 end = at
     except OSError:
-        # No data behind `at`; or a file system that cannot tell, or a file that is gone.
+        # No data after `at`; or a file system that cannot tell, or a file that is gone.
         if at == piece.begin:
             return piece
     end += -end % ENTRY_SIZE

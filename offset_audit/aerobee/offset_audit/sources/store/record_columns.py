@@ -92,7 +92,7 @@ class RecordRows:
 
     @property
     def _behind_hosts(self) -> Int64Array:
-        """Where a record would begin if its hosts were IPv4: of fields behind them."""
+        """Where a record would begin if its hosts were IPv4: of the fields after them."""
         extra = hosts_extra(self.arrays.sys_flags)
         return self.arrays.starts if extra is None else self.arrays.starts + extra[1]
 

@@ -1,11 +1,11 @@
-"""Where records begin in a segment that is entered in its middle, or behind damage.
+"""Where records begin in a segment that is entered in its middle, or after damage.
 
 The truth is the walk from the segment's first byte: each record ends where the next begins, and
-behind one that is damaged the walk goes on at the next bytes that prove to be a record. To enter in
+after one that is damaged the walk goes on at the next bytes that prove to be a record. To enter in
 the middle, the bytes before are searched for everything that looks like a record of its own place,
 further back than any record is long. If all that is found is one chain, each ending where the next
 begins, and its first proves to be a record, it is the walk's: a true record begins among them, or
-the walk looked for such a first one behind damage. Anything else (records hidden in a
+the walk looked for such a first one after damage. Anything else (records hidden in a
 body, damage) is rare, and then the walk itself is taken: so every entrance gives the same records.
 """
 
@@ -53,7 +53,7 @@ _WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """Where it begins, and where the log ends behind it (and behind a filler that follows)."""
+    """Where it begins, and where the log ends after it (and after a filler that follows)."""
 
     position: int
     log_end: int
@@ -70,7 +70,7 @@ class Search:
     window_bytes: int = _WINDOW_BYTES
 
     def first_from(self, begin: int) -> int | None:
-        """Where the walk first stands at or behind `begin`, None if it ends before.
+        """Where the walk first stands at or after `begin`, None if it ends before.
 
         There a record begins, or a blank, or what is none though the walk expects one.
         """
@@ -137,7 +137,7 @@ class Search:
         return magic == MAGIC_BLANK and position + size == self.segment_end
 
     def resume(self, position: int) -> int | None:
-        """Where the walk goes on behind `position`, at which it cannot take a step as usual."""
+        """Where the walk goes on after `position`, at which it cannot take a step as usual."""
         record = self._record(position)
         if record is not None:
             end = position + len(record.data)
