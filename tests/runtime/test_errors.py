@@ -30,3 +30,9 @@ def test_every_class_has_a_grpc_status() -> None:
 def test_a_code_gives_its_class_back_and_an_unknown_one_the_base() -> None:
     assert type(errors.error_from_code(205, "x")) is errors.DuplicateBroker
     assert type(errors.error_from_code(12_345, "x")) is errors.MqError
+
+
+@pytest.mark.parametrize("code", [100, 106, 207, 12_345])
+def test_an_error_without_a_reason_is_a_sentence_all_the_same(code: int) -> None:
+    error = errors.error_from_code(code, "")
+    assert str(error).startswith(f"{type(error).__name__}, and no reason was given: ")

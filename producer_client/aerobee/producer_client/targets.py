@@ -7,6 +7,7 @@ so messages keep the order in which they were handed over.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from aerobee.client_core.message import MessageQueue
@@ -15,8 +16,13 @@ from aerobee.client_core.routes import Routes
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.selector import interleaved
 from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
 
 ASK_PAUSE_S = 0.2
+WARN_AFTER_S = 1.0
+"""Who waits longer than this for a cluster is told so."""
 NOT_YET = (
     errors.Unreachable,
     errors.RegistryUnavailable,
@@ -111,6 +117,7 @@ class Targets:
         """Again and again while there is time: a cluster may be started after its producers."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + timeout_ms / 1_000
+        warn_s = loop.time() + WARN_AFTER_S
         while True:
             left_ms = max(1, int((end_s - loop.time()) * 1_000))
             try:
@@ -123,9 +130,19 @@ class Targets:
                 if loop.time() + pause_s >= end_s:
                     raise
                 await asyncio.sleep(pause_s)
-            except NOT_YET:
+            except NOT_YET as error:
                 if not self._await_cluster or loop.time() + ASK_PAUSE_S >= end_s:
                     raise
+                if loop.time() >= warn_s:
+                    warn_s = end_s
+                    log_event(
+                        log,
+                        "a send waits for the cluster",
+                        level=logging.WARNING,
+                        topic=topic,
+                        reason=error,
+                        left_s=round(end_s - loop.time(), 1),
+                    )
                 await asyncio.sleep(ASK_PAUSE_S)
 
     def _renew(self, route: TopicRoute) -> Target:

@@ -290,4 +290,8 @@ def error_classes() -> dict[int, type[MqError]]:
 
 def error_from_code(code: int, message: str) -> MqError:
     """The typed error for a code that came over the wire; unknown codes give MqError."""
-    return error_classes().get(code, MqError)(message)
+    kind = error_classes().get(code, MqError)
+    if not message:
+        meaning = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
+        message = f"{kind.__name__}, and no reason was given: {meaning}"
+    return kind(message)
