@@ -40,6 +40,7 @@ class Figures:
     reads: int = 0
     commits: int = 0
     grants: int = 0
+    deletions: int = 0
 
     def add(self, other: Figures) -> None:
         for item in fields(self):
@@ -50,7 +51,7 @@ class Figures:
             f"{self.runs} runs of {self.virtual_s:.0f} virtual seconds, {self.steps} steps, "
             f"{self.faults} faults, {self.epochs} epochs ({self.lossy_elections} lossy), "
             f"{self.records} records, {self.acknowledged} acknowledged, {self.reads} reads, "
-            f"{self.commits} commits, {self.grants} leases"
+            f"{self.commits} commits, {self.grants} leases, {self.deletions} deletions"
         )
 
 

@@ -22,7 +22,13 @@ from aerobee.broker.groups.lease_journal import (
     next_run,
 )
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
-from aerobee.broker.offsets.journal_records import Entry, ImageEnd, LeaseEntry, OffsetEntry
+from aerobee.broker.offsets.journal_records import (
+    Entry,
+    ImageEnd,
+    LeaseEntry,
+    OffsetEntry,
+    OffsetsRemoved,
+)
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
 from aerobee.runtime.errors import MqError
 from tests.cluster_simulation.derived import TOPIC
@@ -90,7 +96,9 @@ class Groups:
         self._joining: list[tuple[Stream, Joining, float]] = []
         self._streams: dict[Stream, MemberStream] = {}
         self._answers: deque[tuple[int, Callable[[], None]]] = deque()
-        self._ahead: dict[QueueKey, Standing] = {}
+        self._closed_until_s = 0.0
+        self._removing: set[QueueKey] = set()
+        self._ahead: dict[QueueKey, Standing | None] = {}
         """What will stand once all that was written counts."""
         self._leases = QueueLeases(run_number=0)
         self._coordinator = GroupCoordinator(
@@ -117,6 +125,11 @@ class Groups:
                     checks.offsets.applied(broker, record.number, entry)
                     if entry.change.kind is ChangeKind.RESET and self._is_ready:
                         self._coordinator.revoke(entry.key, "reset")
+                elif isinstance(entry, OffsetsRemoved):
+                    checks.offsets.removed(entry.queue, record.number)
+                    self._removing.discard(entry.queue)
+                    if self._is_ready:
+                        self._coordinator.revoke(entry.queue, "deleted")
             while self._answers and self._answers[0][0] <= record.number:
                 self._answers.popleft()[1]()
         if not self._has_begun and self._acts():
@@ -177,12 +190,17 @@ class Groups:
         for entry in entries:
             if isinstance(entry, OffsetEntry):
                 self._ahead[entry.key] = merge(self._standing(entry.key), entry.change)
+            elif isinstance(entry, OffsetsRemoved):
+                self._ahead[entry.queue] = None
+                self._removing.add(entry.queue)
         self._answers.append((number, then))
         master.append(Record(size, "journal", entries, JOURNAL_QUEUE, number))
         master.appended()
 
     def _standing(self, key: QueueKey) -> Standing | None:
-        return self._ahead.get(key) or self.broker.derived.journal.standing(key)
+        if key in self._ahead:
+            return self._ahead[key]
+        return self.broker.derived.journal.standing(key)
 
     def write_image(self) -> None:
         """All that stands, once more: retention may then remove what came before."""
@@ -242,6 +260,9 @@ class Groups:
                 self._write_lease(self._record, self._recorded)
             return
         now_s = broker.clock_s()
+        if now_s < self._closed_until_s:
+            stream.close(broker)
+            return
         member = Member(GROUP, joining.client_id, joining.client_id, (), False, SESSION_S, now_s)
         session = MemberStream(self, stream, member)
         self._streams[stream] = session
@@ -287,7 +308,7 @@ class Groups:
     def commit(self, stream: Stream, key: QueueKey, epoch: int, offset: int) -> None:
         """Not bound to the session: whoever shows the present lease may commit."""
         broker = self.broker
-        if not self._is_ready or not self._acts():
+        if not self._is_ready or not self._acts() or key in self._removing:
             return
         self._coordinator.expire(broker.clock_s())
         is_current = self._coordinator.is_current(key, epoch)
@@ -312,9 +333,24 @@ class Groups:
 
     def reset(self, key: QueueKey, offset: int) -> None:
         """An operator sets an offset."""
-        if self._is_ready and self._acts():
+        if self._is_ready and self._acts() and key not in self._removing:
             change = Change(ChangeKind.RESET, offset, self._leases.latest_epoch)
             self.write((OffsetEntry(key, change, 0),), lambda: None)
+
+    def delete(self, key: QueueKey) -> bool:
+        """An operator deletes an offset by force: the first time members' sessions end, and later,
+        once nobody can believe to hold the queue, the offset goes. Returns whether it does."""
+        if not self._is_ready or not self._acts():
+            return False
+        now_s = self.broker.clock_s()
+        self._coordinator.expire(now_s)
+        if self._coordinator.close_group(key.group):
+            self._closed_until_s = now_s + 1.5 * SESSION_S
+        is_believed = self._leases.believed_until_s(key.group, key.__eq__) is not None
+        if is_believed and self.broker.world.variant.waits_for_holders:
+            return False
+        self.write((OffsetsRemoved(*key, 0),), lambda: None)
+        return True
 
     def stream_ended(self, stream: object) -> None:
         assert isinstance(stream, Stream)

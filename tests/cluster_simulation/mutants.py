@@ -163,6 +163,12 @@ class AnswersUnconfirmed(Variant):
     answers_confirmed = False
 
 
+class DeletesUnderHolders(Variant):
+    """An offset is deleted while members may still work under their leases."""
+
+    waits_for_holders = False
+
+
 class OldEnds(Variant):
     """Where a log ended when its broker registered counts as where it ends."""
 
@@ -205,5 +211,6 @@ MUTANTS: Mapping[str, type[Variant]] = MappingProxyType(
         "stores-twice": StoresTwice,
         "copies-pass": CopiesPass,
         "old-ends": OldEnds,
+        "deletes-under-holders": DeletesUnderHolders,
     }
 )

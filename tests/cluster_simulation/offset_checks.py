@@ -26,11 +26,14 @@ class OffsetChecks:
         self._granted_under: dict[tuple[QueueKey, int], int] = {}
         """Queue and lease -> the epoch of the first master that gave or confirmed it."""
         self._newest: dict[QueueKey, int] = {}
+        self._deleted: dict[QueueKey, tuple[int, int]] = {}
+        """Queue -> the record that deleted the offset, and the newest lease granted by then."""
         self._has_lost = False
 
     def forget(self) -> None:
         """After a lossy election what stands is what the next master knows."""
         self._floors.clear()
+        self._deleted.clear()
 
     def forget_leases(self) -> None:
         """A master that never heard of the newest runs numbers its own as it can."""
@@ -66,6 +69,14 @@ class OffsetChecks:
             if standing is None or standing.offset < floor[0]:
                 raise Violation(f"I4: {entry} leaves {standing}, {floor} was committed")
 
+    def removed(self, key: QueueKey, number: int) -> None:
+        """A deletion counts on a master: the group begins anew on the queue."""
+        floor = self._floors.get(key)
+        if floor is not None and number > floor[1]:
+            del self._floors[key]
+        if number > self._deleted.get(key, (-1, 0))[0]:
+            self._deleted[key] = number, self._newest.get(key, 0)
+
     def commit_taken(self, broker: Broker, key: QueueKey, epoch: int) -> None:
         """A master takes a commit: it comes from the queue's owner."""
         self._world.checks.check_acts(broker, "takes a commit")
@@ -73,6 +84,12 @@ class OffsetChecks:
             raise Violation(
                 f"I6: {broker.instance} takes a commit of {key} under lease {epoch}, "
                 f"{self._newest[key]} was granted"
+            )
+        deleted = self._deleted.get(key)
+        if deleted is not None and 0 < epoch <= deleted[1]:
+            raise Violation(
+                f"I6: {broker.instance} takes a commit of {key} under lease {epoch}, which was "
+                f"granted before record {deleted[0]} deleted the offset"
             )
 
     def committed(self, broker: Broker, key: QueueKey, offset: int, number: int) -> None:

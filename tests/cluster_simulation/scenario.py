@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.replication.master_term import TermPolicy
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.checks import Figures
@@ -67,6 +68,7 @@ class Scenario:
         place = world.new_place("reader")
         place.process = Reader(world, place, 0.2)
         self._commits_before = -1
+        self._has_deleted = False
         self._mishaps: list[tuple[Callable[[], None], int]] = [
             (self._kill, 4),
             (self._lose_power, 4),
@@ -83,6 +85,7 @@ class Scenario:
             (self._pause_member, 1),
         ]
         self._schedule_copies(random.Random(f"copies of {seed}"))
+        self._schedule_deletions(random.Random(f"deletions of {seed}"))
 
     def _schedule_copies(self, chance: random.Random) -> None:
         """In every fifth seed folders are copied, and put back later."""
@@ -91,6 +94,15 @@ class Scenario:
             for _ in range(3):
                 self._at(1.0 + 3.0 * chance.random(), copies.take)
                 self._at(3.0 + 3.0 * chance.random(), copies.put_back)
+
+    def _schedule_deletions(self, chance: random.Random) -> None:
+        """In every third seed an operator deletes an offset by force, and tries again and again."""
+        if chance.random() < 0.33:
+            key, begin_s = queue_key(chance.randrange(2)), 1.0 + 3.0 * chance.random()
+            for number in range(30):
+                self._at(begin_s + 0.1 * number, lambda: self._delete_offset(key))
+            # Whoever is master next hears of leases from members alone.
+            self._at(begin_s + 0.05 + 0.3 * chance.random(), self._kill)
 
     def run(self) -> Figures:
         """Raises Violation; anything else that is raised is a defect as well."""
@@ -360,6 +372,18 @@ class Scenario:
         broker = self._running()
         if broker is not None and broker.master is not None and not broker.place.is_paused:
             broker.master.groups.reset(queue_key(self._chance.randrange(2)), 1)
+
+    def _delete_offset(self, key: QueueKey) -> None:
+        if self._has_deleted:
+            return
+        for place in self.world.broker_places.values():
+            broker = place.process
+            if not isinstance(broker, Broker) or broker.place.is_paused or broker.master is None:
+                continue
+            if broker.master.groups.delete(key):
+                self._has_deleted = True
+                self.world.checks.figures.deletions += 1
+                self.world.note("the offset of %s is deleted", key)
 
     def _pause_member(self) -> None:
         if self.world.members:

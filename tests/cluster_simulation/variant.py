@@ -36,6 +36,8 @@ class Variant:
     """After an unclean end of a term queues are given to nobody new for a session's length."""
     waits_for_journal = True
     """A master's groups begin once everything in its log is confirmed and applied."""
+    waits_for_holders = True
+    """An offset is deleted once nobody can believe to hold its queue."""
     answers_confirmed = True
     """A commit is acknowledged once it is confirmed."""
     syncs_before_hello = True
