@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.25
 """How often it is looked whether an end that is applied is on the disk, or can be written now."""
+IDLE_INTERVAL_S = 2.0
+"""The same while none is known; a slave's table gets some from its master's."""
 _RECORD_BYTES = 64 * 1024
 
 
@@ -70,8 +72,9 @@ class TopicEnds:
         while True:
             if self._topics.ending:
                 await self._step()
+            pause_s = LOOK_INTERVAL_S if self._topics.ending else IDLE_INTERVAL_S
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_INTERVAL_S):
+                async with asyncio.timeout(pause_s):
                     await self._wake.wait()
             self._wake.clear()
 

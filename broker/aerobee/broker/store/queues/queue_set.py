@@ -53,6 +53,7 @@ class QueueSet:
         self._files = files
         self._entries_per_file = entries_per_file
         self._queues: dict[QueueName, ConsumeQueue] = {}
+        self._queue_ids: dict[str, set[int]] = {}
         # Queues with entries that are not in files, or whose bounds changed otherwise; and how many
         # write-outs had been taken when they last changed.
         self._dirty: dict[ConsumeQueue, int] = {}
@@ -99,14 +100,19 @@ class QueueSet:
         if queue is None:
             check_queue_name(topic, queue_id)
             queue = ConsumeQueue(topic, queue_id, self._entries_per_file)
-            self._queues[topic, queue_id] = queue
+            self.add(queue)
         return queue
 
     def add(self, queue: ConsumeQueue) -> None:
         self._queues[queue.topic, queue.queue_id] = queue
+        self._queue_ids.setdefault(queue.topic, set()).add(queue.queue_id)
+
+    def _of_topic(self, topic: str) -> list[ConsumeQueue]:
+        return [self._queues[topic, number] for number in self._queue_ids.get(topic, ())]
 
     def clear(self) -> None:
         self._queues.clear()
+        self._queue_ids.clear()
         self._dirty.clear()
         self._dropped.clear()
         self.ended_topics.clear()
@@ -130,14 +136,12 @@ class QueueSet:
 
     def has_topic(self, topic: str) -> bool:
         """Whether any of its queues ever got a message."""
-        return any(name[0] == topic and each.next_offset for name, each in self._queues.items())
+        return any(queue.next_offset for queue in self._of_topic(topic))
 
     def first_position(self, topic: str) -> int | None:
         """Before this log position lies no message of the topic; None: it has none."""
         positions = [
-            queue.min_position
-            for (name, _), queue in self._queues.items()
-            if name == topic and queue.min_offset < queue.end
+            queue.min_position for queue in self._of_topic(topic) if queue.min_offset < queue.end
         ]
         return min(positions, default=None)
 
@@ -147,12 +151,13 @@ class QueueSet:
         """The topic has ended at this log position: its queues lose their names, but for those that
         hold later messages. Hand them to `drop` once all before the position is dispatched."""
         self.ended_topics.add(topic)
-        names = [
-            name
-            for name, queue in self._queues.items()
-            if name[0] == topic and queue.physical_end <= position
-        ]
-        return [self._queues.pop(name) for name in names]
+        retired = [queue for queue in self._of_topic(topic) if queue.physical_end <= position]
+        for queue in retired:
+            del self._queues[topic, queue.queue_id]
+            self._queue_ids[topic].discard(queue.queue_id)
+        if not self._queue_ids.get(topic, True):
+            del self._queue_ids[topic]
+        return retired
 
     def drop(self, queues: Iterable[ConsumeQueue]) -> None:
         """Retired queues are gone."""
