@@ -1,4 +1,4 @@
-"""Twelve damages to a running cluster, by clients and by fate: these findings, and no others."""
+"""Eleven damages to a running cluster, by clients and by fate: these findings, and no others."""
 
 from __future__ import annotations
 
@@ -52,7 +52,6 @@ EXPECTED: dict[str, tuple[str | None, Expected]] = {
         A,
         Expected("UNCOMMITTED_QUEUE", "WARNING", "parts", 1, "partial", 20, "never committed"),
     ),
-    "deleted topic": (A, Expected("ORPHAN", "WARNING", "doomed", 0, "orphaned", 1, "not exist")),
     "removed unread": (
         OLD,
         Expected("OUT_OF_RANGE_LOW", "CRITICAL", "old", 0, "sleeper", None, "removed before"),
@@ -97,7 +96,7 @@ async def damage(cluster: LiveCluster) -> None:
     """What operators and fate do."""
     await cluster.reset("skipper", "events", 50)
     await remove_unread(cluster)
-    await cluster.delete_topic("doomed")
+    await cluster.delete_topic("doomed")  # takes its offsets along: no damage
     await cluster.add_second_master()
     await cluster.add_gapped_broker()
     cluster.freeze(B)
