@@ -26,6 +26,8 @@ REGISTRY_TIMEOUT_MS = 10_000
 RANGE_TIMEOUT_MS = 300_000
 """A broker that has much to do reads 64 MiB of its log in good time, not at once."""
 BUSY_PAUSE_S = 0.5
+REFUSED_S = 3.0
+"""A broker that hands its mastership over opens its folder again and is not there so long."""
 VIEWS_MAX = 5
 """So often the registry is asked for two answers of the same version."""
 
@@ -190,7 +192,9 @@ async def _ask(
 ) -> BrokerAnswer:
     channels = Channels()
     audit = Audit(channels, timeout_ms=timeout_ms)
-    deadline_s = clock.monotonic_s() + timeout_ms / 1_000
+    begun_s = clock.monotonic_s()
+    deadline_s = begun_s + timeout_ms / 1_000
+    refused_s = min(deadline_s, begun_s + REFUSED_S)
     try:
         while True:
             answer = BrokerAnswer(asked, clock.now_ms())
@@ -203,7 +207,13 @@ async def _ask(
                     return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], answer.error)
                 await asyncio.sleep(BUSY_PAUSE_S)
             except errors.MqError as error:
-                return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
+                is_refused = isinstance(error, errors.Unreachable) and not answer.parts
+                if not is_refused or clock.monotonic_s() + BUSY_PAUSE_S > refused_s:
+                    return BrokerAnswer(asked, answer.asked_at_ms, clock.now_ms(), [], str(error))
+                await channels.close()  # a new connection does not wait for the old one's turn
+                await asyncio.sleep(BUSY_PAUSE_S)
+                channels = Channels()
+                audit = Audit(channels, timeout_ms=timeout_ms)
     finally:
         await channels.close()
 
