@@ -91,8 +91,14 @@ class StoreMachine(RuleBasedStateMachine):
         # Queue entries that are seen, and how many of them are in files or on their way there.
         self.entries_seen = self.entries_in_files = self.entries_taken = 0
         self.has_ended_a_topic = False
+        self.abandon()
         self.disk = FaultDisk(self.root)
         self.store: MessageStore = open_store(self.disk, self.config, self.clock)
+
+    def abandon(self) -> None:
+        """Of a process that is gone the kernel closes the files; a search opens very many."""
+        if hasattr(self, "disk"):
+            self.disk.abandon()
 
     def move_to_new_root(self) -> Path:
         self.generation += 1
@@ -100,8 +106,7 @@ class StoreMachine(RuleBasedStateMachine):
         return self.root
 
     def teardown(self) -> None:
-        if hasattr(self, "disk"):
-            self.disk.abandon()
+        self.abandon()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # -------------------------------------------------------------------------- the broker
@@ -214,7 +219,6 @@ class StoreMachine(RuleBasedStateMachine):
     def kill_and_start(self) -> None:
         old = self.root
         shutil.copytree(old, self.move_to_new_root())
-        self.disk.abandon()
         self.open()
         assert not self.store.recovery.clean
         self.expect_all()
@@ -223,7 +227,6 @@ class StoreMachine(RuleBasedStateMachine):
     def lose_power_and_start(self, seed: int) -> None:
         flushed_end = self.store.flushed_end
         self.disk.cut_power(self.move_to_new_root(), random.Random(seed))
-        self.disk.abandon()
         self.open()
         kept = [sent for sent in self.sent if sent.end <= self.store.appended_end]
         assert self.store.appended_end >= flushed_end
@@ -247,9 +250,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def look_without_touching(self) -> None:
-        seen = open_store(self.root, self.config, self.clock, read_only=True)
+        disk = FaultDisk(self.root)
+        seen = open_store(disk, self.config, self.clock, read_only=True)
         assert seen.appended_end == self.store.appended_end
         check_agreement(seen)
+        disk.abandon()
 
     # -------------------------------------------------------------------------- the model
 
