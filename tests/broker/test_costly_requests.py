@@ -145,7 +145,11 @@ async def test_fat_members_are_refused_before_their_group_s_view_is_too_long(
         await call.write(
             broker_pb2.MemberEvent(
                 join=broker_pb2.Join(
-                    group="g", client_id=f"c{number}", instance="i", subscriptions=wanted
+                    group="g",
+                    client_id=f"c{number}",
+                    instance="i",
+                    subscriptions=wanted,
+                    session_timeout_ms=60_000,
                 )
             )
         )
