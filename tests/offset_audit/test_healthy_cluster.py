@@ -1,4 +1,8 @@
-"""A healthy cluster under load, audited ten times while it works: nothing above INFO."""
+"""A healthy cluster under load, audited ten times while it works: nothing above INFO.
+
+During two of the audits another replica becomes master: once between the registry and the brokers,
+once between the brokers and their journals.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aerobee.client_core import ClusterConnection
+from aerobee.client_core import Admin, ClusterConnection
 from aerobee.client_core.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.offset_audit.outputs.summary import Summary
@@ -25,6 +29,8 @@ from tests.offset_audit.damages.auditing import audit
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RUNS = 10
+FAILOVERS = {3: "brokers", 6: "offset journals"}
+"""By the number of the audit: the stage at whose beginning the master changes."""
 TOPICS = {"orders": 4, "payments": 2}
 GROUPS = {
     "billing": ("orders", "*"),
@@ -54,6 +60,14 @@ class Load:
             task.cancel()
         ended = await asyncio.gather(*self.tasks, return_exceptions=True)
         assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
+
+    async def goes_on(self) -> None:
+        """Until more was sent, and every group has handled more."""
+        sent, handled = self.sent, dict(self.handled)
+        await eventually(
+            lambda: self.sent > sent and all(self.handled[one] > handled[one] for one in GROUPS),
+            "messages",
+        )
 
     async def _produce(self) -> None:
         async with Producer(self.nameserver) as producer:
@@ -119,12 +133,21 @@ async def audits_under_load(spark: SparkSession, folder: Path) -> list[Summary]:
         stack.push_async_callback(load.stop)
         await eventually(lambda: len(load.handled) == len(GROUPS), "all groups at work")
         request = AuditRequest(nameservers=process.nameserver, history=str(folder / "history"))
+        loop = asyncio.get_running_loop()
+        masters = []
+
+        def hand_over() -> None:
+            done = Admin(connection).hand_over("broker-a", timeout_ms=30_000)
+            masters.append(asyncio.run_coroutine_threadsafe(done, loop).result(60).master_id)
+
         summaries = []
-        for _ in range(RUNS):
-            sent, handled = load.sent, dict(load.handled)
-            summaries.append(await asyncio.to_thread(audit, spark, request))
-            assert load.sent > sent, "there was no load"
-            assert all(load.handled[group] > handled[group] for group in GROUPS)
+        for run in range(RUNS):
+            meanwhile = {FAILOVERS[run]: hand_over} if run in FAILOVERS else {}
+            if meanwhile:
+                await in_sync(connection, process.nameserver)
+            summaries.append(await asyncio.to_thread(audit, spark, request, meanwhile))
+            await load.goes_on()
+        assert sorted(masters) == [0, 1]
         return summaries
 
 
