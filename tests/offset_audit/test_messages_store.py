@@ -304,7 +304,7 @@ def test_a_flipped_body_fails_the_read_and_names_the_message(store: Path) -> Non
     row = next(row for row in read(store) if key(row) == ("orders", 1, 7))
     _flip(store, row["physical_offset"] + 90)
     with pytest.raises(
-        MessagesLost, match=r"^1 messages .*orders@broker-a:1 offsets \[7, 8\) \(damaged"
+        MessagesLost, match=r"^1 message .*orders@broker-a:1 offsets \[7, 8\) \(damaged"
     ):
         read(store)
     assert sorted(keys(read(store, checkBodies=False))) == sorted(ALL + BILLS)
