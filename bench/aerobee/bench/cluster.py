@@ -16,6 +16,7 @@ from pathlib import Path
 import grpc
 
 from aerobee.bench.measure import Stopwatch
+from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.rpc import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -69,6 +70,7 @@ async def running_cluster(
                 "auto",
                 "--ready-file",
                 str(ready),
+                *_production_sizes(),
                 *flags,
                 stdout=sink,
                 stderr=sink,
@@ -94,6 +96,15 @@ async def running_cluster(
                 except TimeoutError:
                     process.kill()
                     await process.wait()
+
+
+def _production_sizes() -> list[str]:
+    """A local cluster has small files; what is measured is what a server does."""
+    store = StoreConfig()
+    flags = []
+    for name in ("segment_bytes", "index_slots_max", "index_entries_max"):
+        flags += ["--broker-set", f"store.{name}={getattr(store, name)}"]
+    return flags
 
 
 async def _wait_for(ready: Path, process: asyncio.subprocess.Process, output: Path) -> None:

@@ -226,7 +226,7 @@ async def run_cold(report: Report, load: Load, say: Say) -> None:
             "preadv alone",
         )
     )
-    flags = ("--broker-set", f"store-segment-bytes={SEGMENT_BYTES}")
+    flags = ("--broker-set", f"store.segment_bytes={SEGMENT_BYTES}")
     async with running_cluster(flags=flags) as cluster:
         say("filling a log")
         broker = cluster.brokers[0]
@@ -257,7 +257,7 @@ async def run_cold(report: Report, load: Load, say: Say) -> None:
                     "p99 of sends alone",
                 )
             )
-    async with running_cluster(flags=("--broker-set", "store-flush-mode=sync")) as cluster:
+    async with running_cluster(flags=("--broker-set", "store.flush_mode=sync")) as cluster:
         say("lag of dispatch with fsync")
         async with watching_dispatch(cluster.brokers[0]) as lag:
             await fill_old_topic(cluster, body_bytes=load.body_bytes, messages=load.sync_64 * 5)

@@ -43,7 +43,7 @@ async def run_commits(report: Report, load: suite.Load, say: suite.Say) -> None:
     calls = max(640, load.in_flight_64)
     for flags, ways, promise in (
         ((), WAYS, "page cache"),
-        (("--broker-set", "store-flush-mode=sync"), WAYS[1:2], "fsync"),
+        (("--broker-set", "store.flush_mode=sync"), WAYS[1:2], "fsync"),
     ):
         async with running_cluster(flags=flags) as cluster:
             say(f"filling a topic, {promise}")

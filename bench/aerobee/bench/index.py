@@ -54,7 +54,7 @@ async def run_index(report: Report, load: suite.Load, say: suite.Say) -> None:
     rates = {}
     for enabled in (True, False):
         say(f"produce, index {'on' if enabled else 'off'}")
-        flags = ("--broker-set", f"store-index-enabled={'true' if enabled else 'false'}")
+        flags = ("--broker-set", f"store.index_enabled={'true' if enabled else 'false'}")
         async with running_cluster(flags=flags) as cluster:
             rates[enabled] = await produce.produce_batches(
                 cluster.nameserver,

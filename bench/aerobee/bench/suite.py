@@ -84,7 +84,7 @@ async def run_produce(report: Report, load: Load, say: Say) -> None:
         )
         busy = await broker_stats(cluster.brokers[0])
         report.add(Row("busy broker, resident", note=f"{busy.resident_bytes / 1e6:.0f} MB"))
-    async with running_cluster(flags=("--broker-set", "store-flush-mode=sync")) as cluster:
+    async with running_cluster(flags=("--broker-set", "store.flush_mode=sync")) as cluster:
         say("produce, fsync")
         report.add(_produced(await _batches(cluster, load), "fsync", batched.throughput))
         synced = await _single(cluster, load, load.sync_64, 64)

@@ -1,0 +1,28 @@
+"""The benchmarks start clusters with settings of their own: they run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from tests.support.local_up import AEROBEE
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_small_run_ends_with_figures_of_messages_that_were_sent() -> None:
+    done = subprocess.run(
+        [*AEROBEE, "bench", "produce", "--scale", "0.01", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    for name in ("produce, batches of 500, 6 in flight, fsync", "produce, single, 1 in flight"):
+        row = next(rows[each] for each in rows if each.startswith(name))
+        assert row["messages"] > 0
+        assert row["messages_per_s"] > 0
