@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.groups.consumer_groups import Member, Subscription
+from aerobee.broker.groups.consumer_groups import VIEW_BYTES_MAX, Member, Subscription
 from aerobee.broker.groups.group_state import GroupState
 from aerobee.broker.groups.lease_journal import (
     FIRST_RECORD,
@@ -19,6 +20,7 @@ from aerobee.broker.groups.lease_journal import (
     next_run,
 )
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey
+from aerobee.runtime.errors import Busy
 
 NAMES = st.text("abc-_%", min_size=1, max_size=5)
 MEMBERS = st.builds(
@@ -131,6 +133,22 @@ async def test_after_a_clean_stop_members_and_leases_go_on() -> None:
     (taken_over,) = state.groups.members("g")
     assert taken_over.deadline_s == 58.0
     assert state.leases.grace_end_s is None
+
+
+async def test_a_group_above_todays_bound_is_taken_over_whole_and_takes_nobody_else() -> None:
+    """An older version, or another bound, may have admitted its members."""
+    subscriptions = tuple(Subscription("t" * 100, "x" * 60_000) for _ in range(10))
+    members = [replace(member(name), subscriptions=subscriptions) for name in ("a", "b")]
+    assert sum(each.view_bytes for each in members) > VIEW_BYTES_MAX
+    previous = clean_record(LeaseRecord(1, 30_000, is_clean=False), members, [lease("b")])
+    state = state_after(previous, [])
+    assert [each.client_id for each in state.groups.members("g")] == ["a", "b"]
+    assert state.leases.holder(lease("b").key) == lease("b")
+    with pytest.raises(Busy, match="use fewer members"):
+        state.groups.join(replace(member("c"), last_heartbeat_s=50.0))
+    state.groups.join(replace(members[1], last_heartbeat_s=50.0))
+    state.end()
+    assert state.groups.member_count == 0
 
 
 async def test_after_a_crash_the_longest_promised_session_is_waited_out() -> None:

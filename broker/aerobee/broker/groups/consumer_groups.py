@@ -105,8 +105,7 @@ class ConsumerGroups:
             DuplicateClient: another instance has this client id and its session is alive.
             Busy: the group's members could not all be told of each other any more.
         """
-        members = self._groups.get(member.group, {})
-        present = members.get(member.client_id)
+        present = self.get(member.group, member.client_id)
         if (
             present is not None
             and present.instance != member.instance
@@ -119,9 +118,16 @@ class ConsumerGroups:
             )
         before = 0 if present is None else present.view_bytes
         self._take_view_bytes(member.group, member.view_bytes - before)
-        self._groups.setdefault(member.group, members)[member.client_id] = member
-        self._earliest_s = min(self._earliest_s, member.deadline_s)
-        return self._note_change(member.group, before=present, after=member)
+        return self._put(member, before=present)
+
+    def restore(self, member: Member) -> None:
+        """Take over a member of the last run, which admitted it. The bound of the view is for those
+        that join: it must not cost a member its queues, or a broker its start."""
+        present = self.get(member.group, member.client_id)
+        before = 0 if present is None else present.view_bytes
+        size = self._view_bytes.get(member.group, 0)
+        self._view_bytes[member.group] = size + member.view_bytes - before
+        self._put(member, before=present)
 
     def heartbeat(
         self,
@@ -229,6 +235,11 @@ class ConsumerGroups:
     @property
     def member_count(self) -> int:
         return sum(len(members) for members in self._groups.values())
+
+    def _put(self, member: Member, *, before: Member | None) -> bool:
+        self._groups.setdefault(member.group, {})[member.client_id] = member
+        self._earliest_s = min(self._earliest_s, member.deadline_s)
+        return self._note_change(member.group, before=before, after=member)
 
     def _take_view_bytes(self, group: str, more: int) -> None:
         """Raises Busy if the group's view would be too long; shrinking always works."""

@@ -88,7 +88,7 @@ class GroupState:
     def _take_over(self, previous: LeaseRecord, now_s: float) -> None:
         """Members of a run that ended cleanly have a whole session to come back."""
         for member in previous.members:
-            self.groups.join(replace(member, last_heartbeat_s=now_s))
+            self.groups.restore(replace(member, last_heartbeat_s=now_s))
         for lease in previous.leases:
             if self.groups.get(lease.key.group, lease.client_id) is not None:
                 self.leases.restore(lease)
