@@ -206,6 +206,23 @@ async def test_a_commit_on_its_way_keeps_its_group(scene: Scene) -> None:
 
 
 @with_scene
+async def test_a_group_that_cannot_be_deleted_now_keeps_none_of_the_others(
+    scene: Scene,
+) -> None:
+    for group in ("a", "b"):
+        await scene.commit(group, 5)
+    leases = scene.coordinator.leases
+    believed = leases.acquire(QueueKey("a", "t", 0), "gone")
+    assert believed is not None
+    leases.revoke(believed.key, 1e12)
+    await scene.pass_days(2 * EXPIRE_DAYS, step_days=2 * EXPIRE_DAYS)
+    assert scene.groups() == {"a"}
+    leases.end_blocks(2e12)
+    await scene.expiry.look()
+    assert (scene.groups(), scene.expiry.expired) == (set(), 2)
+
+
+@with_scene
 async def test_a_slave_and_a_setting_of_0_end_none(scene: Scene) -> None:
     await scene.commit("g", 5)
     scene.start(days=0)

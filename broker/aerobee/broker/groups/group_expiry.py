@@ -94,19 +94,12 @@ class GroupExpiry:
         while self._expire_after_ms:
             await asyncio.sleep(pause_s)
             pause_s = LOOK_INTERVAL_S
-            try:
-                await self.look()
-            except StoreFailed:
-                raise
-            except MqError as error:
-                log_event(log, "groups do not expire now", level=logging.WARNING, reason=error)
+            await self.look()
 
     async def look(self) -> None:
         """End the groups whose time is over. A slave, and a master that cannot know yet who holds
-        what, ends none.
-
-        Raises:
-            MqError: a group could not be deleted; the next look tries again.
+        what, ends none. One that cannot be deleted now is left to the next look, and keeps none of
+        the others. Raises StoreFailed.
         """
         now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.monotonic_s())
         tables = self._tables
@@ -124,17 +117,32 @@ class GroupExpiry:
             if self._journal.writer().is_changing(group):
                 continue  # a commit is on its way
             # Without a pause between the judgement and its entry in the journal.
+            await self._end(group, unused_ms=now_ms - used_ms)
+
+    async def _end(self, group: str, *, unused_ms: int) -> None:
+        try:
             removed = await self._removal.delete_group(
                 group, force=False, timeout_s=REMOVE_TIMEOUT_S, reason="expired"
             )
-            self.expired += 1
+        except StoreFailed:
+            raise
+        except MqError as error:
             log_event(
                 log,
-                "group has expired: nobody has used it",
+                "group has expired and cannot be deleted yet",
+                level=logging.WARNING,
                 group=group,
-                days=(now_ms - used_ms) // DAY_MS,
-                offsets=len(removed.offsets),
+                reason=error,
             )
+            return
+        self.expired += 1
+        log_event(
+            log,
+            "group has expired: nobody has used it",
+            group=group,
+            days=unused_ms // DAY_MS,
+            offsets=len(removed.offsets),
+        )
 
     def _may_judge(self) -> bool:
         is_settled = self._coordinator.leases.grace_end_s is None
