@@ -14,6 +14,7 @@ from aerobee.broker.offsets.journal_records import (
     decode_body,
     offset_text,
 )
+from aerobee.broker.offsets.merge import ChangeKind
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.client_core import ClusterConnection, Offsets
@@ -86,12 +87,14 @@ def deliver_too_early(root: Path) -> None:
 
 
 def _last_commit(root: Path, group: str, topic: str, queue_id: int) -> OffsetEntry:
+    """Of what a member committed: an image, too, may say the offset, after the commit."""
     found: list[OffsetEntry] = []
     for one in places(root):
         if one.topic == JOURNAL_TOPIC:
             body = one.read(BODY_AT, one.number(BODY_LENGTH_AT, ">i"))
             found += [entry for entry in decode_body(body) if isinstance(entry, OffsetEntry)]
-    return [entry for entry in found if entry.key == (group, topic, queue_id)][-1]
+    commits = [entry for entry in found if entry.change.kind is ChangeKind.COMMIT]
+    return [entry for entry in commits if entry.key == (group, topic, queue_id)][-1]
 
 
 HISTORY: tuple[StoreDamage, ...] = (
