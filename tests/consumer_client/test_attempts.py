@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -221,3 +223,87 @@ def test_two_consumers_of_one_machine_have_files_of_their_own_and_the_living_los
     second.close()
     third.take_over()
     third.close()
+
+
+def test_a_file_has_all_its_blocks_before_anything_is_written_into_the_mapping(
+    tmp_path: Path,
+) -> None:
+    """A store into a hole ends the process if the disk is full."""
+    file = AttemptsFile(tmp_path, Attempts(), group="g", clock=SystemClock())
+    file.open()
+    assert (tmp_path / "0").stat().st_blocks * 512 >= SIZE
+    file.close()
+
+
+def test_without_room_on_the_disk_it_counts_in_memory_and_leaves_the_file_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(file: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    attempts = Attempts()
+    file = AttemptsFile(tmp_path, attempts, group="g", clock=SystemClock())
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        file.open()
+    assert "attempts are counted in memory only" in caplog.text
+    attempts.on_failed(attempts.mark(QUEUE), 1, 1, 1)
+    other = AttemptsFile(tmp_path, Attempts(), group="g", clock=SystemClock())
+    other.open()
+    assert [path.name for path in tmp_path.iterdir()] == ["0"], "nobody holds it"
+    file.close()
+    other.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_the_attempts_of_a_process_that_died_are_taken_over_while_its_child_lives(
+    tmp_path: Path,
+) -> None:
+    """As the workers of a process pool do, which nobody ends."""
+    clock = SystemClock()
+    until_the_end, end = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        try:
+            attempts = Attempts()
+            file = AttemptsFile(tmp_path, attempts, group="g", clock=clock)
+            file.open()
+            attempts.on_failed(attempts.mark(QUEUE), 1, 1, 3)
+            if os.fork() == 0:
+                os.close(end)
+                os.read(until_the_end, 1)
+        finally:
+            os._exit(0)
+    os.waitpid(parent, 0)
+    heir = Attempts()
+    file = AttemptsFile(tmp_path, heir, group="g", clock=clock)
+    file.open()
+    os.close(end)
+    os.close(until_the_end)
+    assert {each.attempts for each in heir.past_of(QUEUE, 0).values()} == {3}
+    file.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_that_counts_and_closes_changes_nothing_of_its_parents_file(tmp_path: Path) -> None:
+    clock = SystemClock()
+    attempts = Attempts()
+    file = AttemptsFile(tmp_path, attempts, group="g", clock=clock)
+    file.open()
+    mark = attempts.mark(QUEUE)
+    attempts.on_failed(mark, 1, 1, 3)
+    child = os.fork()
+    if child == 0:
+        try:
+            attempts.on_finished(QUEUE, mark, [1])
+            file.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert {each.offset for each in counted_in((tmp_path / "0").read_bytes())} == {1}
+    heir = Attempts()
+    other = AttemptsFile(tmp_path, heir, group="g", clock=clock)
+    other.open()
+    assert heir.past_of(QUEUE, 0) == {}, "its owner lives"
+    other.close()
+    file.close()

@@ -33,7 +33,7 @@ _FAILED_AT = _WORKERS_AT + 2 * WORKERS_MAX
 _QUEUES_AT = _FAILED_AT + _FAILED_CELLS * FAILED_MAX
 CELLS = _QUEUES_AT + _QUEUE_CELLS * QUEUES_MAX
 SIZE = CELLS * 8
-"""Of the buffer in bytes; a file is sparse, and mostly holes."""
+"""Of the buffer in bytes."""
 _MARK_SHIFT = 47
 _OFFSET_MASK = (1 << _MARK_SHIFT) - 1
 _NAME_BYTES_MAX = (_QUEUE_CELLS - 3) * 8
@@ -79,6 +79,12 @@ class Attempts:
         ends = range(_QUEUES_AT - _FAILED_CELLS, _FAILED_AT - 1, -_FAILED_CELLS)
         self._free = list(ends)
         self.cells[0] = MAGIC
+
+    def let_go(self) -> None:
+        """Leave the buffer as it is and hold it no longer. What is counted from now on is lost, and
+        a worker that still has the old cells is refused."""
+        self.cells.release()
+        self.cells = memoryview(bytearray(SIZE)).cast("q")
 
     # ------------------------------------------------------------------------------ in hand
 

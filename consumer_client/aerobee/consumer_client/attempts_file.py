@@ -2,8 +2,11 @@
 
 Owns: finding a file nobody uses, and taking over those of processes that died. A process keeps a
 lock on its file; the kernel gives it up however the process ends, so a file without one belongs to
-nobody. Two members of a group, even of one client id, have files of their own. A file is never
-synced: it is there for the death of a process, not for that of the machine.
+nobody. A child of `fork` would share the lock and outlive its parent with it, so it lets go of the
+file at once. Two members of a group, even of one client id, have files of their own. A file is
+never synced: it is there for the death of a process, not for that of the machine.
+Invariant: a file has all its blocks before it is mapped. A store into a hole of a mapped file on a
+full disk ends the process by SIGBUS, which nothing can catch.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import hashlib
 import logging
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,16 +55,19 @@ class AttemptsFile:
         self._next_look_s = float("-inf")
 
     def open(self) -> None:
-        """Take a file and what processes that died left; without one, attempts are counted in
-        memory."""
+        """Take a file and what processes that died left; without one, or without room for it on the
+        disk, attempts are counted in memory."""
         try:
             self._path, self._file = self._take_one()
             os.ftruncate(self._file, SIZE)
+            os.posix_fallocate(self._file, 0, SIZE)
             mapped = mmap.mmap(self._file, SIZE)
             left = counted_in(bytes(mapped))
             self._attempts.use(memoryview(mapped))
             self._attempts.inherit(left)
         except OSError as error:
+            if self._file is not None:
+                os.close(self._file)
             self._path = self._file = None
             log_event(
                 log,
@@ -71,7 +78,17 @@ class AttemptsFile:
                 reason=error,
             )
             return
+        let_go = weakref.WeakMethod(self._let_go)
+        # Python forgets no such function: each consumer leaves a few hundred bytes.
+        os.register_at_fork(after_in_child=lambda: (method := let_go()) and method())
         self.take_over()
+
+    def _let_go(self) -> None:
+        """In a child: the file is the parent's alone. To unlock it would unlock the parent's."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._attempts.let_go()
+            os.close(file)
 
     def take_over(self) -> None:
         """Go on counting what processes that have died since had in hand."""
