@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from aerobee.broker.rpc.request_limits import broker_request_limits
+from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.nameserver.request_limits import nameserver_request_limits
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.request_limits import Limit, RequestLimits, RequestReader

@@ -17,6 +17,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "store_format": frozenset(),
     "nameserver": frozenset({"v1", "runtime"}),
     "broker": frozenset({"v1", "runtime", "store_format"}),
+    "store_repair": frozenset({"runtime", "store_format", "broker"}),
     "client_core": frozenset({"v1", "runtime", "store_format"}),
     "producer_client": frozenset({"client_core", "v1", "runtime", "store_format"}),
     "consumer_client": frozenset({"client_core", "v1", "runtime", "store_format"}),
@@ -29,6 +30,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "store_format",
             "nameserver",
             "broker",
+            "store_repair",
             "client_core",
             "producer_client",
             "consumer_client",
@@ -41,6 +43,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "runtime",
             "store_format",
             "broker",
+            "store_repair",
             "client_core",
             "producer_client",
             "consumer_client",
@@ -64,13 +67,13 @@ FENCES: dict[str, tuple[str, ...]] = {
         "consumer_client/",
         "nameserver/etcd",
         "nameserver/service.py",
-        "broker/rpc/",
-        "broker/registration.py",
+        "broker/edge/",
+        "broker/cluster/",
         "cli/",
         "bench/",
     ),
     "etcd3": ("nameserver/etcd",),
-    "numpy": ("store_format/", "broker/store/", "offset_audit/", "bench/", "cli/"),
+    "numpy": ("store_format/", "broker/store/", "store_repair/", "offset_audit/", "bench/", "cli/"),
     "pyspark": ("offset_audit/", "bench/"),
     "pyarrow": ("offset_audit/", "bench/"),
     "click": ("cli/", "bench/"),
@@ -78,7 +81,7 @@ FENCES: dict[str, tuple[str, ...]] = {
 }
 
 # No event loop and no threads where state must be decided by pure, synchronous code.
-LOOP_FREE = ("store_format/", "broker/store/", "consumer_client/rebalance/")
+LOOP_FREE = ("store_format/", "broker/store/", "store_repair/", "consumer_client/rebalance/")
 
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 400

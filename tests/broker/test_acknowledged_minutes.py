@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.audit.acknowledged_minutes import (
+from aerobee.broker.observe.audit.acknowledged_minutes import (
     ENTRIES_MAX,
     MINUTES_MAX,
     MS_PER_MINUTE,

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from aerobee.broker.audit.copying import NAMES_PER_TURN, Chosen, copy_queues
-from aerobee.broker.audit.log_checksums import LogChecksums
-from aerobee.broker.audit.rows import ROWS_MAX
-from aerobee.broker.audit.snapshots import Snapshots, Table, Wanted
 from aerobee.broker.groups.consumer_groups import Member
 from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.observe.audit.copying import NAMES_PER_TURN, Chosen, copy_queues
+from aerobee.broker.observe.audit.log_checksums import LogChecksums
+from aerobee.broker.observe.audit.rows import ROWS_MAX
+from aerobee.broker.observe.audit.snapshots import Snapshots, Table, Wanted
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound

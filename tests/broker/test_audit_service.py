@@ -235,7 +235,7 @@ async def test_unread_messages_are_counted_by_the_tags_that_members_ask_for(brok
 async def test_a_queue_beyond_the_bound_is_not_counted(
     broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee.broker.audit.unread.COUNTED_PER_ROW_MAX", 5)
+    monkeypatch.setattr("aerobee.broker.observe.audit.unread.COUNTED_PER_ROW_MAX", 5)
     await broker.send_bodies("t", 0, *[b"x"] * 10, tag="a")
     await commit(broker, "g", 0, 4)
     await commit(broker, "h", 0, 5)
@@ -350,7 +350,7 @@ async def test_ranges_that_are_too_small_are_refused(broker: Any) -> None:
 async def test_more_readings_than_a_broker_holds_are_refused(
     start_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee.broker.audit.snapshots.READINGS_MAX", 1)
+    monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.READINGS_MAX", 1)
     # More than a transport takes from a server whose client does not read.
     topics = {"t": TopicConfig(name="t", read_queue_count=400_000)}
     broker = await start_broker(topics=topics)
@@ -374,8 +374,8 @@ async def test_more_readings_than_a_broker_holds_are_refused(
 async def test_a_reading_that_its_client_does_not_take_gives_way_to_another(
     start_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerobee.broker.audit.snapshots.READINGS_MAX", 1)
-    monkeypatch.setattr("aerobee.broker.audit.snapshots.UNTAKEN_S_MAX", 0.2)
+    monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.READINGS_MAX", 1)
+    monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.UNTAKEN_S_MAX", 0.2)
     # More than a transport takes from a server whose client does not read.
     topics = {"t": TopicConfig(name="t", read_queue_count=400_000)}
     broker = await start_broker(topics=topics)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.cleaning import Cleaning
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.retention.cleaning import Cleaning
+from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.broker.unread_readers import UnreadReaders
 from aerobee.runtime.clock import SystemClock
 from tests.support.fault_disk import FaultDisk
 from tests.support.retention import COMMAND, RETAINED, expire, fill, roomy_disk

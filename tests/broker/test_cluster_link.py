@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from aerobee.broker.guard import Role
+from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.parts import Parts
-from aerobee.broker.rpc.cluster_link import ClusterLink
+from aerobee.broker.sending.guard import Role
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 

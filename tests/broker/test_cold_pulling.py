@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.egress import READ_BYTES_MAX
+from aerobee.broker.reading.egress import READ_BYTES_MAX
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.store_format.record import iterate_records

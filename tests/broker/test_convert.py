@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.egress import Fetched, ReadCode
-from aerobee.broker.pull_session import PulledFrame
-from aerobee.broker.rpc.convert import UNKNOWN_HOST, host_of_peer, pull_frame_bytes, varint
+from aerobee.broker.edge.own.convert import UNKNOWN_HOST, host_of_peer, pull_frame_bytes, varint
+from aerobee.broker.edge.own.pull_session import PulledFrame
+from aerobee.broker.reading.egress import Fetched, ReadCode
 from aerobee.runtime.errors import LeaseExpired
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2

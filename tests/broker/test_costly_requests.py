@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.rpc.request_limits import broker_request_limits
+from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2, replication_pb2
 from tests.support.costly_requests import methods_of, places

@@ -16,9 +16,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aerobee.broker.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.group_registry import GroupRegistry
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
-from aerobee.broker.rpc.group_registry import GroupRegistry
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff

@@ -15,7 +15,7 @@ import pytest
 from aerobee.broker.app import serve_broker
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.health import STALLED_S, BrokerHealth
+from aerobee.broker.observe.health import STALLED_S, BrokerHealth
 from aerobee.broker.replicated_folder import close_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.store.config import StoreConfig
@@ -203,7 +203,7 @@ async def test_a_demotion_whose_close_hangs_on_a_slow_disk_is_not_judged_by_prog
         await eventually(lambda: has_started(address), "the broker to start")
         await eventually(lambda: is_ready(address), "the broker to be ready")
         with monkeypatch.context() as patience:
-            patience.setattr("aerobee.broker.health.STALLED_S", -1.0)
+            patience.setattr("aerobee.broker.observe.health.STALLED_S", -1.0)
             demoted.set()
             await eventually(closes.is_set, "the folder to be closed")
             assert await asked(address) == said(True, True, False)

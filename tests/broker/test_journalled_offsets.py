@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.broker.cluster.topic_directives import apply_topics
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC, OffsetEntry, decode_body
 from aerobee.broker.offsets.merge import ChangeKind
 from aerobee.broker.store.config import StoreConfig
@@ -26,7 +27,6 @@ from aerobee.broker.store.tables.config_tables import (
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.topic_directives import apply_topics
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.test_cleaning import STORE, eventually, expire, fill

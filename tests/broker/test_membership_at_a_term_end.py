@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import grpc
 
 from aerobee.broker.config import SessionConfig
+from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
-from aerobee.broker.rpc.group_service import GroupService
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.rpc import build_channel

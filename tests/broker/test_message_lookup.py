@@ -16,10 +16,10 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.broker.guard import Guard
-from aerobee.broker.message_lookup import KeyQuery, MessageLookup
-from aerobee.broker.read_pool import ReadPool
-from aerobee.broker.stats import Counters, LoopDelay
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.index.message_query import MessageQuery
 from aerobee.broker.store.message_store import MessageStore

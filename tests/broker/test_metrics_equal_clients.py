@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.metrics.traffic import MESSAGE_SIZES
+from aerobee.broker.observe.metrics.traffic import MESSAGE_SIZES
 from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
 from aerobee.client_core.channels import Channels
 from aerobee.client_core.methods import PULL

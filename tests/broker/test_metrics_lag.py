@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.broker.edge.own.pull_session import PullPlace
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
 from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
-from aerobee.broker.metrics.lag import GroupLag, LagReading
-from aerobee.broker.metrics.store_times import StoreTimes
-from aerobee.broker.pull_session import PullPlace
-from aerobee.broker.read_pool import ReadPool
-from aerobee.broker.stats import Counters, LoopDelay
+from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
+from aerobee.broker.observe.metrics.store_times import StoreTimes
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.groups.consumer_groups import Member
-from aerobee.broker.metrics.rocketmq import connection_families
-from aerobee.broker.metrics.traffic import GROUP_IDLE_S, MESSAGE_SIZES, Traffic
+from aerobee.broker.observe.metrics.rocketmq import connection_families
+from aerobee.broker.observe.metrics.traffic import GROUP_IDLE_S, MESSAGE_SIZES, Traffic
 from aerobee.runtime.metrics.families import OTHER, Family
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch

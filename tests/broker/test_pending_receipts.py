@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from aerobee.broker.durability import Late
-from aerobee.broker.ingest import OK, Receipt
-from aerobee.broker.rpc.send_service import ACKS_PER_FRAME_MAX, RECEIPTS_MAX, PendingReceipts
-from aerobee.broker.watermarks import EndWaiters
+from aerobee.broker.edge.own.send_service import ACKS_PER_FRAME_MAX, RECEIPTS_MAX, PendingReceipts
+from aerobee.broker.sending.durability import Late
+from aerobee.broker.sending.ingest import OK, Receipt
+from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.runtime.clock import ManualClock
 from aerobee.v1 import common_pb2
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aerobee.broker.egress import ColdRead, Egress, Fetched, ReadCode, Wake
-from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.pull_session import (
+from aerobee.broker.edge.own.pull_session import (
     COLD_READS_MAX,
     ColdPull,
     PulledFrame,
     PullParameters,
     PullSession,
 )
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import Busy, LeaseExpired, MqError
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.pace import LATE_MS
-from aerobee.broker.read_pool import (
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.pace import LATE_MS
+from aerobee.broker.reading.read_pool import (
     LIGHT_STEP_BYTES,
     LOOKUP_THREADS_MAX,
     LOOKUPS,
@@ -20,7 +21,6 @@ from aerobee.broker.read_pool import (
     WAITING_BYTES_MAX,
     ReadPool,
 )
-from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, MqError
 

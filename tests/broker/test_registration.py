@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aerobee.broker.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff

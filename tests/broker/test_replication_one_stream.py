@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.replication.frames import FrameWriter, hello_of
 from aerobee.broker.replication.joining import Sender
-from aerobee.broker.rpc.replication_client import connect_to_master
 from aerobee.runtime.errors import DuplicateBroker
 from tests.support.replication_streams import (
     CLUSTER,

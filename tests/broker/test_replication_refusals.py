@@ -12,6 +12,7 @@ import grpc
 import pytest
 from isal.isal_zlib import crc32
 
+from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.frames import FrameWriter, hello_of
 from aerobee.broker.replication.joining import (
@@ -25,7 +26,6 @@ from aerobee.broker.replication.joining import (
     compared_bytes,
 )
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.rpc.replication_client import connect_to_master
 from aerobee.runtime.errors import (
     ForeignCluster,
     MessageNotFound,

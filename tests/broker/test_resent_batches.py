@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aerobee.broker.guard import Guard
-from aerobee.broker.ingest import Ingest
-from aerobee.broker.stats import Counters
+from aerobee.broker.observe.stats import Counters
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.batch import BatchLimits

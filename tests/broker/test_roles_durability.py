@@ -7,16 +7,16 @@ from typing import cast
 
 import pytest
 
-from aerobee.broker.durability import Durability, Late
-from aerobee.broker.egress import Egress
+from aerobee.broker.reading.egress import Egress
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import GroupView, Mastership
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.durability import Durability, Late
+from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.watermarks import EndWaiters
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotEnoughReplicas, NotMaster
 

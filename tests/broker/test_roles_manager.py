@@ -9,10 +9,10 @@ from collections.abc import Awaitable
 
 import pytest
 
+from aerobee.broker.cluster.group_registry import GroupRegistry
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import Cut
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
-from aerobee.broker.rpc.group_registry import GroupRegistry
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.roles_scene import OTHER, OWN, Scene, running, until

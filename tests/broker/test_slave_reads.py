@@ -12,15 +12,15 @@ from typing import cast
 
 import pytest
 
-from aerobee.broker.egress import Egress, Fetched, ReadCode
+from aerobee.broker.edge.own.pull_session import PulledFrame, PullParameters, PullSession
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.guard import Guard
-from aerobee.broker.pull_session import PulledFrame, PullParameters, PullSession
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.egress import Egress, Fetched, ReadCode
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.roles import Roles
-from aerobee.broker.stats import Counters, LoopDelay
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.tag_filter import parse_tags, tags_codes
+from aerobee.broker.reading.tag_filter import parse_tags, tags_codes
 from aerobee.runtime.errors import FilterIllegal
 from aerobee.store_format.java_hash import java_string_hash
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal_records import (
     TopicEnded,
@@ -25,10 +25,10 @@ from aerobee.broker.offsets.journal_records import (
 from aerobee.broker.offsets.journal_state import OffsetJournalState, cut_mark
 from aerobee.broker.offsets.merge import Standing
 from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.broker.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy, LeaseExpired, NotWritable
 from tests.support.journal_log import MemoryLog

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.broker.unread_readers import UnreadReaders
 from tests.support.stores import append, open_store
 
 

@@ -7,7 +7,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.watermarks import EndWaiters
+from aerobee.broker.sending.watermarks import EndWaiters
 
 
 class Scene:

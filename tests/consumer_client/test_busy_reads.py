@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.egress import ColdRead, Egress, Fetched
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.runtime.errors import Busy
 from tests.support.real_brokers import RealCluster

@@ -15,11 +15,11 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadWork
-from aerobee.broker.store.repair.verify import verify_store
 from aerobee.runtime.errors import InvalidArgument, MqError
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.record import MAGIC_BLANK, iterate_records
 from aerobee.store_format.record_layout import BODY_AT, RecordCorrupt
+from aerobee.store_repair.verify import verify_store
 from tests.faults.folders import (
     CONFIG,
     MESSAGES,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.registration import Registration, RegistrationConfig
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import nameserver_pb2 as pb

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.broker.edge.replicas.replication_client import METHOD
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.frames import FrameWriter, hello_of, master_event
 from aerobee.broker.replication.joining import (
@@ -16,7 +17,6 @@ from aerobee.broker.replication.joining import (
     Sender,
 )
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.rpc.replication_client import METHOD
 from aerobee.runtime.rpc import CODE_METADATA_KEY, build_channel
 from aerobee.v1 import replication_pb2
 from tests.support.replication_streams import (

@@ -10,10 +10,10 @@ from pathlib import Path
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.opening import lock_store
-from aerobee.broker.store.repair.planner import RepairPlan, RepairWishes, plan_repair
-from aerobee.broker.store.repair.repair import Repair, archive_name
-from aerobee.broker.store.repair.verify import Verified, verify_store
 from aerobee.runtime.clock import ManualClock
+from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
+from aerobee.store_repair.repair import Repair, archive_name
+from aerobee.store_repair.verify import Verified, verify_store
 from tests.support.stores import SMALL, batch_of, flush, open_store
 
 QUEUES = [("orders", 0), ("orders", 1), ("payments", 0)]

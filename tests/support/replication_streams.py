@@ -11,8 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aerobee.broker.edge.replicas.replication_client import connect_to_master
+from aerobee.broker.edge.replicas.replication_service import (
+    SERVICE_NAME,
+    ReplicationService,
+    add_replication_service,
+)
 from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Connect, Follower
 from aerobee.broker.replication.joining import LogState
@@ -22,13 +30,6 @@ from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.rpc.replication_client import connect_to_master
-from aerobee.broker.rpc.replication_service import (
-    SERVICE_NAME,
-    ReplicationService,
-    add_replication_service,
-)
-from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.message_store import MessageStore
@@ -39,7 +40,6 @@ from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupTable,
     TopicTable,
 )
-from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch
 from aerobee.runtime.rpc import RpcServer

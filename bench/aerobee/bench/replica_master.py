@@ -17,8 +17,14 @@ import uvloop
 
 from aerobee.bench.measure import Stopwatch
 from aerobee.bench.stores import BATCH_MESSAGES, HOST
+from aerobee.broker.edge.replicas.replication_service import (
+    SERVICE_NAME,
+    ReplicationService,
+    add_replication_service,
+)
 from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_side import Ended
@@ -26,12 +32,6 @@ from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, Term
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_source import TableSource
-from aerobee.broker.rpc.replication_service import (
-    SERVICE_NAME,
-    ReplicationService,
-    add_replication_service,
-)
-from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore

@@ -17,8 +17,11 @@ from aerobee.bench import bare_stream, suite
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.bench.replica_master import CLUSTER, EPOCH, GROUP
 from aerobee.bench.report import Report, Row
+from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.joining import LogState
@@ -26,13 +29,10 @@ from aerobee.broker.replication.log_copy import SlaveSide
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_copies import TableCopies
-from aerobee.broker.rpc.replication_client import connect_to_master
-from aerobee.broker.stats import Counters, LoopDelay
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
-from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import SystemClock
 
 POLL_S = 0.005

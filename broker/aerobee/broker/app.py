@@ -26,7 +26,7 @@ from pathlib import Path
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.health import BrokerHealth
+from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.replicated_folder import change_log, close_replicated, open_replicated
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.threads import Threads

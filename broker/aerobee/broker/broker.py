@@ -12,20 +12,20 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from aerobee.broker.cluster.cluster_link import ClusterLink, identity_of
+from aerobee.broker.cluster.group_registry import GroupRegistry
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.edge.replicas.replication_client import connect_to_master
+from aerobee.broker.edge.server import BrokerServer
 from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.health import BrokerHealth
-from aerobee.broker.metrics.figures import NODE_TYPE, BrokerFigures
+from aerobee.broker.observe.health import BrokerHealth
+from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
+from aerobee.broker.observe.readiness import readiness_of
 from aerobee.broker.parts import Parts, assemble
-from aerobee.broker.readiness import readiness_of
-from aerobee.broker.registration import Registration, RegistrationConfig
 from aerobee.broker.replicated_folder import Opened
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.replication_parts import Cluster
-from aerobee.broker.rpc.cluster_link import ClusterLink, identity_of
-from aerobee.broker.rpc.group_registry import GroupRegistry
-from aerobee.broker.rpc.replication_client import connect_to_master
-from aerobee.broker.rpc.server import BrokerServer
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.threads import Threads
 from aerobee.runtime.clock import Clock

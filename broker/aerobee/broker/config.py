@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aerobee.broker.config_risks import broker_risks
+from aerobee.broker.observe.config_risks import broker_risks
 from aerobee.broker.replication.config import ReplicationConfig
 from aerobee.broker.store.config import StoreConfig
 from aerobee.runtime.addresses import (

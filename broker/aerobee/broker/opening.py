@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from aerobee.broker.flush.table_files import load_table
 from aerobee.broker.groups.lease_journal import (
     FIRST_RECORD,
     LEASES_PATH,
@@ -39,7 +40,6 @@ from aerobee.broker.store.tables.config_tables import (
     TopicTable,
 )
 from aerobee.broker.store.tables.consumer_offset_table import JournalMark
-from aerobee.broker.table_files import load_table
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event

@@ -13,28 +13,25 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from aerobee.broker.audit.acknowledged_minutes import AcknowledgedMinutes
-from aerobee.broker.audit.log_checksums import LogChecksums
-from aerobee.broker.audit.snapshots import Snapshots
-from aerobee.broker.cleaning import Cleaning
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.durability import Durability
-from aerobee.broker.egress import Egress
+from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_state import GroupState
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.guard import Guard, Role
-from aerobee.broker.ingest import Ingest
-from aerobee.broker.message_encoder import MessageEncoder
-from aerobee.broker.message_lookup import MessageLookup
-from aerobee.broker.metrics.traffic import Traffic
+from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
+from aerobee.broker.observe.audit.log_checksums import LogChecksums
+from aerobee.broker.observe.audit.snapshots import Snapshots
+from aerobee.broker.observe.metrics.traffic import Traffic
+from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.offsets.parts import Around, Groups, assemble_groups
 from aerobee.broker.opening import OpenedFolder
-from aerobee.broker.queue_reader import QueueReader
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.reading.egress import Egress
+from aerobee.broker.reading.message_lookup import MessageLookup
+from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication_parts import (
@@ -44,7 +41,13 @@ from aerobee.broker.replication_parts import (
     assemble_replication,
     roles_of,
 )
-from aerobee.broker.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
+from aerobee.broker.retention.cleaning import Cleaning
+from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard, Role
+from aerobee.broker.sending.ingest import Ingest
+from aerobee.broker.sending.message_encoder import MessageEncoder
+from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import StoreState
@@ -53,10 +56,7 @@ from aerobee.broker.store.tables.config_tables import (
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
 )
-from aerobee.broker.table_files import TableFiles
 from aerobee.broker.threads import Threads
-from aerobee.broker.unread_readers import UnreadReaders
-from aerobee.broker.watermarks import EndWaiters
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies

@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.durability import Durability
-from aerobee.broker.egress import Egress
-from aerobee.broker.guard import Guard, Role
+from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.opening import OpenedFolder
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.reading.egress import Egress
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.follower import Connect, Follower
 from aerobee.broker.replication.handover import Handover
@@ -34,10 +33,11 @@ from aerobee.broker.replication.statistics import (
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard, Role
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.table_files import TableFiles
 from aerobee.broker.threads import Threads
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock

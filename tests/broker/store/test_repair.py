@@ -11,18 +11,18 @@ import pytest
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.opening import lock_store
-from aerobee.broker.store.repair.damage import LostRange
-from aerobee.broker.store.repair.planner import RepairWishes, plan_repair
-from aerobee.broker.store.repair.quarantine import (
-    QUARANTINED,
-)
-from aerobee.broker.store.repair.repair import Repair
-from aerobee.broker.store.repair.undo import undo_repair
-from aerobee.broker.store.repair.verify import verify_store
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.store_format.scan import scan_records
 from aerobee.store_format.tags import TagsCodes
+from aerobee.store_repair.damage import LostRange
+from aerobee.store_repair.planner import RepairWishes, plan_repair
+from aerobee.store_repair.quarantine import (
+    QUARANTINED,
+)
+from aerobee.store_repair.repair import Repair
+from aerobee.store_repair.undo import undo_repair
+from aerobee.store_repair.verify import verify_store
 from tests.support.damaged_stores import (
     CONFIG,
     MESSAGES,

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.store.repair.findings import Kind
-from aerobee.broker.store.repair.quarantine import (
+from aerobee.store_format.record import Record
+from aerobee.store_format.scan import ScanEnd, scan_records
+from aerobee.store_format.tags import TagsCodes
+from aerobee.store_repair.findings import Kind
+from aerobee.store_repair.quarantine import (
     QUARANTINED,
     StandIn,
     filler_records,
@@ -16,9 +19,6 @@ from aerobee.broker.store.repair.quarantine import (
     size_min,
     stand_in_record,
 )
-from aerobee.store_format.record import Record
-from aerobee.store_format.scan import ScanEnd, scan_records
-from aerobee.store_format.tags import TagsCodes
 
 
 @pytest.mark.parametrize("extra", [0, 1, 13, 14, 60, 40_000])

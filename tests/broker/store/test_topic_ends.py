@@ -13,10 +13,10 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
-from aerobee.broker.store.repair.findings import Finding, Kind, Severity
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, number_batch
 from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store_repair.findings import Finding, Kind, Severity
 from tests.support.damaged_stores import repair, verify
 from tests.support.replicas import log_bytes
 from tests.support.stores import (

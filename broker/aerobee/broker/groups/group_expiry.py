@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.retention.unread_readers import is_system_group
 from aerobee.broker.store.retention.steady_time import SteadyTime
 from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupConfig,
@@ -32,7 +33,6 @@ from aerobee.broker.store.tables.config_tables import (
     TopicTable,
 )
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
-from aerobee.broker.unread_readers import is_system_group
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.runtime.log import log_event

@@ -14,13 +14,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from aerobee.broker.egress import lease_expired
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.guard import Guard
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
+from aerobee.broker.reading.egress import lease_expired
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, LeaseHeld

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aerobee.broker.durability import Durability
 from aerobee.broker.offsets.journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC, JournalRecords
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.durability import Durability
 from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead

@@ -10,15 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.durability import Durability
-from aerobee.broker.egress import Egress
+from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
 from aerobee.broker.groups.group_state import GroupState
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.guard import PERM_READ, Guard
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
@@ -27,9 +25,12 @@ from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.offsets.journal_state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.opening import OpenedFolder
-from aerobee.broker.queue_reader import QueueReader
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.reading.egress import Egress
+from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import PERM_READ, Guard
 from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
@@ -37,7 +38,6 @@ from aerobee.broker.store.tables.config_tables import (
     TopicConfig,
     TopicTable,
 )
-from aerobee.broker.table_files import TableFiles
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.batch import BatchLimits

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.journal_state import OffsetJournalState
-from aerobee.broker.read_pool import LOOKUPS, ReadPool
+from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime.errors import MqError, StoreFailed

@@ -1,1 +1,1 @@
-"""A broker group's replicas: the pure decisions here, the streams in aerobee.broker.rpc."""
+"""A broker group's replicas: the pure decisions here, the streams in aerobee.broker.edge.own."""

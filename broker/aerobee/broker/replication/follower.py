@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Never
 
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.frames import (
     FrameWriter,
     hello_of,

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from isal.isal_zlib import crc32
 
-from aerobee.broker.pace import Pace
-from aerobee.broker.read_pool import STEP_BYTES, ReadPool
+from aerobee.broker.reading.pace import Pace
+from aerobee.broker.reading.read_pool import STEP_BYTES, ReadPool
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageNotFound, ReplicationGap
 from aerobee.store_format.record_layout import MAGIC_BLANK

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 
-from aerobee.broker.read_pool import ReadPool
+from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.frames import (
     FrameWriter,
     agreement_of,

@@ -95,8 +95,8 @@ def recognised_sizes(store: Path) -> Sizes:
     cut off, and the broker is to notice that.
     """
     from aerobee.broker.store.disk import RealDisk
-    from aerobee.broker.store.repair.folder import measured_sizes
     from aerobee.cli.store_index_sizes import index_geometry_on_disk
+    from aerobee.store_repair.folder import measured_sizes
 
     disk = RealDisk(store)
     measured = measured_sizes(disk)

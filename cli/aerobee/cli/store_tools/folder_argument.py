@@ -13,10 +13,10 @@ import click
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.repair.folder import measured_sizes
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.store_options import store_config
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store_repair.folder import measured_sizes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -13,10 +13,6 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreLocked
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.broker.store.opening import LOCK_FILE, lock_store
-from aerobee.broker.store.repair.planner import RepairPlan, RepairWishes, plan_repair
-from aerobee.broker.store.repair.repair import Repair, archive_name
-from aerobee.broker.store.repair.undo import undo_repair
-from aerobee.broker.store.repair.verify import Verified, verify_store
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.output import counted, json_option, print_json, remark, say
 from aerobee.cli.store_tools.folder_argument import (
@@ -32,6 +28,10 @@ from aerobee.cli.store_tools.verify_document import (
     verify_document,
 )
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
+from aerobee.store_repair.repair import Repair, archive_name
+from aerobee.store_repair.undo import undo_repair
+from aerobee.store_repair.verify import Verified, verify_store
 
 
 @click.command("repair")

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from aerobee.broker.store.repair.findings import Findings
-from aerobee.broker.store.repair.folder import inspect_folder
 from aerobee.cli.moments import timestamp_text
 from aerobee.cli.output import counted, json_option, print_json, print_table, say
 from aerobee.cli.store_tools.folder_argument import (
@@ -19,6 +17,8 @@ from aerobee.cli.store_tools.folder_argument import (
 )
 from aerobee.cli.store_tools.stats_document import index_documents, stats_document
 from aerobee.cli.store_tools.stats_reader import QueueReader, walk_log
+from aerobee.store_repair.findings import Findings
+from aerobee.store_repair.folder import inspect_folder
 
 _MIB = 1 << 20
 

@@ -9,8 +9,6 @@ import numpy as np
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.index.index_files import index_path, is_index_name
-from aerobee.broker.store.repair.folder import Folder
-from aerobee.broker.store.repair.tables_check import consumer_offsets
 from aerobee.cli.store_tools.stats_reader import (
     LargeMessage,
     LogFigures,
@@ -24,6 +22,8 @@ from aerobee.store_format.index_file import (
     IndexGeometry,
     IndexHeader,
 )
+from aerobee.store_repair.folder import Folder
+from aerobee.store_repair.tables_check import consumer_offsets
 
 _ENTRIES_PER_READ = 1_000_000
 

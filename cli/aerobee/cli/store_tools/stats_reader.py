@@ -16,12 +16,6 @@ import numpy as np
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
-from aerobee.broker.store.repair.damage import Damage
-from aerobee.broker.store.repair.findings import Findings
-from aerobee.broker.store.repair.folder import Folder, QueueFolder
-from aerobee.broker.store.repair.log_check import LogCheck
-from aerobee.broker.store.repair.log_reader import LogReader
-from aerobee.broker.store.repair.queue_cursor import QueueCursor, read_entries
 from aerobee.store_format.checked_batch import UNQUEUED_BIT
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
 from aerobee.store_format.record_layout import (
@@ -29,6 +23,12 @@ from aerobee.store_format.record_layout import (
     SYSFLAG_TRANSACTION_MASK,
 )
 from aerobee.store_format.tags import TagsCodes
+from aerobee.store_repair.damage import Damage
+from aerobee.store_repair.findings import Findings
+from aerobee.store_repair.folder import Folder, QueueFolder
+from aerobee.store_repair.log_check import LogCheck
+from aerobee.store_repair.log_reader import LogReader
+from aerobee.store_repair.queue_cursor import QueueCursor, read_entries
 
 LARGEST_SHOWN = 10
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from aerobee.broker.store.repair.verify import verify_store
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.output import json_option, print_json
 from aerobee.cli.store_tools.folder_argument import (
@@ -16,6 +15,7 @@ from aerobee.cli.store_tools.folder_argument import (
     store_failures,
 )
 from aerobee.cli.store_tools.verify_document import print_verified, verify_document
+from aerobee.store_repair.verify import verify_store
 
 
 @click.command("verify")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from aerobee.broker.store.repair.damage import DamagedRegion, LostRange
-from aerobee.broker.store.repair.findings import Finding, Severity
-from aerobee.broker.store.repair.verify import Verified
 from aerobee.cli.output import counted, say
+from aerobee.store_repair.damage import DamagedRegion, LostRange
+from aerobee.store_repair.findings import Finding, Severity
+from aerobee.store_repair.verify import Verified
 
 _COLORS = {Severity.DAMAGE: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
 

@@ -1,0 +1,1 @@
+"""What the broker and the nameservers tell each other."""

@@ -1,0 +1,149 @@
+"""This broker towards the nameserver: what its heartbeats say, and what directives change."""
+
+from __future__ import annotations
+
+import logging
+
+from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.parts import Parts
+from aerobee.broker.replication.mastership import NO_MASTER
+from aerobee.broker.sending.guard import Role
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH
+from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.log import log_event
+from aerobee.v1 import common_pb2, nameserver_pb2
+
+TROUBLE_LENGTH_MAX = 1_000
+"""A heartbeat must stay within the nameserver's limits, whatever an error says."""
+
+log = logging.getLogger(__name__)
+
+
+def identity_of(config: BrokerConfig, *, instance: str) -> common_pb2.BrokerIdentity:
+    """Who this process is; `instance` is new with every start."""
+    return common_pb2.BrokerIdentity(
+        cluster=config.cluster,
+        broker_name=config.broker_name,
+        broker_id=config.broker_id,
+        instance=instance,
+    )
+
+
+class ClusterLink:
+    """The two callables that a Registration needs."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        identity: common_pb2.BrokerIdentity,
+        address: str,
+        *,
+        store_host_ipv6: bool,
+    ) -> None:
+        self._parts = parts
+        self._identity = identity
+        self._address = address
+        self._store_host_ipv6 = store_host_ipv6
+
+    def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
+        """The broker as it is now."""
+        parts = self._parts
+        store = parts.folder.store
+        replication = parts.replication
+        roles = replication.roles
+        return nameserver_pb2.BrokerHeartbeat(
+            identity=self._identity,
+            address=self._address,
+            role=common_pb2.MASTER if parts.guard.role is Role.MASTER else common_pb2.SLAVE,
+            epoch=parts.guard.epoch,
+            log_begin=store.min_offset,
+            log_end=store.appended_end,
+            metadata_revision=parts.folder.topics.metadata_revision,
+            store_host_ipv6=self._store_host_ipv6,
+            writable=not parts.no_room_reason(),
+            incarnation=roles.own.incarnation,
+            predecessor=replication.replica.predecessor,
+            log_epoch=roles.log_epoch(),
+            confirmed_end=roles.confirmed_end,
+            resigned_epoch=roles.mastership.resigned_epoch or 0,
+            successor_id=replication.handover.successor_id,
+            replication_trouble=replication.trouble[:TROUBLE_LENGTH_MAX],
+            durable_end=min(roles.confirmed_end, store.flushed_end),
+            opened_end=replication.replica.opened_end,
+        )
+
+    def sending(self, sequence: int) -> None:
+        """A heartbeat goes out now: if etcd confirms it, the lease counts from here."""
+        parts = self._parts
+        parts.replication.roles.heartbeat_sent(sequence)
+
+    async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
+        """Hear of the group and take on topics; returns once the topics are on disk.
+
+        On a full disk they are served from memory until the next snapshot finds room; a restart
+        before that asks the nameserver again.
+
+        Raises:
+            StoreFailed: the topics cannot be written; they are served from memory meanwhile.
+        """
+        parts = self._parts
+        # First who is master, then the lease, or it could outlive the news of another one.
+        roles = parts.replication.roles
+        roles.hear_endpoints(directive.replicas)
+        group = self._group_of(directive)
+        if group is not None:
+            roles.hear_group(group)
+        lease_ms = directive.lease_duration_ms or parts.config.registration_lease_ms
+        roles.renewed(directive.renewed_sequence, lease_ms)
+        if not (directive.topics or directive.topics_complete or directive.metadata_revision):
+            return
+        gone = apply_topics(
+            parts.folder.topics,
+            [self._announced(topic) for topic in directive.topics],
+            metadata_revision=directive.metadata_revision,
+            is_complete=directive.topics_complete,
+            ended_at_ms=parts.groups.topic_ends.ended_at_ms,
+        )
+        parts.groups.topic_ends.wake()
+        if gone:
+            # Readers of a topic that is gone find out by asking again.
+            parts.egress.wake_all()
+        try:
+            await parts.files.save(TOPICS_PATH)
+        except NotWritable as error:
+            log_event(log, "topics not saved", level=logging.WARNING, reason=error)
+
+    def _group_of(
+        self, directive: nameserver_pb2.BrokerDirective
+    ) -> nameserver_pb2.GroupRecord | None:
+        """The record; from a nameserver that knows of no replicas, what it says of this one. None
+        from one that has not reached etcd: this replica may be anything but alone."""
+        if directive.HasField("group"):
+            return directive.group
+        if directive.role == common_pb2.BROKER_ROLE_UNSPECIFIED:
+            return None
+        identity, own = self._identity, self._parts.replication.roles.own
+        is_master = directive.role != common_pb2.SLAVE
+        name = nameserver_pb2.ReplicaName(broker_id=own.broker_id, incarnation=own.incarnation)
+        return nameserver_pb2.GroupRecord(
+            broker_name=identity.broker_name,
+            epoch=directive.epoch,
+            master_id=identity.broker_id if is_master else NO_MASTER,
+            master_instance=identity.instance if is_master else "",
+            in_sync=[name],
+            replicas=[identity.broker_id],
+            revision=directive.epoch,
+        )
+
+    def _announced(self, topic: common_pb2.TopicConfig) -> AnnouncedTopic:
+        return AnnouncedTopic(
+            name=topic.name,
+            queue_count=topic.queues_by_broker.get(self._identity.broker_name, 0),
+            perm=topic.perm,
+            order=topic.order,
+            revision=topic.revision,
+            deleted=topic.deleted,
+            deleted_at_ms=topic.deleted_at,
+            attributes=dict(topic.attributes),
+        )

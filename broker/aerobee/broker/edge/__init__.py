@@ -1,0 +1,1 @@
+"""Where requests come in: gRPC's messages become the domain's words, and back."""

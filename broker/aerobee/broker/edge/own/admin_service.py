@@ -1,0 +1,107 @@
+"""AdminService: state and counters, single messages, cleaning and hand-over by command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from aerobee.broker.edge.own.convert import unread_removals
+from aerobee.broker.edge.own.stats_message import stats_message
+from aerobee.broker.observe.stats import BrokerStatistics
+from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.retention.cleaning import Cleaning
+from aerobee.broker.store.retention.retention_policy import CleanRequest
+from aerobee.runtime import rpc
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class AdminService(broker_pb2_grpc.AdminServiceServicer):
+    """Shows what `statistics` says and what `lookup` finds; `cleaning` does what it is told."""
+
+    def __init__(
+        self,
+        identity: common_pb2.BrokerIdentity,
+        statistics: Callable[[], BrokerStatistics],
+        lookup: MessageLookup,
+        cleaning: Cleaning,
+        handover: Handover,
+    ) -> None:
+        self._identity = identity
+        self._statistics = statistics
+        self._lookup = lookup
+        self._cleaning = cleaning
+        self._handover = handover
+
+    @rpc.unary
+    async def GetMessage(
+        self, request: broker_pb2.GetMessageRequest, context: Context
+    ) -> broker_pb2.StoredMessage:
+        where = request.WhichOneof("where")
+        if where is None:
+            raise InvalidArgument("the request names no message: give an id or a physical offset")
+        if where == "offset_message_id":
+            record = await self._lookup.by_id(request.offset_message_id)
+        else:
+            record = await self._lookup.by_offset(request.physical_offset)
+        return broker_pb2.StoredMessage(record=record)
+
+    @rpc.unary
+    async def QueryMessages(
+        self, request: broker_pb2.QueryMessagesRequest, context: Context
+    ) -> broker_pb2.QueryMessagesResponse:
+        is_unique_key = request.WhichOneof("by") == "unique_key"
+        found = await self._lookup.by_key(
+            KeyQuery(
+                request.topic,
+                request.unique_key if is_unique_key else request.key,
+                is_unique_key=is_unique_key,
+                begin_ms=request.begin_ms,
+                end_ms=request.end_ms,
+                max_messages=request.max_messages,
+            )
+        )
+        return broker_pb2.QueryMessagesResponse(
+            records=found.records,
+            indexed_timestamp_ms=found.indexed_timestamp_ms,
+            indexed_physical_offset=found.indexed_end,
+            more=found.more,
+        )
+
+    @rpc.unary
+    async def CleanStore(
+        self, request: broker_pb2.CleanStoreRequest, context: Context
+    ) -> broker_pb2.CleanStoreResponse:
+        report = await self._cleaning.clean(
+            CleanRequest(commanded=True, force=request.force, unread=request.unread)
+        )
+        return broker_pb2.CleanStoreResponse(
+            removed_segments=len(report.removed),
+            removed_bytes=report.removed_bytes,
+            log_min_offset=self._statistics().store.min_offset,
+            removed_unread=unread_removals(report.unread),
+            kept_because=report.kept_because,
+        )
+
+    @rpc.unary
+    async def GetStats(
+        self, request: broker_pb2.GetStatsRequest, context: Context
+    ) -> broker_pb2.BrokerStats:
+        return stats_message(self._identity, self._statistics())
+
+    @rpc.unary
+    async def HandOver(
+        self, request: broker_pb2.HandOverRequest, context: Context
+    ) -> broker_pb2.HandOverResponse:
+        successor_id = request.successor_id if request.HasField("successor_id") else None
+        done = await self._handover.hand_over(successor_id, request.timeout_ms / 1_000)
+        return broker_pb2.HandOverResponse(
+            master_id=done.master_id,
+            epoch=done.epoch,
+            paused_ms=round(done.paused_s * 1_000),
+        )

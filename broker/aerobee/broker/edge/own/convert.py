@@ -1,0 +1,235 @@
+"""Protobuf to domain and back: with the servicers, the only code that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+from urllib.parse import unquote
+
+from aerobee.broker.edge.own.pull_session import PulledFrame
+from aerobee.broker.groups.consumer_groups import Member, Subscription, check_subscriptions
+from aerobee.broker.groups.group_coordinator import GroupView
+from aerobee.broker.reading.tag_filter import tags_codes
+from aerobee.broker.replication.statistics import ReplicationStatistics
+from aerobee.broker.sending.ingest import OK, Receipt
+from aerobee.broker.store.retention.queue_readers import UnreadRemoval
+from aerobee.runtime import names
+from aerobee.runtime.errors import FilterIllegal, MqError
+from aerobee.store_format.record_layout import HostAddress
+from aerobee.v1 import broker_pb2, common_pb2
+
+UNKNOWN_HOST = HostAddress(bytes(4), 0)
+
+# Field tags of the wire format: PullFrame.handle, PullFrame.result, PullResult.records.
+_HANDLE_TAG = b"\x08"
+_RESULT_TAG = b"\x12"
+_RECORDS_TAG = b"\x32"
+
+
+REMOVALS_MAX = 1_000
+"""So many queues a list of what was removed unread names; totals count all."""
+
+
+def status_of(error: MqError | None) -> common_pb2.Status:
+    """OK for None."""
+    if error is None:
+        return common_pb2.Status(code=common_pb2.OK)
+    return common_pb2.Status(code=code_of(error), message=str(error))
+
+
+def code_of(error: MqError) -> common_pb2.Code:
+    """The wire's code for an error."""
+    return wire_code(error.code)
+
+
+def wire_code(number: int) -> common_pb2.Code:
+    """A code that the domain has as a number: they are the same, only the type checker asks."""
+    return cast("common_pb2.Code", number)
+
+
+# ---------------------------------------------------------------------------------- sending
+
+
+def ack_frame(
+    receipts: Iterable[Receipt], durability: broker_pb2.Durability
+) -> broker_pb2.SendAckFrame:
+    """One frame for many receipts, which have all come true."""
+    frame = broker_pb2.SendAckFrame()
+    add = frame.acks.add
+    for receipt in receipts:
+        if receipt.code == OK:
+            add(
+                sequence=receipt.sequence,
+                code=common_pb2.OK,
+                base_queue_offset=receipt.base_queue_offset,
+                base_physical_offset=receipt.base_physical_offset,
+                store_timestamp_ms=receipt.store_timestamp_ms,
+                stored_count=receipt.stored_count,
+                durability=durability if receipt.wait_end else broker_pb2.PAGE_CACHE,
+            )
+        else:
+            add(
+                sequence=receipt.sequence,
+                code=wire_code(receipt.code),
+                message=receipt.message,
+                base_queue_offset=receipt.base_queue_offset,
+                base_physical_offset=receipt.base_physical_offset,
+                store_timestamp_ms=receipt.store_timestamp_ms,
+                stored_count=receipt.stored_count,
+                durability=(
+                    broker_pb2.PAGE_CACHE
+                    if receipt.store_timestamp_ms
+                    else broker_pb2.DURABILITY_UNSPECIFIED
+                ),
+                retry_after_ms=receipt.retry_after_ms,
+            )
+    return frame
+
+
+def host_of_peer(peer: str) -> HostAddress:
+    """The born host in gRPC's name of a peer: `ipv4:127.0.0.1:5` or `ipv6:[::1]:5`."""
+    family, _, address = peer.partition(":")
+    if family not in ("ipv4", "ipv6"):
+        return UNKNOWN_HOST
+    try:
+        return HostAddress.parse(unquote(address))
+    except ValueError:
+        return UNKNOWN_HOST
+
+
+# ---------------------------------------------------------------------------------- pulling
+
+
+def tags_codes_of(wanted: broker_pb2.Filter) -> frozenset[int] | None:
+    """The tags codes that pass; None for all.
+
+    Raises:
+        FilterIllegal: an expression that cannot be parsed, or SQL.
+    """
+    if wanted.type != broker_pb2.TAG:
+        raise FilterIllegal("SQL92 filters are not served; filter by tags: 'a || b'")
+    return tags_codes(wanted.expression)
+
+
+def pull_frame_bytes(frame: PulledFrame) -> bytes:
+    """A PullFrame as it goes over the wire.
+
+    Equal to protobuf's own encoding but for the order of fields; it exists because that one copies
+    the records three times, and they are most of what a broker sends.
+    """
+    fetched = frame.fetched
+    records = b""
+    if fetched is not None:
+        records = fetched.records
+        result = broker_pb2.PullResult(
+            code=wire_code(fetched.code),
+            next_offset=fetched.next_offset,
+            min_offset=fetched.min_offset,
+            max_offset=fetched.max_offset,
+            record_count=fetched.count,
+            suggested_broker_id=fetched.suggested_broker_id,
+        )
+    else:
+        assert frame.error is not None, "a frame has a result or an error"
+        result = broker_pb2.PullResult(code=code_of(frame.error), message=str(frame.error))
+    head = result.SerializeToString()
+    records_size = varint(len(records)) if records else b""
+    size = len(head) + (1 + len(records_size) + len(records) if records else 0)
+    parts = [_HANDLE_TAG, varint(frame.handle), _RESULT_TAG, varint(size), head]
+    if records:
+        parts += (_RECORDS_TAG, records_size, records)
+    return b"".join(parts)
+
+
+def varint(value: int) -> bytes:
+    """Protobuf's variable-length encoding of a number >= 0."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+# ---------------------------------------------------------------------------------- groups
+
+
+def subscriptions_of(wanted: Sequence[broker_pb2.Subscription]) -> tuple[Subscription, ...]:
+    """Sorted by topic, so that equal wishes are equal values.
+
+    Raises:
+        FilterIllegal: an expression that cannot be parsed, or SQL.
+        InvalidArgument: more than a member may have, or text that cannot be shown.
+    """
+    found = [Subscription(one.topic, one.filter.expression or "*", is_sql=False) for one in wanted]
+    check_subscriptions(found)
+    for subscription in found:
+        names.check_text("topic name", subscription.topic)
+        names.check_text("filter expression", subscription.expression)
+    for one in wanted:
+        tags_codes_of(one.filter)
+    return tuple(sorted(found, key=lambda subscription: subscription.topic))
+
+
+def group_member(member: Member, now_s: float) -> broker_pb2.GroupMember:
+    return broker_pb2.GroupMember(
+        client_id=member.client_id,
+        subscriptions=[
+            broker_pb2.Subscription(
+                topic=one.topic,
+                filter=broker_pb2.Filter(
+                    type=broker_pb2.SQL92 if one.is_sql else broker_pb2.TAG,
+                    expression=one.expression,
+                ),
+            )
+            for one in member.subscriptions
+        ],
+        broadcasting=member.broadcasting,
+        last_heartbeat_age_ms=max(0, int((now_s - member.last_heartbeat_s) * 1_000)),
+    )
+
+
+def members_changed(view: GroupView, now_s: float) -> broker_pb2.MembersChanged:
+    return broker_pb2.MembersChanged(
+        members=[group_member(member, now_s) for member in view.members],
+        generation=view.generation,
+    )
+
+
+def unread_removals(removals: Sequence[UnreadRemoval]) -> list[broker_pb2.UnreadRemoval]:
+    """The first ones, which are the largest."""
+    return [
+        broker_pb2.UnreadRemoval(
+            group=each.group, topic=each.topic, queue_id=each.queue_id, messages=each.messages
+        )
+        for each in removals[:REMOVALS_MAX]
+    ]
+
+
+def replica_progress(replication: ReplicationStatistics) -> list[broker_pb2.ReplicaProgress]:
+    """A master's replicas."""
+    return [
+        broker_pb2.ReplicaProgress(
+            broker_id=one.broker_id,
+            connected=one.is_connected,
+            in_sync=one.is_in_sync,
+            acknowledged_end=one.acknowledged_end,
+            lag_bytes=one.lag_bytes,
+            lag_ms=one.lag_ms,
+        )
+        for one in replication.replicas
+    ]
+
+
+def slave_progress(replication: ReplicationStatistics) -> broker_pb2.SlaveProgress | None:
+    """A slave's view of its master; None on a master."""
+    slave = replication.slave
+    if slave is None:
+        return None
+    return broker_pb2.SlaveProgress(
+        master_id=slave.master_id,
+        connected=slave.is_connected,
+        master_end=slave.master_end,
+        confirmed_end=slave.confirmed_end,
+        trouble=slave.trouble,
+    )

@@ -1,0 +1,341 @@
+"""GroupService: a member's session over one stream, and what operators ask about groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import grpc
+
+from aerobee.broker.config import SessionConfig
+from aerobee.broker.edge.own.convert import (
+    group_member,
+    members_changed,
+    status_of,
+    subscriptions_of,
+)
+from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
+from aerobee.broker.edge.own.turns import in_turns
+from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.sending.guard import Guard
+from aerobee.runtime import names, rpc
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError, ShuttingDown
+from aerobee.v1 import broker_pb2, broker_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+DELETE_TIMEOUT_S = 150.0
+"""How long a deletion may wait, if its caller does: longer than any session lasts."""
+EVENTS_PENDING_MAX = 131_072
+"""Above the grants that a member with the most queues can have outstanding."""
+
+
+class QueueBoundsSource(Protocol):
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Minimum and maximum offset; (0, 0) for a queue without messages."""
+        ...
+
+
+class MemberSession:
+    """The stream of one member: what is to be told, in order.
+
+    Always holds: after `on_ended` nothing is added; a view that was not sent yet is replaced by a
+    newer one, so that a storm of changes costs one message.
+    """
+
+    def __init__(self, offsets: ConsumerOffsets, clock: Clock) -> None:
+        self._offsets = offsets
+        self._clock = clock
+        self._events: deque[broker_pb2.GroupEvent] = deque()
+        self._view: GroupView | None = None
+        self._finished = False
+        self._changed = asyncio.Event()
+
+    # ------------------------------------------------------------ told by the coordinator
+
+    def on_members(self, view: GroupView) -> None:
+        self._view = view
+        self._changed.set()
+
+    def on_granted(self, lease: Lease) -> None:
+        committed = self._offsets.query(lease.key)
+        self.add(
+            broker_pb2.GroupEvent(
+                granted=broker_pb2.LeaseGranted(
+                    topic=lease.key.topic,
+                    queue_id=lease.key.queue_id,
+                    epoch=lease.epoch,
+                    committed_offset=committed or 0,
+                    never_committed=committed is None,
+                )
+            )
+        )
+
+    def on_revoked(self, lease: Lease, reason: str) -> None:
+        self.add(
+            broker_pb2.GroupEvent(
+                revoked=broker_pb2.LeaseRevoked(
+                    topic=lease.key.topic,
+                    queue_id=lease.key.queue_id,
+                    epoch=lease.epoch,
+                    reason=reason,
+                )
+            )
+        )
+
+    def on_ended(self, error: MqError) -> None:
+        self.add(broker_pb2.GroupEvent(failed=status_of(error)))
+        self.finish()
+
+    # ------------------------------------------------------------ used by the servicer
+
+    @property
+    def pending(self) -> int:
+        """Events that the client has not taken yet."""
+        return len(self._events)
+
+    def add(self, event: broker_pb2.GroupEvent, *, first: bool = False) -> None:
+        if self._finished:
+            return
+        if first:
+            self._events.appendleft(event)
+        else:
+            self._events.append(event)
+        self._changed.set()
+
+    def finish(self) -> None:
+        """Nothing more is to be told; what is pending still goes out."""
+        self._finished = True
+        self._changed.set()
+
+    async def next_event(self) -> broker_pb2.GroupEvent | None:
+        """The next thing to tell; None when the stream ends."""
+        while True:
+            if self._events:
+                return self._events.popleft()
+            if self._finished:
+                return None
+            if self._view is not None:
+                view, self._view = self._view, None
+                return broker_pb2.GroupEvent(
+                    members=members_changed(view, self._clock.monotonic_s())
+                )
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class GroupService(broker_pb2_grpc.GroupServiceServicer):
+    """Turns events of streams into calls of the coordinator."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        offsets: ConsumerOffsets,
+        guard: Guard,
+        queues: QueueBoundsSource,
+        clock: Clock,
+        *,
+        removal: GroupRemoval,
+        sessions: SessionConfig,
+        on_session_timeout: Callable[[int], Awaitable[None]],
+        on_group: Callable[[str], None],
+    ) -> None:
+        """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
+        `on_group` hears of each group that somebody joins, and raises
+        LimitReached for one too many."""
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._guard = guard
+        self._queues = queues
+        self._clock = clock
+        self._removal = removal
+        self._session_config = sessions
+        self._on_session_timeout = on_session_timeout
+        self._on_group = on_group
+        self._sessions: dict[MemberSession, None] = {}
+        self._session_ended = asyncio.Event()
+
+    async def wait_no_sessions(self) -> None:
+        """Until every member's stream has ended."""
+        while self._sessions:
+            self._session_ended.clear()
+            await self._session_ended.wait()
+
+    def close_sessions(self) -> None:
+        """End every stream: the broker is stopping. Members keep their leases over it."""
+        for session in list(self._sessions):
+            session.on_ended(ShuttingDown("the broker is shutting down; join again in a moment"))
+
+    # ---------------------------------------------------------------------- membership
+
+    @rpc.unary
+    async def Membership(self, request_iterator: object, context: Context) -> None:
+        session = MemberSession(self._offsets, self._clock)
+        self._sessions[session] = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(self._serve(context, session), name="member-events")
+                while (event := await session.next_event()) is not None:
+                    await context.write(event)
+                reader.cancel()
+        finally:
+            del self._sessions[session]
+            self._session_ended.set()
+
+    async def _serve(self, context: Context, session: MemberSession) -> None:
+        """Follow one member until its stream ends."""
+        try:
+            first = await context.read()
+            if first is grpc.aio.EOF:
+                return
+            member = await self._join(first, session)
+            try:
+                while (event := await context.read()) is not grpc.aio.EOF:
+                    if event.WhichOneof("event") == "leave":
+                        self._coordinator.leave(member)
+                        return
+                    self._handle(event, member, session)
+                    if session.pending > EVENTS_PENDING_MAX:
+                        raise Busy("the member asks for more than it reads; join again")
+            finally:
+                self._coordinator.detach(member, session)
+        except MqError as error:
+            session.on_ended(error)
+        finally:
+            session.finish()
+
+    async def _join(self, event: broker_pb2.MemberEvent, session: MemberSession) -> Member:
+        if event.WhichOneof("event") != "join":
+            raise InvalidArgument("the first event of a membership stream must be Join")
+        join = event.join
+        await self._offsets.begun()
+        self._offsets.check_master()
+        names.check_group_name(join.group)
+        names.check_client_id(join.client_id)
+        names.check_text("instance", join.instance)
+        timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
+        subscriptions = subscriptions_of(join.subscriptions)
+        shown: list[tuple[QueueKey, int]] = []
+        async for part in in_turns(join.held):
+            shown += [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in part]
+        await self._on_session_timeout(timeout_ms)
+        # The term may have ended meanwhile, or be about to.
+        self._offsets.check_master()
+        member = Member(
+            group=join.group,
+            client_id=join.client_id,
+            instance=join.instance,
+            subscriptions=subscriptions,
+            broadcasting=join.broadcasting,
+            session_timeout_s=timeout_ms / 1_000,
+            last_heartbeat_s=self._clock.monotonic_s(),
+        )
+        held = [lease for lease in shown if not self._offsets.is_ended(*lease)]
+        self._removal.check_joinable(join.group)
+        self._on_group(join.group)
+        confirmed = self._coordinator.join(member, held, session)
+        joined = broker_pb2.Joined(
+            session_timeout_ms=timeout_ms,
+            confirmed=[
+                broker_pb2.HeldLease(
+                    topic=lease.key.topic, queue_id=lease.key.queue_id, epoch=lease.epoch
+                )
+                for lease in confirmed
+            ],
+        )
+        session.add(broker_pb2.GroupEvent(joined=joined), first=True)
+        return member
+
+    def _handle(
+        self, event: broker_pb2.MemberEvent, member: Member, session: MemberSession
+    ) -> None:
+        kind = event.WhichOneof("event")
+        now_s = self._clock.monotonic_s()
+        if kind == "heartbeat":
+            if not self._coordinator.is_acting():
+                return  # another master may have granted its queues already
+            beat = event.heartbeat
+            changed = subscriptions_of(beat.subscriptions) if beat.subscriptions_changed else None
+            generation = self._coordinator.heartbeat(member, now_s, changed)
+            session.add(
+                broker_pb2.GroupEvent(
+                    heartbeat=broker_pb2.HeartbeatAck(sequence=beat.sequence, generation=generation)
+                )
+            )
+        elif kind == "acquire":
+            self._offsets.check_master()
+            names.check_text("topic name", event.acquire.topic)
+            self._coordinator.acquire(member, event.acquire.topic, event.acquire.queue_id, now_s)
+        elif kind == "release":
+            release = event.release
+            self._coordinator.release(member, release.topic, release.queue_id, release.epoch)
+        else:
+            raise InvalidArgument(f"a member's stream cannot carry {kind or 'an empty event'} here")
+
+    # ---------------------------------------------------------------------- operators
+
+    @rpc.unary
+    async def ListGroups(
+        self, request: broker_pb2.ListGroupsRequest, context: Context
+    ) -> broker_pb2.ListGroupsResponse:
+        known = {*self._coordinator.groups.names(), *self._offsets.groups()}
+        return broker_pb2.ListGroupsResponse(groups=sorted(known))
+
+    @rpc.unary
+    async def DescribeGroup(
+        self, request: broker_pb2.DescribeGroupRequest, context: Context
+    ) -> broker_pb2.GroupDescription:
+        group = request.group
+        names.check_group_name(group)
+        self._offsets.check_known()
+        now_s = self._clock.monotonic_s()
+        self._coordinator.expire(now_s)
+        members = self._coordinator.groups.members(group)
+        committed = dict(self._offsets.of_group(group))
+        leases = {lease.key: lease for lease in self._coordinator.leases.held(group)}
+        if not members and not committed:
+            raise GroupNotFound(
+                f"group {group} has neither members nor committed offsets on this broker"
+            )
+        description = broker_pb2.GroupDescription(
+            group=group, members=[group_member(member, now_s) for member in members]
+        )
+        for key in sorted({*committed, *leases}):
+            min_offset, max_offset = self._queues.bounds(key.topic, key.queue_id)
+            lease = leases.get(key)
+            description.queues.add(
+                topic=key.topic,
+                queue_id=key.queue_id,
+                lease_holder=lease.client_id if lease else "",
+                lease_epoch=lease.epoch if lease else 0,
+                committed_offset=committed.get(key, -1),
+                min_offset=min_offset,
+                max_offset=max_offset,
+            )
+        return description
+
+    @rpc.unary
+    async def DeleteGroup(
+        self, request: broker_pb2.DeleteGroupRequest, context: Context
+    ) -> broker_pb2.DeleteGroupResponse:
+        names.check_group_name(request.group)
+        await self._offsets.begun()
+        self._offsets.check_master()
+        removed = await self._removal.delete_group(
+            request.group,
+            force=request.force,
+            timeout_s=timeout_s(context, DELETE_TIMEOUT_S),
+        )
+        return broker_pb2.DeleteGroupResponse(
+            known=removed.was_known,
+            members_ended=removed.members_ended,
+            removed_count=len(removed.offsets),
+            removed=committed_offsets(removed.offsets),
+        )

@@ -1,0 +1,265 @@
+"""PullService: many queues over one stream, or one answer to one question.
+
+PullStream writes frames as bytes that `convert.pull_frame_bytes` has encoded; `add_pull_service`
+registers it so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from aerobee.broker.edge.own.convert import pull_frame_bytes, tags_codes_of, wire_code
+from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.observe.stats import Counters
+from aerobee.broker.reading.egress import (
+    ColdRead,
+    Egress,
+    Fetched,
+    ReadCode,
+    clamp_bytes,
+    clamp_messages,
+    lease_expired,
+)
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.runtime import names, rpc
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.exception_groups import first_leaf
+from aerobee.v1 import broker_pb2, broker_pb2_grpc
+
+Context = grpc.aio.ServicerContext[Any, Any]
+IsCurrent = Callable[[QueueKey, int], bool]
+
+SERVICE_NAME = "aerobee.v1.PullService"
+WAIT_MS_MAX = 60_000
+
+
+class PullService(broker_pb2_grpc.PullServiceServicer):
+    """Feeds commands into pull sessions and writes their frames."""
+
+    def __init__(
+        self,
+        egress: Egress,
+        guard: Guard,
+        counters: Counters,
+        clock: Clock,
+        *,
+        is_current: IsCurrent,
+        on_delivered: Callable[[str, str, int, int], None] = lambda *_: None,
+    ) -> None:
+        """`on_delivered` is told what went out: group, topic, messages, bytes."""
+        self._egress = egress
+        self._guard = guard
+        self._counters = counters
+        self._clock = clock
+        self._is_current = is_current
+        self._on_delivered = on_delivered
+        self._sessions: dict[PullSession, None] = {}
+
+    def sessions(self) -> list[PullSession]:
+        """The streams that are open now."""
+        return list(self._sessions)
+
+    def close_sessions(self) -> None:
+        """End every stream: the broker is stopping."""
+        for session in list(self._sessions):
+            session.end(ShuttingDown("the broker is shutting down; pull again in a moment"))
+        # Single pulls that wait ask again, and hear the same.
+        self._egress.wake_all()
+
+    # ---------------------------------------------------------------------- stream
+
+    @rpc.unary
+    async def PullStream(self, request_iterator: object, context: Context) -> None:
+        session = PullSession(self._egress, is_current=self._is_current)
+        self._counters.pull_streams += 1
+        self._sessions[session] = None
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                commands = tasks.create_task(
+                    self._read_commands(context, session), name="pull-commands"
+                )
+                await self._write_frames(context, session, tasks)
+                commands.cancel()
+        except* MqError as group:
+            raise first_leaf(group) from None
+        finally:
+            session.close()
+            del self._sessions[session]
+            self._counters.pull_streams -= 1
+
+    async def _read_commands(self, context: Context, session: PullSession) -> None:
+        peer = context.peer()
+        while (command := await context.read()) is not grpc.aio.EOF:
+            kind = command.WhichOneof("command")
+            if kind == "credit":
+                session.grant(command.credit.handle, command.credit.bytes)
+            elif kind == "subscribe":
+                self._subscribe(session, command.subscribe, peer)
+            elif kind == "unsubscribe":
+                session.unsubscribe(command.unsubscribe.handle)
+            else:
+                raise InvalidArgument("a pull command without content; subscribe, grant or end")
+            await session.wait_room()
+        session.close()
+
+    def _subscribe(
+        self, session: PullSession, wanted: broker_pb2.SubscribeQueue, peer: str
+    ) -> None:
+        try:
+            parameters = self._parameters(wanted.request, peer)
+        except MqError as error:
+            session.refuse(wanted.handle, error)
+            return
+        session.subscribe(wanted.handle, parameters, wanted.credit_bytes)
+
+    async def _write_frames(
+        self, context: Context, session: PullSession, tasks: asyncio.TaskGroup
+    ) -> None:
+        write = context.write
+        while True:
+            frame = session.next_frame()
+            if frame is None:
+                if not await session.wait():
+                    return
+            elif isinstance(frame, ColdPull):
+                tasks.create_task(self._load(session, frame), name="pull-cold")
+            else:
+                await write(pull_frame_bytes(frame))
+                if frame.parameters is not None and frame.fetched is not None:
+                    self._delivered(frame.parameters, frame.fetched)
+
+    def _delivered(self, parameters: PullParameters, fetched: Fetched) -> None:
+        if fetched.count:
+            self._on_delivered(
+                parameters.group, parameters.topic, fetched.count, len(fetched.records)
+            )
+
+    async def _load(self, session: PullSession, pull: ColdPull) -> None:
+        try:
+            outcome: Fetched | MqError = await self._egress.load(pull.cold)
+        except MqError as error:
+            outcome = error
+        session.loaded(pull, outcome)
+
+    # ---------------------------------------------------------------------- single pull
+
+    @rpc.unary
+    async def Pull(
+        self, request: broker_pb2.PullRequest, context: Context
+    ) -> broker_pb2.PullResult:
+        parameters = self._parameters(request, context.peer())
+        at_slave = self._egress.is_slave
+        deadline_s = self._clock.monotonic_s() + min(request.wait_ms, WAIT_MS_MAX) / 1_000
+        wanted = QueueRead(
+            parameters.topic,
+            parameters.queue_id,
+            parameters.offset,
+            parameters.max_bytes,
+            parameters.max_messages,
+            parameters.tags_codes,
+            parameters.reader,
+        )
+        while True:
+            check_role(self._egress, at_slave=at_slave)
+            self._check_lease(parameters)
+            found = self._egress.read(wanted)
+            if isinstance(found, ColdRead):
+                found = await self._egress.load(found)
+            is_empty = found.count == 0 and found.code is ReadCode.OK
+            if found.code is not ReadCode.NO_NEW_MESSAGE and not is_empty:
+                self._delivered(parameters, found)
+                return _result(found)
+            if is_empty:
+                # A whole scan without a match: go on after it, others first.
+                wanted = replace(wanted, offset=found.next_offset)
+                await asyncio.sleep(0)
+                if self._clock.monotonic_s() < deadline_s:
+                    continue
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0 or not await self._grown(wanted, left_s):
+                return _result(found)
+
+    async def _grown(self, wanted: QueueRead, timeout_s: float) -> bool:
+        """Wait until the queue grows; False if it did not in time."""
+        grown = asyncio.Event()
+        self._egress.wait(wanted.topic, wanted.queue_id, grown.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await grown.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._egress.forget(wanted.topic, wanted.queue_id, grown.set)
+        return True
+
+    def _check_lease(self, parameters: PullParameters) -> None:
+        key = parameters.lease_key
+        if key is not None and not self._is_current(key, parameters.lease_epoch):
+            raise lease_expired(key, parameters.lease_epoch)
+
+    def _parameters(self, request: broker_pb2.PullRequest, peer: str) -> PullParameters:
+        """The request, checked. Readers without a group are told apart by their connection. A
+        slave knows no leases, so it does not ask for one.
+
+        Raises:
+            MqError: unknown topic or queue, no permission, an illegal name or filter.
+        """
+        self._guard.check_available()
+        self._guard.check_read(request.topic, request.queue_id)
+        if request.group:
+            names.check_group_name(request.group)
+        key: QueueKey | None = None
+        if request.lease_epoch != 0:
+            if not request.group:
+                raise InvalidArgument("a lease epoch needs the group that it was granted to")
+            if not self._egress.is_slave:
+                key = QueueKey(request.group, request.topic, request.queue_id)
+        return PullParameters(
+            topic=request.topic,
+            queue_id=request.queue_id,
+            offset=request.offset,
+            max_bytes=clamp_bytes(request.max_bytes),
+            max_messages=clamp_messages(request.max_messages),
+            tags_codes=tags_codes_of(request.filter),
+            lease_key=key,
+            lease_epoch=request.lease_epoch,
+            reader=request.group or peer,
+            group=request.group,
+        )
+
+
+def add_pull_service(service: PullService, server: grpc.aio.Server) -> None:
+    """Register with frames as bytes: what `add_PullServiceServicer_to_server` does otherwise."""
+    handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+        "PullStream": grpc.stream_stream_rpc_method_handler(
+            service.PullStream,
+            request_deserializer=broker_pb2.PullCommand.FromString,
+            response_serializer=None,
+        ),
+        "Pull": grpc.unary_unary_rpc_method_handler(
+            service.Pull,
+            request_deserializer=broker_pb2.PullRequest.FromString,
+            response_serializer=broker_pb2.PullResult.SerializeToString,
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+
+
+def _result(found: Fetched) -> broker_pb2.PullResult:
+    return broker_pb2.PullResult(
+        code=wire_code(found.code),
+        next_offset=found.next_offset,
+        min_offset=found.min_offset,
+        max_offset=found.max_offset,
+        records=found.records,
+        record_count=found.count,
+        suggested_broker_id=found.suggested_broker_id,
+    )

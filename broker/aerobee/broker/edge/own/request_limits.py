@@ -1,0 +1,131 @@
+"""What requests to a broker may cost: the table of all their fields.
+
+A name is limited here to what its own rule can read cheaply; that rule (`runtime.names`) then says
+what a name may be. What a broker keeps after the request (subscriptions, wishes for queues) has the
+narrower limits.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.groups.consumer_groups import SUBSCRIPTIONS_PER_MEMBER_MAX
+from aerobee.broker.groups.group_coordinator import QUEUES_PER_MEMBER_MAX
+from aerobee.broker.reading.tag_filter import EXPRESSION_LENGTH_MAX
+from aerobee.runtime.request_limits import Limit, RequestLimits
+from aerobee.runtime.rpc import FRAME_BYTES_MAX
+from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX
+from aerobee.v1 import audit_pb2, broker_pb2, replication_pb2
+
+KIB = 1024
+MIB = 1024 * KIB
+
+BATCHES_PER_FRAME_MAX = 16_384
+RECORD_BYTES_MIN = 84
+"""A record's fixed fields: no frame has more records than fit."""
+QUEUES_PER_REQUEST_MAX = 65_536
+NAMES_PER_REQUEST_MAX = 10_000
+EPOCHS_MAX = 32_768
+
+_NAME = Limit(length=1_024)
+_KEPT_NAME = Limit(length=255)
+# Blanks around an expression do not count for its own limit.
+_EXPRESSION = Limit(length=2 * EXPRESSION_LENGTH_MAX)
+_QUEUES = Limit(count=QUEUES_PER_REQUEST_MAX)
+_PROPERTY_BYTES_MAX = PROPERTIES_BYTES_MAX + 1
+
+_REQUEST_BYTES_MAX = {
+    "SendFrame": FRAME_BYTES_MAX,
+    # What is above a message's own limit and below this is MESSAGE_TOO_LARGE.
+    "SendRequest": 9 * MIB,
+    "PullCommand": 256 * KIB,
+    "PullRequest": 256 * KIB,
+    # Answers repeat the topics and must fit a message as well.
+    "CommitOffsetsRequest": 8 * MIB,
+    "QueryOffsetsRequest": 8 * MIB,
+    "QueryBoundsRequest": 8 * MIB,
+    "SearchByTimestampRequest": 8 * MIB,
+    "ResetOffsetsRequest": 8 * MIB,
+    "DeleteOffsetsRequest": 512 * KIB,
+    "MemberEvent": 12 * MIB,
+    "ListGroupsRequest": KIB,
+    "DescribeGroupRequest": 8 * KIB,
+    "DeleteGroupRequest": 8 * KIB,
+    "GetStatsRequest": KIB,
+    "GetMessageRequest": 8 * KIB,
+    "QueryMessagesRequest": 256 * KIB,
+    "CleanStoreRequest": KIB,
+    "HandOverRequest": KIB,
+    "SnapshotRequest": 2 * MIB,
+    "ChecksumLogRequest": KIB,
+    "ReplicaEvent": 2 * MIB,
+}
+
+_FIELDS = {
+    # Most frames are shorter than this, and looking at each batch would take some per cent of the
+    # time that storing it takes. A batch with a topic of any length is refused by itself; 1 MiB of
+    # empty batches is refused after 20 ms.
+    "SendFrame.batches": Limit(count=BATCHES_PER_FRAME_MAX, looked_into_from=MIB),
+    "RecordBatch.topic": _NAME,
+    "RecordBatch.records": Limit(length=FRAME_BYTES_MAX - 64 * KIB),
+    "RecordBatch.record_sizes": Limit(
+        count=FRAME_BYTES_MAX // RECORD_BYTES_MIN, total=FRAME_BYTES_MAX // RECORD_BYTES_MIN
+    ),
+    "SendRequest.topic": _NAME,
+    "SendRequest.body": Limit(length=8 * MIB),
+    "SendRequest.tag": Limit(length=_PROPERTY_BYTES_MAX),
+    "SendRequest.keys": Limit(count=4_096, length=_PROPERTY_BYTES_MAX),
+    "SendRequest.properties": Limit(count=4_096, length=_PROPERTY_BYTES_MAX),
+    "PullRequest.topic": _NAME,
+    "PullRequest.group": _NAME,
+    "PullRequest.client_id": _NAME,
+    "Filter.expression": _EXPRESSION,
+    "CommitOffsetsRequest.group": _NAME,
+    "CommitOffsetsRequest.client_id": _NAME,
+    "CommitOffsetsRequest.offsets": _QUEUES,
+    "QueueOffset.topic": _NAME,
+    "QueryOffsetsRequest.group": _NAME,
+    "QueryOffsetsRequest.queues": _QUEUES,
+    "TopicQueue.topic": _NAME,
+    "QueryBoundsRequest.queues": _QUEUES,
+    "SearchByTimestampRequest.queues": _QUEUES,
+    "ResetOffsetsRequest.group": _NAME,
+    "ResetOffsetsRequest.offsets": _QUEUES,
+    "DeleteOffsetsRequest.group": _NAME,
+    "DeleteOffsetsRequest.topic": _NAME,
+    "DeleteOffsetsRequest.queue_ids": _QUEUES,
+    "Join.group": _NAME,
+    "Join.client_id": _NAME,
+    "Join.instance": _KEPT_NAME,
+    "Join.subscriptions": Limit(count=SUBSCRIPTIONS_PER_MEMBER_MAX),
+    "Join.held": Limit(count=QUEUES_PER_MEMBER_MAX),
+    "Subscription.topic": _KEPT_NAME,
+    "HeldLease.topic": _KEPT_NAME,
+    "Heartbeat.subscriptions": Limit(count=SUBSCRIPTIONS_PER_MEMBER_MAX),
+    "AcquireLease.topic": _KEPT_NAME,
+    "ReleaseLease.topic": _KEPT_NAME,
+    "DescribeGroupRequest.group": _NAME,
+    "DeleteGroupRequest.group": _NAME,
+    "GetMessageRequest.offset_message_id": _NAME,
+    "QueryMessagesRequest.topic": _NAME,
+    "QueryMessagesRequest.key": Limit(length=_PROPERTY_BYTES_MAX),
+    "QueryMessagesRequest.unique_key": Limit(length=_PROPERTY_BYTES_MAX),
+    "SnapshotRequest.tables": Limit(count=64),
+    "SnapshotRequest.topics": Limit(count=NAMES_PER_REQUEST_MAX, length=1_024),
+    "SnapshotRequest.groups": Limit(count=NAMES_PER_REQUEST_MAX, length=1_024),
+    "FrameHeader.cluster": _NAME,
+    "FrameHeader.broker_name": _NAME,
+    "ReplicaName.incarnation": _KEPT_NAME,
+    "ReplicaHello.instance": _KEPT_NAME,
+    "ReplicaHello.epochs": Limit(count=EPOCHS_MAX),
+    "ReplicaHello.tables": Limit(count=1_024, length=1_024),
+}
+
+
+def broker_request_limits() -> RequestLimits:
+    """Of every service that a broker serves."""
+    files = (broker_pb2.DESCRIPTOR, audit_pb2.DESCRIPTOR, replication_pb2.DESCRIPTOR)
+    return RequestLimits(
+        [service for file in files for service in file.services_by_name.values()],
+        _REQUEST_BYTES_MAX,
+        _FIELDS,
+        package="aerobee.v1",
+    )

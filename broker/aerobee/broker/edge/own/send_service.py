@@ -1,0 +1,275 @@
+"""SendService: frames of batches in, receipts out.
+
+With page-cache acknowledgement a frame is read, stored and answered without leaving its task. With
+SYNC_FLUSH or SYNC_MASTER receipts wait for the disk or the replicas while further frames are read;
+a second task writes what has come true, many receipts to a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import grpc
+
+from aerobee.broker.edge.own.convert import ack_frame, host_of_peer
+from aerobee.broker.edge.own.turns import TURN_ELEMENTS, in_turns
+from aerobee.broker.observe.stats import Counters
+from aerobee.broker.sending.durability import Durability, Late
+from aerobee.broker.sending.ingest import OK, Ingest, Receipt
+from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessage
+from aerobee.broker.sending.watermarks import EndWaiters
+from aerobee.runtime import rpc
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import error_from_code
+from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+STREAM_BYTES_MAX = 32 * 1024 * 1024
+"""Unacknowledged bytes of one stream; beyond it the stream is not read until some are safe."""
+RECEIPTS_MAX = 65_536
+"""Receipts of one stream that wait or were not read; beyond it the stream is not read either."""
+ACKS_PER_FRAME_MAX = 16_384
+ACKNOWLEDGE_TIMEOUT_DEFAULT_MS = 5_000
+STORED_BELOW = 100
+"""Codes below it: the batch is stored."""
+
+
+class SendService(broker_pb2_grpc.SendServiceServicer):
+    """Translates frames for Ingest and holds receipts back until they are true."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        encoder: MessageEncoder,
+        durability: Durability,
+        counters: Counters,
+        clock: Clock,
+        *,
+        promise: broker_pb2.Durability,
+        on_acknowledged: Callable[[bool, float], None] = lambda *_: None,
+    ) -> None:
+        """`promise` is what an acknowledgement without reservation means. `on_acknowledged` is told
+        of each frame, or part of one, of a stream: whether in time, and how long it took in s."""
+        self._ingest = ingest
+        self._encoder = encoder
+        self._durability = durability
+        self._counters = counters
+        self._clock = clock
+        self._promise = promise
+        self._on_acknowledged = on_acknowledged
+
+    @rpc.unary
+    async def SendStream(self, request_iterator: object, context: Context) -> None:
+        self._counters.send_streams += 1
+        try:
+            if self._durability.waits:
+                await self._stream_with_waits(context)
+            else:
+                await self._stream_from_page_cache(context)
+        finally:
+            self._counters.send_streams -= 1
+
+    async def _stream_from_page_cache(self, context: Context) -> None:
+        accept = self._ingest.accept
+        while (frame := await context.read()) is not grpc.aio.EOF:
+            began_s = self._clock.monotonic_s()
+            batches = frame.batches
+            if len(batches) <= TURN_ELEMENTS:
+                receipts = accept(batches)
+            else:
+                receipts = await self._accept_in_turns(batches)
+            # Its records are stored: the frame need not stay in memory while the answer leaves.
+            del frame, batches
+            await context.write(ack_frame(receipts, self._promise))
+            self._on_acknowledged(True, self._clock.monotonic_s() - began_s)
+            while self._durability.is_behind():
+                await self._durability.wait_progress()
+
+    async def _stream_with_waits(self, context: Context) -> None:
+        pending = PendingReceipts(self._durability, self._clock, self._on_acknowledged)
+        async with asyncio.TaskGroup() as tasks:
+            writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
+            while (frame := await context.read()) is not grpc.aio.EOF:
+                size = frame.ByteSize()
+                batches = frame.batches
+                if len(batches) <= TURN_ELEMENTS:
+                    receipts = self._ingest.accept(batches)
+                else:
+                    receipts = await self._accept_in_turns(batches)
+                del frame, batches
+                pending.add(receipts, size, self._clock.monotonic_s())
+                await pending.wait_room()
+            pending.finish()
+            await writer
+
+    async def _accept_in_turns(self, batches: Sequence[broker_pb2.RecordBatch]) -> list[Receipt]:
+        receipts: list[Receipt] = []
+        async for part in in_turns(batches):
+            receipts += self._ingest.accept(part)
+        return receipts
+
+    async def _write_receipts(self, context: Context, pending: PendingReceipts) -> None:
+        while receipts := await pending.take():
+            await context.write(ack_frame(receipts, self._promise))
+
+    @rpc.unary
+    async def Send(
+        self, request: broker_pb2.SendRequest, context: Context
+    ) -> broker_pb2.SendResponse:
+        outgoing = self._encoder.encode(
+            OutgoingMessage(
+                topic=request.topic,
+                queue_id=request.queue_id,
+                body=request.body,
+                tag=request.tag,
+                keys=tuple(request.keys),
+                properties=request.properties,
+                flag=request.flag,
+                timeout_ms=request.timeout_ms,
+            ),
+            host_of_peer(context.peer()),
+        )
+        (receipt,) = self._ingest.accept([outgoing.batch])
+        if receipt.wait_end:
+            receipt = await self._settled(receipt)
+        if receipt.code >= STORED_BELOW:
+            raise error_from_code(receipt.code, receipt.message)
+        (ack,) = ack_frame([receipt], self._promise).acks
+        return broker_pb2.SendResponse(
+            message_id=outgoing.message_id,
+            offset_message_id=self._encoder.offset_message_id(receipt.base_physical_offset),
+            queue_id=outgoing.batch.queue_id,
+            ack=ack,
+        )
+
+    async def _settled(self, receipt: Receipt) -> Receipt:
+        """The receipt once it is true, or once its time is over."""
+        deadline_s = _deadline_s(receipt, self._clock.monotonic_s())
+        if not await self._durability.acknowledged.wait(receipt.wait_end, deadline_s):
+            _expire(receipt, self._durability.why_late(receipt.wait_end))
+        return receipt
+
+
+class Acknowledging(Protocol):
+    """What receipts need of `Durability`."""
+
+    @property
+    def acknowledged(self) -> EndWaiters: ...
+
+    def why_late(self, end: int) -> Late: ...
+
+
+class PendingReceipts:
+    """Receipts of one stream that wait for disk or replicas, and those that have come true.
+
+    Always holds: `take` gives each receipt once, and only when it is true, refused or expired.
+    """
+
+    def __init__(
+        self,
+        durability: Acknowledging,
+        clock: Clock,
+        on_acknowledged: Callable[[bool, float], None],
+    ) -> None:
+        self._durability = durability
+        self._clock = clock
+        self._on_acknowledged = on_acknowledged
+        self._ready: deque[Receipt] = deque()
+        self._waiting = 0
+        self._bytes = 0
+        self._untaken = 0
+        self._finished = False
+        self._changed = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def add(self, receipts: Sequence[Receipt], size: int, now_s: float) -> None:
+        """The receipts of one frame of `size` bytes."""
+        self._untaken += len(receipts)
+        waiting = [receipt for receipt in receipts if receipt.wait_end]
+        if len(waiting) < len(receipts):
+            self._ready.extend(receipt for receipt in receipts if not receipt.wait_end)
+            self._changed.set()
+        if not waiting:
+            return
+        # Usually one group: a client uses one timeout.
+        by_timeout: dict[int, list[Receipt]] = {}
+        for receipt in waiting:
+            by_timeout.setdefault(receipt.timeout_ms, []).append(receipt)
+        share = size // len(by_timeout)
+        for group in sorted(by_timeout.values(), key=_end_of):
+            self._wait(group, share, now_s)
+
+    def _wait(self, receipts: list[Receipt], size: int, now_s: float) -> None:
+        self._waiting += 1
+        self._bytes += size
+
+        def told(in_time: bool) -> None:
+            if not in_time:
+                safe_end = self._durability.acknowledged.end
+                for receipt in receipts:
+                    if receipt.wait_end > safe_end:  # the frame's first batches may be safe
+                        _expire(receipt, self._durability.why_late(receipt.wait_end))
+            self._on_acknowledged(in_time, self._clock.monotonic_s() - now_s)
+            self._ready.extend(receipts)
+            self._waiting -= 1
+            self._bytes -= size
+            self._changed.set()
+            self._room.set()
+
+        deadline_s = _deadline_s(receipts[0], now_s)
+        self._durability.acknowledged.add(_end_of(receipts), deadline_s, told)
+
+    async def wait_room(self) -> None:
+        """Until the stream may be read on."""
+        while self._bytes > STREAM_BYTES_MAX or self._untaken > RECEIPTS_MAX:
+            self._room.clear()
+            await self._room.wait()
+
+    async def take(self) -> list[Receipt]:
+        """Receipts to send now; empty when the stream has ended and all are sent."""
+        while not self._ready:
+            if self._finished and not self._waiting:
+                return []
+            self._changed.clear()
+            await self._changed.wait()
+        count = min(len(self._ready), ACKS_PER_FRAME_MAX)
+        self._untaken -= count
+        self._room.set()
+        return [self._ready.popleft() for _ in range(count)]
+
+    def finish(self) -> None:
+        """No more frames come."""
+        self._finished = True
+        self._changed.set()
+
+
+def _end_of(receipts: Sequence[Receipt]) -> int:
+    return max(receipt.wait_end for receipt in receipts)
+
+
+def _deadline_s(receipt: Receipt, now_s: float) -> float:
+    return now_s + (receipt.timeout_ms or ACKNOWLEDGE_TIMEOUT_DEFAULT_MS) / 1_000
+
+
+_LATE: dict[Late, tuple[common_pb2.Code, str]] = {
+    Late.DISK: (common_pb2.FLUSH_DISK_TIMEOUT, "the disk did not confirm it in time"),
+    Late.REPLICAS: (
+        common_pb2.FLUSH_SLAVE_TIMEOUT,
+        "the in-sync replicas did not all confirm it in time, or another one became master",
+    ),
+    Late.NO_REPLICA: (
+        common_pb2.SLAVE_NOT_AVAILABLE,
+        "too few replicas are there to confirm it",
+    ),
+}
+
+
+def _expire(receipt: Receipt, late: Late) -> None:
+    """Stored, but disk or replicas have not said so in time."""
+    assert receipt.code == OK, "only stored batches wait"
+    receipt.code, why = _LATE[late]
+    receipt.message = f"stored, but {why}; send it again only if a duplicate does no harm"

@@ -1,0 +1,1 @@
+"""Streams between the replicas of one log."""

@@ -1,0 +1,295 @@
+"""One reading of all that a broker knows of offsets.
+
+Committed offsets are copied first, then who holds and wants what, then the ends of queues: an
+offset is never above the end that is read after it, so a lag below zero is no fault of the reading.
+The copies are complete before the first of them is handed out; what needs the disk is looked up
+while they are.
+
+Always holds: nothing here changes the broker; no step takes the loop for more than milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TypeVar
+
+from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.queue_leases import Lease
+from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
+from aerobee.broker.observe.audit.copying import Chosen, copy_commits, copy_queues
+from aerobee.broker.observe.audit.rows import (
+    ROWS_MAX,
+    CommitRows,
+    EpochRows,
+    LeaseRows,
+    MemberRows,
+    MinuteRows,
+    QueueRows,
+    Rows,
+    SegmentRows,
+    TopicRows,
+)
+from aerobee.broker.observe.audit.unread import UnreadSurvey
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.opening import OpenedFolder
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.roles import Roles
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, DeadlineExceeded
+
+_T = TypeVar("_T")
+
+READINGS_MAX = 4
+"""At once: each holds a copy of every committed offset until its client has read it."""
+UNTAKEN_S_MAX = 10.0
+"""A reading whose client has not taken a piece for so long gives way to another audit."""
+
+
+class Table(IntEnum):
+    """The tables of a reading, numbered as on the wire."""
+
+    BROKER = 0
+    TOPICS = 1
+    QUEUES = 2
+    COMMITS = 3
+    LEASES = 4
+    MEMBERS = 5
+    EPOCHS = 6
+    SEGMENTS = 7
+    MINUTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a reading is asked for; no table: all."""
+
+    tables: frozenset[int] = frozenset()
+    chosen: Chosen = field(default_factory=Chosen)
+    first_unread: bool = False
+    matching_unread: bool = False
+
+    def has(self, table: Table) -> bool:
+        return not self.tables or table in self.tables
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    """The copies of one reading. Times are Unix ms of the broker's clock: when the last of it had
+    been read."""
+
+    commits_read_at_ms: int = 0
+    ends_read_at_ms: int = 0
+    topics: list[TopicRows] = field(default_factory=list)
+    queues: list[QueueRows] = field(default_factory=list)
+    commits: list[CommitRows] = field(default_factory=list)
+    leases: list[LeaseRows] = field(default_factory=list)
+    members: list[MemberRows] = field(default_factory=list)
+    epochs: EpochRows = field(default_factory=EpochRows)
+    segments: SegmentRows = field(default_factory=lambda: SegmentRows((), ()))
+    minutes: list[MinuteRows] = field(default_factory=list)
+    untaken_since_s: float | None = None
+    """Since when its client has a piece to take; None: none is ready."""
+    is_dropped: bool = False
+
+    def drop(self) -> None:
+        """Free the copies; who hands them out learns it when its client goes on."""
+        self.is_dropped = True
+        for rows in (self.topics, self.queues, self.commits, self.leases, self.members):
+            rows.clear()
+        self.minutes.clear()
+
+
+class Snapshots:
+    """See the module; on the loop."""
+
+    def __init__(
+        self,
+        folder: OpenedFolder,
+        coordinator: GroupCoordinator,
+        offsets: ConsumerOffsets,
+        roles: Roles,
+        minutes: AcknowledgedMinutes,
+        reads: ReadPool,
+        clock: Clock,
+    ) -> None:
+        self._folder = folder
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._roles = roles
+        self._minutes = minutes
+        self._reads = reads
+        self._clock = clock
+        self._held: list[Reading] = []
+
+    async def read(self, wanted: Wanted) -> Reading:
+        """Copy what is wanted; `pieces` hands it out. Call `done` with what it returned.
+
+        Raises:
+            Busy: too many readings are under way.
+        """
+        if len(self._held) >= READINGS_MAX:
+            self._drop_untaken()
+        if len(self._held) >= READINGS_MAX:
+            raise Busy(
+                f"{READINGS_MAX} audits are reading from this broker already; ask again when one "
+                "has ended",
+                retry_after_ms=1_000,
+            )
+        reading = Reading()
+        self._held.append(reading)
+        try:
+            await self._copy(reading, wanted)
+        except BaseException:
+            self.done(reading)
+            raise
+        reading.untaken_since_s = self._clock.monotonic_s()
+        return reading
+
+    def done(self, reading: Reading) -> None:
+        """A reading is not needed any more."""
+        if reading in self._held:
+            self._held.remove(reading)
+
+    def _drop_untaken(self) -> None:
+        """Take the place of readings whose clients seem to be stuck."""
+        latest_s = self._clock.monotonic_s() - UNTAKEN_S_MAX
+        for reading in [*self._held]:
+            if reading.untaken_since_s is not None and reading.untaken_since_s <= latest_s:
+                self._held.remove(reading)
+                reading.drop()
+
+    async def _copy(self, reading: Reading, wanted: Wanted) -> None:
+        await self._offsets.begun()
+        folder, chosen = self._folder, wanted.chosen
+        if wanted.has(Table.COMMITS):
+            reading.commits = await copy_commits(folder.offsets, chosen)
+        reading.commits_read_at_ms = self._clock.now_ms()
+        # In one step: whoever holds a lease here is a member there.
+        held = self._coordinator.leases.all_held()
+        present = list(self._coordinator.groups.all_members())
+        if wanted.has(Table.LEASES):
+            reading.leases = await self._leases(held, chosen)
+        if wanted.has(Table.MEMBERS):
+            reading.members = await self._members(present, chosen)
+        if wanted.has(Table.QUEUES):
+            reading.queues = await copy_queues(folder.topics, folder.store, chosen)
+        reading.ends_read_at_ms = self._clock.now_ms()
+        if wanted.has(Table.TOPICS):
+            reading.topics = [
+                TopicRows(part)
+                for part in _parts(
+                    [each for each in folder.topics.configs() if chosen.has_topic(each.name)]
+                )
+            ]
+        if wanted.has(Table.EPOCHS):
+            reading.epochs = EpochRows(self._roles.log_state().epochs.entries)
+        if wanted.has(Table.SEGMENTS):
+            segments = folder.store.segments()
+            reading.segments = SegmentRows(
+                [each.base for each in segments], [each.wrote_position for each in segments]
+            )
+        if wanted.has(Table.MINUTES):
+            reading.minutes = await self._counted(chosen)
+
+    async def pieces(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:
+        """The reading's rows, table by table, with what has to be read for them.
+
+        Raises:
+            DeadlineExceeded: a piece was not taken for so long that another audit was let in.
+        """
+        reading.untaken_since_s = None
+        async with aclosing(self._rows(reading, wanted)) as all_rows:
+            async for rows in all_rows:
+                reading.untaken_since_s = self._clock.monotonic_s()
+                yield rows
+                self._check_held(reading)
+                reading.untaken_since_s = None
+        self._check_held(reading)
+
+    def _check_held(self, reading: Reading) -> None:
+        if reading.is_dropped:
+            raise DeadlineExceeded(
+                f"no part of this reading was taken for {UNTAKEN_S_MAX:.0f} s and another audit "
+                "asked; read faster, or ask again"
+            )
+
+    async def _rows(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:
+        survey = UnreadSurvey(self._folder.store, self._coordinator.groups, self._reads)
+        for topics in reading.topics:
+            yield topics
+        for queues in reading.queues:
+            if wanted.first_unread:
+                await survey.add_last_store_times(queues)
+            yield queues
+        for commits in reading.commits:
+            if wanted.first_unread:
+                await survey.add_first_unread(commits)
+            if wanted.matching_unread:
+                await survey.add_matching(commits)
+            yield commits
+        if wanted.first_unread:
+            await survey.add_first_store_times(reading.segments)
+        others: list[Rows] = [*reading.leases, *reading.members]
+        others += [rows for rows in (reading.epochs, reading.segments) if len(rows)]
+        others += reading.minutes
+        for rows in others:
+            yield rows
+
+    # ------------------------------------------------------------------------------ inside
+
+    async def _leases(self, held: list[Lease], chosen: Chosen) -> list[LeaseRows]:
+        kept = LeaseRows()
+        for part in _parts(held):
+            kept += [
+                lease
+                for lease in part
+                if chosen.has_group(lease.key.group) and chosen.has_topic(lease.key.topic)
+            ]
+            await asyncio.sleep(0)
+        return [LeaseRows(part) for part in _parts(kept)]
+
+    async def _members(self, present: list[Member], chosen: Chosen) -> list[MemberRows]:
+        now_s = self._clock.monotonic_s()
+        members = [each for each in present if chosen.has_group(each.group)]
+        pieces: list[MemberRows] = []
+        for part in _parts(members):
+            rows = MemberRows(part)
+            rows.now_s = now_s
+            pieces.append(rows)
+            await asyncio.sleep(0)
+        return pieces
+
+    async def _counted(self, chosen: Chosen) -> list[MinuteRows]:
+        rows = MinuteRows()
+        pieces: list[MinuteRows] = []
+        size = 0
+        for counts in self._minutes.minutes():
+            if chosen.topics:
+                kept = [
+                    pair
+                    for pair in zip(counts.topics, counts.messages, strict=True)
+                    if chosen.has_topic(pair[0])
+                ]
+                counts = counts._replace(
+                    topics=[topic for topic, _ in kept], messages=[count for _, count in kept]
+                )
+            rows.append(counts)
+            size += len(counts.topics)
+            if size >= ROWS_MAX:
+                pieces.append(rows)
+                rows, size = MinuteRows(), 0
+                await asyncio.sleep(0)
+        if size or not pieces:
+            pieces.append(rows)
+        for piece in pieces:
+            piece.first_whole_minute = self._minutes.first_whole_minute
+        return pieces
+
+
+def _parts(rows: list[_T]) -> Iterator[list[_T]]:
+    return (rows[start : start + ROWS_MAX] for start in range(0, len(rows), ROWS_MAX))

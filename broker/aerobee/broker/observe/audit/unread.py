@@ -1,0 +1,163 @@
+"""How old and how many the messages are that a group has not read, as far as reading tells.
+
+The log is read for the time of one message per commit that lags, and for a group whose members ask
+for tags the entries of what it has not read are counted. All of it on the read pool, in its turns;
+and there are bounds, past which a value is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from aerobee.broker.groups.consumer_groups import ConsumerGroups
+from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.reading.tag_filter import tags_codes
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES
+from aerobee.runtime.errors import FilterIllegal
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+
+T = TypeVar("T")
+
+READER = "an audit"
+TIMES_PER_TURN = 128
+TIME_BYTES = 4_096
+"""What finding one message's time reads, about: a page."""
+TIMES_MAX = 500_000
+"""Messages whose times one snapshot looks for."""
+COUNTED_PER_ROW_MAX = 5_000_000
+COUNTED_MAX = 100_000_000
+"""Entries that are looked at for one commit, and for one snapshot."""
+
+_Place = tuple[str, int, int]
+
+
+class UnreadSurvey:
+    """One snapshot's; on the loop."""
+
+    def __init__(self, store: MessageStore, groups: ConsumerGroups, reads: ReadPool) -> None:
+        self._store = store
+        self._groups = groups
+        self._reads = reads
+        self._times: dict[_Place, int] = {}
+        self._times_left = TIMES_MAX
+        self._entries_left = COUNTED_MAX
+        self._codes: dict[tuple[str, str], frozenset[int] | None] = {}
+
+    async def add_first_unread(self, rows: CommitRows) -> None:
+        """When the first message was stored that the group has not read and that is still there."""
+        places: list[_Place | None] = []
+        for row, offset in enumerate(rows.offsets):
+            _, topic = rows.names(row)
+            queue_id = rows.queue_ids[row]
+            bounds = self._store.queue_bounds(topic, queue_id)
+            first = max(offset, bounds.min_offset)
+            places.append((topic, queue_id, first) if first < bounds.max_offset else None)
+        rows.first_unread_ms = await self._times_of(places)
+
+    async def add_last_store_times(self, rows: QueueRows) -> None:
+        """When each queue's last message was stored."""
+        places: list[_Place | None] = []
+        for row, end in enumerate(rows.max_offsets):
+            topic = rows.topics.names[rows.topic_codes[row]]
+            has_any = rows.min_offsets[row] < end
+            places.append((topic, rows.queue_ids[row], end - 1) if has_any else None)
+        rows.last_store_ms = await self._times_of(places)
+
+    async def add_first_store_times(self, rows: SegmentRows) -> None:
+        """When each segment's first record was stored."""
+        found: list[int] = []
+        for start in range(0, len(rows), TIMES_PER_TURN):
+            times = self._store.surveys.times()
+            for position in rows.positions[start : start + TIMES_PER_TURN]:
+                times.add(position)
+            found += await self._run(len(times) * TIME_BYTES, times.run)
+        rows.first_store_ms = found
+
+    async def add_matching(self, rows: CommitRows) -> None:
+        """How many messages the group has not read that its members' tags let through; all, if no
+        tags are asked for, is said as unknown."""
+        found = [UNKNOWN] * len(rows)
+        for row, offset in enumerate(rows.offsets):
+            group, topic = rows.names(row)
+            codes = self._wanted_codes(group, topic)
+            if codes is not None:
+                found[row] = await self._matching(topic, rows.queue_ids[row], offset, codes)
+        rows.matching_unread = found
+
+    # ------------------------------------------------------------------------------ inside
+
+    async def _run(self, size: int, work: Callable[[], T]) -> T:
+        """In a turn, and at the pace of those who read old messages while others are sent."""
+        done = await self._reads.run_in_turn(READER, size, work)
+        self._reads.spend(size)
+        return done
+
+    async def _times_of(self, places: Sequence[_Place | None]) -> list[int]:
+        wanted = [
+            place
+            for place in dict.fromkeys(places)
+            if place is not None and place not in self._times
+        ]
+        wanted = wanted[: self._times_left]
+        self._times_left -= len(wanted)
+        for start in range(0, len(wanted), TIMES_PER_TURN):
+            await self._read_times(wanted[start : start + TIMES_PER_TURN])
+        return [UNKNOWN if place is None else self._times.get(place, UNKNOWN) for place in places]
+
+    async def _read_times(self, places: Iterable[_Place]) -> None:
+        times = self._store.surveys.times()
+        planned: list[_Place] = []
+        for place in places:
+            entry = self._store.surveys.entry(*place)
+            if entry is not None:
+                times.add(entry)
+                planned.append(place)
+        if planned:
+            found = await self._run(len(planned) * TIME_BYTES, times.run)
+            self._times.update(zip(planned, found, strict=True))
+
+    def _wanted_codes(self, group: str, topic: str) -> frozenset[int] | None:
+        """The tags codes that any member that shares the queues asks for; None: not only such."""
+        if (group, topic) not in self._codes:
+            self._codes[group, topic] = self._read_codes(group, topic)
+        return self._codes[group, topic]
+
+    def _read_codes(self, group: str, topic: str) -> frozenset[int] | None:
+        codes: frozenset[int] = frozenset()
+        for member in self._groups.clustering_members(group):
+            for subscription in member.subscriptions:
+                if subscription.topic != topic:
+                    continue
+                if subscription.is_sql:
+                    return None
+                try:
+                    wanted = tags_codes(subscription.expression)
+                except FilterIllegal:
+                    return None
+                if wanted is None:
+                    return None
+                codes |= wanted
+        return codes or None
+
+    async def _matching(self, topic: str, queue_id: int, offset: int, codes: frozenset[int]) -> int:
+        bounds = self._store.queue_bounds(topic, queue_id)
+        start, end = max(offset, bounds.min_offset), bounds.max_offset
+        unread = max(0, end - start)
+        if unread > min(COUNTED_PER_ROW_MAX, self._entries_left):
+            return UNKNOWN
+        self._entries_left -= unread
+        total = 0
+        while start < end:
+            count = min(COUNTED_ENTRIES, end - start)
+            work = self._store.surveys.count_matching(topic, queue_id, start, count, codes)
+            if work is None:
+                return UNKNOWN
+            found = await self._run(count * ENTRY_SIZE, work.run)
+            if found == UNKNOWN:
+                return UNKNOWN
+            total += found
+            start += count
+        return total

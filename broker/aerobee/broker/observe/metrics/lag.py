@@ -1,0 +1,158 @@
+"""How far each group is behind on each topic: what it has not committed, and where that is.
+
+    committed ......... sent ......... end
+    |    inflight       |    ready     |
+    |             lag                  |
+
+Counted on the master alone, which knows the committed offsets. What counts as unread is what
+retention takes for it: a group that committed on other queues of a topic wants a queue from its
+first message on. Where a group begins that has committed nothing on a topic is known to its members
+only, so nothing is said of it before one of them reads; and nothing of what is in flight while a
+member that holds a queue does not read it here, for it may read at a slave.
+
+Always holds: lag = inflight + ready where both are said; everything of one queue is read in one
+step. On the loop, a few queues at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from aerobee.broker.edge.own.pull_session import PullPlace, PullSession
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.observe.metrics.store_times import Place, StoreTimes
+from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.runtime.metrics.slices import Slices
+
+QUEUES_PER_STEP = 64
+
+
+@dataclass(slots=True)
+class GroupLag:
+    """One group on one topic; None: not known."""
+
+    group: str
+    topic: str
+    lag: int | None = 0
+    inflight: int | None = 0
+    ready: int | None = 0
+    latency_ms: int | None = None
+    """The age of the oldest message that the group has not committed; 0 if there is none."""
+    first_unread: list[Place] = field(default_factory=list, repr=False)
+
+
+class LagReading:
+    """One reading of all groups."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicTable,
+        offsets: ConsumerOffsetTable,
+        coordinator: GroupCoordinator,
+        sessions: Callable[[], list[PullSession]],
+        times: StoreTimes,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._coordinator = coordinator
+        self._sessions = sessions
+        self._times = times
+
+    async def read(self, now_ms: Callable[[], int], slices: Slices) -> list[GroupLag]:
+        """Everything that is known now."""
+        places = await self._places(slices)
+        rows = []
+        for group, topic in await self._pairs(slices):
+            rows.append(await self._row(group, topic, places, slices))
+        wanted = [place for row in rows for place in row.first_unread]
+        await slices.breathe()
+        found = await self._times.of_places(wanted, slices)
+        slices.begin()
+        now = now_ms()
+        for row in rows:
+            if row.lag == 0:
+                row.latency_ms = 0
+            elif row.lag is not None:
+                times = [found.get(place) for place in row.first_unread]
+                known = [stored_ms for stored_ms in times if stored_ms is not None]
+                if len(known) == len(times):
+                    row.latency_ms = max(0, now - min(known))
+            await slices.breathe()
+        return rows
+
+    async def _places(self, slices: Slices) -> dict[QueueKey, PullPlace]:
+        """How far each leased queue was sent. Before the commits, so that what is committed of it
+        was sent."""
+        places: dict[QueueKey, PullPlace] = {}
+        for session in self._sessions():
+            for place in session.places():
+                places[place.key] = place
+            await slices.breathe()
+        return places
+
+    async def _pairs(self, slices: Slices) -> Iterable[tuple[str, str]]:
+        """Groups and the topics which their live members share, or on which they committed; in this
+        order, so that groups that came and went are what a bound cuts off."""
+        offsets, topics = self._offsets, self._topics
+        pairs: dict[tuple[str, str], None] = {}
+        for member in list(self._coordinator.groups.all_members()):
+            if not member.broadcasting:
+                for subscription in member.subscriptions:
+                    pairs[member.group, subscription.topic] = None
+        await slices.breathe()
+        for group in offsets.groups():
+            for topic in offsets.topics_of(group):
+                pairs[group, topic] = None
+            await slices.breathe()
+        return [pair for pair in pairs if pair[1] in topics and pair[1] != JOURNAL_TOPIC]
+
+    async def _row(
+        self, group: str, topic: str, places: dict[QueueKey, PullPlace], slices: Slices
+    ) -> GroupLag:
+        row = GroupLag(group, topic)
+        config = self._topics.get(topic)
+        queues = 0 if config is None else max(config.read_queue_count, config.write_queue_count)
+        for begin in range(0, queues, QUEUES_PER_STEP):
+            has_committed = self._offsets.has_committed(group, topic)
+            for queue_id in range(begin, min(begin + QUEUES_PER_STEP, queues)):
+                key = QueueKey(group, topic, queue_id)
+                self._add(row, key, places.get(key), has_committed=has_committed)
+            await slices.breathe()
+        return row
+
+    def _add(
+        self, row: GroupLag, key: QueueKey, place: PullPlace | None, *, has_committed: bool
+    ) -> None:
+        bounds = self._store.queue_bounds(key.topic, key.queue_id)
+        first, end = bounds.min_offset, bounds.max_offset
+        if first == end:
+            return
+        committed = self._offsets.query(*key)
+        if committed is None and place is not None:
+            committed = place.start
+        if committed is None and not has_committed:
+            row.lag = row.inflight = row.ready = None
+            return
+        first = min(max(first, committed or 0), end)
+        if first == end:
+            return
+        sent: int | None = None
+        if place is not None:
+            sent = min(max(place.position, first), end)
+        elif self._coordinator.leases.holder(key) is None:
+            sent = first
+        row.lag = _plus(row.lag, end - first)
+        row.inflight = _plus(row.inflight, None if sent is None else sent - first)
+        row.ready = _plus(row.ready, None if sent is None else end - sent)
+        row.first_unread.append((key.topic, key.queue_id, first))
+
+
+def _plus(sum_so_far: int | None, value: int | None) -> int | None:
+    return None if sum_so_far is None or value is None else sum_so_far + value

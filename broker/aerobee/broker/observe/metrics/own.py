@@ -1,0 +1,211 @@
+"""A broker's figures that RocketMQ has no name for: role, epoch, lease, replicas, disk, loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aerobee.broker.cluster.registration import RegistrationStatistics
+from aerobee.broker.observe.stats import BrokerStatistics
+from aerobee.broker.replication.mastership import NO_MASTER
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.statistics import ReplicaStatistics, SlaveStatistics
+from aerobee.broker.store.statistics import StoreState
+from aerobee.runtime.metrics.families import (
+    AnyFamily,
+    HistogramFamily,
+    gauge,
+    one_counter,
+    one_gauge,
+)
+from aerobee.runtime.metrics.histogram import HistogramCounts
+
+MS_PER_S = 1_000
+
+
+def role_families(statistics: BrokerStatistics, roles: Roles, *, now_s: float) -> list[AnyFamily]:
+    """What the replica is, and until when."""
+    mastership = roles.mastership
+    lease_s = mastership.lease.end_s
+    group = mastership.group
+    master_id = None if group is None or group.master_id == NO_MASTER else group.master_id
+    role = gauge("aerobee_broker_role", "1 for the role that the replica has, else 0.", "role")
+    role.add(int(statistics.is_master), "master")
+    role.add(int(not statistics.is_master), "slave")
+    return [
+        role,
+        one_gauge(
+            "aerobee_broker_acting",
+            "1 while it may take messages as its group's master.",
+            roles.may_act(),
+        ),
+        one_gauge("aerobee_broker_epoch", "The newest epoch it knows.", roles.epoch or None),
+        one_gauge("aerobee_broker_master_id", "Id of its group's master.", master_id),
+        one_gauge(
+            "aerobee_broker_lease_remaining_seconds",
+            "For so long its registration counts without another heartbeat; at most 0: over.",
+            lease_s - now_s if lease_s > float("-inf") else None,
+        ),
+        one_gauge("aerobee_broker_writable", "1 while it takes messages.", statistics.is_writable),
+        one_gauge("aerobee_broker_uptime_seconds", "Since it opened its folder.",
+                  statistics.uptime_ms / MS_PER_S),
+    ]  # fmt: skip
+
+
+def registration_families(registration: RegistrationStatistics | None) -> list[AnyFamily]:
+    """None: it serves alone, without a nameserver."""
+    if registration is None:
+        return []
+    age_ms = registration.last_renewed_age_ms
+    return [
+        one_gauge(
+            "aerobee_broker_registered",
+            "1 while a nameserver answers its heartbeats.",
+            registration.registered,
+        ),
+        one_gauge(
+            "aerobee_broker_registration_stale",
+            "1 while that nameserver cannot renew the registration in etcd.",
+            registration.stale,
+        ),
+        one_gauge(
+            "aerobee_broker_registration_age_seconds",
+            "Since the registration was last renewed in etcd.",
+            age_ms / MS_PER_S if age_ms >= 0 else None,
+        ),
+        one_gauge(
+            "aerobee_broker_registration_failures",
+            "Streams lost and attempts failed since a nameserver last answered.",
+            registration.failures,
+        ),
+    ]
+
+
+def replication_families(
+    statistics: BrokerStatistics, *, in_sync: int | None, in_sync_min: int
+) -> list[AnyFamily]:
+    """`in_sync`: how many replicas of the group are, with the master; None on a slave."""
+    replication = statistics.replication
+    families = _replica_families(replication.replicas)
+    if in_sync is not None:
+        families += [
+            one_gauge("aerobee_in_sync_replicas", "In sync, with the master.", in_sync),
+            one_gauge("aerobee_in_sync_replicas_min", "Below it no messages are taken.",
+                      in_sync_min),
+        ]  # fmt: skip
+    if replication.slave is not None:
+        families += _slave_families(replication.slave, statistics.store.appended_end)
+    return families
+
+
+def _replica_families(replicas: tuple[ReplicaStatistics, ...]) -> list[AnyFamily]:
+    connected = gauge("aerobee_replica_connected", "1 while it copies this master's log.",
+                      "replica")  # fmt: skip
+    in_sync = gauge("aerobee_replica_in_sync", "1 while it is in the in-sync set.", "replica")
+    lag_bytes = gauge("aerobee_replica_lag_bytes", "Of the log it has not acknowledged.", "replica")
+    lag_s = gauge("aerobee_replica_lag_seconds", "Since it last had everything.", "replica")
+    for each in replicas:
+        name = str(each.broker_id)
+        connected.add(each.is_connected, name)
+        in_sync.add(each.is_in_sync, name)
+        # Of one that is away nobody knows what it has.
+        lag_bytes.add(each.lag_bytes if each.is_connected else None, name)
+        lag_s.add(each.lag_ms / MS_PER_S if each.is_connected else None, name)
+    return [connected, in_sync, lag_bytes, lag_s]
+
+
+def _slave_families(slave: SlaveStatistics, own_end: int) -> list[AnyFamily]:
+    behind = max(0, slave.master_end - own_end) if slave.is_connected else None
+    return [
+        one_gauge(
+            "aerobee_slave_connected", "1 while this slave copies its master's log.",
+            slave.is_connected,
+        ),
+        one_gauge("aerobee_slave_behind_bytes", "Of its master's log that it lacks.", behind),
+        one_gauge("aerobee_slave_troubled", "1 while something keeps it from following.",
+                  bool(slave.trouble)),
+    ]  # fmt: skip
+
+
+def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
+    """The log, the disk below it, and what retention took."""
+    store = statistics.store
+    space, retention = store.retention.space, store.retention
+    state = gauge("aerobee_store_state", "1 for the store's state, else 0.", "state")
+    for each in StoreState:
+        state.add(int(store.state is each), each.value.replace(" ", "_"))
+    ends = gauge("aerobee_log_end_bytes", "Where the log ends, by what is true up to there.", "end")
+    ends.add(store.appended_end, "appended")
+    ends.add(store.flushed_end, "flushed")
+    ends.add(store.confirmed_end, "confirmed")
+    ends.add(store.dispatched_end, "dispatched")
+    syncs = HistogramFamily("aerobee_fsync_seconds", "How long each flush of the log took.")
+    syncs.add(store.sync_latency)
+    return [
+        state,
+        ends,
+        one_gauge("aerobee_log_begin_bytes", "The first byte still there.", store.min_offset),
+        one_gauge("aerobee_log_segments", "Files of the log.", store.segment_count),
+        one_gauge("aerobee_queues", "Queues that the store knows.", store.queue_count),
+        one_gauge("aerobee_damaged_queues", "Found while running: they serve nothing.",
+                  store.damaged_queue_count),
+        one_gauge("aerobee_misplaced_records",
+                  "Read or copied since the start, and not where their queue ended.",
+                  store.misplaced_records),
+        one_gauge("aerobee_queue_tail_bytes", "Queue entries in memory only.",
+                  store.queue_tail_bytes),
+        one_gauge("aerobee_disk_free_bytes", "Of the store's file system.",
+                  space.free_bytes if space.free_bytes >= 0 else None),
+        one_gauge("aerobee_disk_total_bytes", "Of the store's file system.",
+                  space.total_bytes if space.free_bytes >= 0 else None),
+        syncs,
+        one_counter("aerobee_checkpoints_total", "Checkpoints written.", store.checkpoints),
+        one_counter("aerobee_retention_removed_segments_total", "Segments removed.",
+                    retention.removed_segments),
+        one_counter("aerobee_retention_removed_bytes_total", "Bytes removed with them.",
+                    retention.removed_bytes),
+        one_counter("aerobee_retention_removed_unread_messages_total",
+                    "Messages among them that a group had not read, counted for each group.",
+                    retention.removed_unread_messages),
+    ]  # fmt: skip
+
+
+def work_families(
+    statistics: BrokerStatistics,
+    loop_delay: HistogramCounts,
+    *,
+    leases: int,
+    pull_streams: int,
+    groups_expired: int,
+) -> list[AnyFamily]:
+    """What the broker does, and how it keeps up."""
+    counters = statistics.counters
+    delay = HistogramFamily(
+        "aerobee_event_loop_delay_seconds",
+        "How late the event loop ran what was due, sampled ten times a second.",
+    )
+    delay.add(loop_delay)
+    return [
+        delay,
+        one_counter("aerobee_batches_in_total", "Batches stored.", counters.batches_in),
+        one_counter("aerobee_batches_refused_total", "Batches refused.", counters.refused),
+        one_counter("aerobee_duplicate_batches_total", "Batches that were stored already.",
+                    counters.duplicates_dropped),
+        one_counter("aerobee_cold_reads_total", "Reads that had to wait for the disk.",
+                    counters.cold_reads),
+        one_counter("aerobee_cold_read_bytes_total", "Bytes that these brought.",
+                    counters.cold_bytes),
+        one_gauge("aerobee_cold_reads_waiting", "Reads that wait for their turn.",
+                  counters.cold_reads_waiting),
+        one_gauge("aerobee_pull_streams", "Streams over which messages are read.", pull_streams),
+        one_gauge("aerobee_queue_leases", "Queues held by members of groups.", leases),
+        one_gauge("aerobee_group_members", "Live members of all groups.", statistics.members),
+        one_counter("aerobee_groups_expired_total",
+                    "Groups deleted because nobody used them.", groups_expired),
+    ]  # fmt: skip
+
+
+def info_family(values: Mapping[str, str]) -> AnyFamily:
+    """What does not change while it runs, as labels."""
+    info = gauge("aerobee_broker_info", "1; what the broker is.", *values)
+    info.add(1, *values.values())
+    return info

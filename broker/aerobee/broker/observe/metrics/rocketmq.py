@@ -1,0 +1,204 @@
+"""A broker's figures under the names that RocketMQ 5 gives them, so that its dashboards work.
+
+Values only: what is read stands in the arguments. Names, labels and units are RocketMQ's; what it
+does not know is left out, never told as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.observe.metrics.lag import GroupLag
+from aerobee.broker.observe.metrics.traffic import MESSAGE_SIZES, Incoming, Outgoing, Reader
+from aerobee.broker.observe.stats import BrokerStatistics
+from aerobee.broker.sending.guard import PERM_READ, PERM_WRITE
+from aerobee.runtime.metrics.families import (
+    OTHER,
+    AnyFamily,
+    Family,
+    HistogramFamily,
+    counter,
+    flag,
+    gauge,
+    one_gauge,
+)
+from aerobee.runtime.metrics.histogram import HistogramCounts
+from aerobee.runtime.names import RETRY_PREFIX, is_system_topic
+
+_IN = ("topic", "message_type", "is_system")
+_CONSUMER = ("consumer_group", "topic", "is_retry", "is_system")
+_STORAGE = ("storage_type", "storage_medium")
+
+
+class IncomingFamilies:
+    """What came in, topic by topic."""
+
+    def __init__(self) -> None:
+        self._messages = counter(
+            "rocketmq_messages_in_total", "Messages stored and acknowledged.", *_IN
+        )
+        self._bytes = counter(
+            "rocketmq_throughput_in_total", "Bytes of these messages' records.", *_IN
+        )
+        self._sizes = HistogramFamily(
+            "rocketmq_message_size", "Sizes of these messages' records, in bytes.", _IN
+        )
+
+    def add(self, topic: str, message_type: str, counts: Incoming) -> None:
+        labels = (topic, message_type, flag(is_system_topic(topic)))
+        self._messages.add(counts.messages, *labels)
+        self._bytes.add(counts.bytes, *labels)
+        sizes = HistogramCounts(MESSAGE_SIZES, tuple(counts.sizes), counts.bytes)
+        self._sizes.add(sizes, *labels)
+
+    def families(self) -> list[AnyFamily]:
+        return [self._messages, self._bytes, self._sizes]
+
+
+class OutgoingFamilies:
+    """What went out, reader by reader."""
+
+    def __init__(self) -> None:
+        self._messages = counter(
+            "rocketmq_messages_out_total", "Messages sent to readers.", *_CONSUMER
+        )
+        self._bytes = counter(
+            "rocketmq_throughput_out_total", "Bytes of these messages' records.", *_CONSUMER
+        )
+
+    def add(self, reader: Reader, counts: Outgoing) -> None:
+        labels = _consumer_labels(reader.group, reader.topic)
+        self._messages.add(counts.messages, *labels)
+        self._bytes.add(counts.bytes, *labels)
+
+    def families(self) -> list[AnyFamily]:
+        return [self._messages, self._bytes]
+
+
+class LagFamilies:
+    """How far groups are behind. Of those beyond a bound the counts are added up, and the oldest
+    age is told."""
+
+    def __init__(self, consumers_max: int) -> None:
+        self._consumers_max = consumers_max
+        self._added = 0
+        self._rest = GroupLag(OTHER, OTHER, latency_ms=0)
+        self._lag = gauge("rocketmq_consumer_lag_messages", "Messages not committed.", *_CONSUMER)
+        self._latency = gauge(
+            "rocketmq_consumer_lag_latency",
+            "Age of the oldest message not committed, in milliseconds; 0 if there is none.",
+            *_CONSUMER,
+        )
+        self._inflight = gauge(
+            "rocketmq_consumer_inflight_messages",
+            "Messages sent to members and not committed.",
+            *_CONSUMER,
+        )
+        self._ready = gauge(
+            "rocketmq_consumer_ready_messages", "Messages not sent to members.", *_CONSUMER
+        )
+
+    def add(self, row: GroupLag) -> None:
+        self._added += 1
+        if self._added > self._consumers_max:
+            _add_up(self._rest, row)
+        else:
+            self._show(row)
+
+    def families(self) -> list[AnyFamily]:
+        """Call it once."""
+        if self._added > self._consumers_max:
+            self._show(self._rest)
+        return [self._lag, self._latency, self._inflight, self._ready]
+
+    def _show(self, row: GroupLag) -> None:
+        labels = _consumer_labels(row.group, row.topic)
+        self._lag.add(row.lag, *labels)
+        self._latency.add(row.latency_ms, *labels)
+        self._inflight.add(row.inflight, *labels)
+        self._ready.add(row.ready, *labels)
+
+
+def connection_families(
+    send_streams: int, members: Iterable[Member], *, groups_max: int
+) -> list[AnyFamily]:
+    """Groups beyond `groups_max`, those that came last, are added up."""
+    producers = gauge(
+        "rocketmq_producer_connections", "Streams over which messages are sent.", "protocol_type"
+    )
+    producers.add(send_streams, "grpc")
+    consumers = gauge(
+        "rocketmq_consumer_connections",
+        "Live members of consumer groups.",
+        "consumer_group",
+        "protocol_type",
+    )
+    counts: dict[str, int] = {}
+    for member in members:
+        is_shown = member.group in counts or len(counts) < groups_max
+        group = member.group if is_shown else OTHER
+        counts[group] = counts.get(group, 0) + 1
+    for group, count in sorted(counts.items()):
+        consumers.add(count, group, "grpc")
+    return [producers, consumers]
+
+
+def broker_families(
+    statistics: BrokerStatistics, *, is_readable: bool, oldest_age_ms: int | None
+) -> list[AnyFamily]:
+    """`oldest_age_ms`: of the oldest message in the log; None: there is none, or not known."""
+    store = statistics.store
+    space = store.retention.space
+    used = None if space.free_bytes < 0 else space.total_bytes - space.free_bytes
+    permission = PERM_READ * is_readable | PERM_WRITE * statistics.is_writable
+    return [
+        one_gauge(
+            "rocketmq_broker_permission", "4 if it can be read, plus 2 if written.", permission
+        ),
+        one_gauge("rocketmq_topic_number", "Topics that the broker serves.", statistics.topics),
+        one_gauge(
+            "rocketmq_consumer_group_number",
+            "Consumer groups with members or committed offsets.",
+            statistics.groups,
+        ),
+        _storage("rocketmq_storage_size", "Bytes in use on the store's file system.", used),
+        _storage(
+            "rocketmq_storage_flush_behind_bytes",
+            "Bytes of the log that are not flushed yet.",
+            store.appended_end - store.flushed_end,
+        ),
+        _storage(
+            "rocketmq_storage_dispatch_behind_bytes",
+            "Bytes of the log that consumers cannot see yet.",
+            store.appended_end - store.dispatched_end,
+        ),
+        _storage(
+            "rocketmq_storage_message_reserve_time",
+            "Age of the oldest message in the log, in milliseconds.",
+            oldest_age_ms,
+        ),
+    ]
+
+
+def _storage(name: str, help_text: str, value: float | None) -> Family:
+    family = gauge(name, help_text, *_STORAGE)
+    family.add(value, "local", "disk")
+    return family
+
+
+def _consumer_labels(group: str, topic: str) -> tuple[str, str, str, str]:
+    return (
+        group,
+        topic,
+        flag(topic.startswith(RETRY_PREFIX)),
+        flag(is_system_topic(topic)),
+    )
+
+
+def _add_up(total: GroupLag, row: GroupLag) -> None:
+    """What is not known of one is left out of the sum."""
+    total.lag = (total.lag or 0) + (row.lag or 0)
+    total.inflight = (total.inflight or 0) + (row.inflight or 0)
+    total.ready = (total.ready or 0) + (row.ready or 0)
+    total.latency_ms = max(total.latency_ms or 0, row.latency_ms or 0)

@@ -1,0 +1,54 @@
+"""Whether a broker that serves is one that clients and its group can count on.
+
+The registration must be live, for nobody finds a broker without one. A master must be allowed to
+act. A slave must have everything: it has copied what its master had when the copying began, and is
+in the in-sync set. So a group whose replicas are all ready can lose any one of them.
+
+A full disk, or too few replicas in sync, refuse messages and make nothing unready: reads go on, and
+a restart would not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aerobee.broker.cluster.registration import Registration
+from aerobee.broker.parts import Parts
+from aerobee.broker.replication.mastership import NO_MASTER
+
+
+def readiness_of(parts: Parts, registration: Registration | None) -> Callable[[], str]:
+    """Looks at these parts when it is asked."""
+
+    def why_not() -> str:
+        unregistered = "" if registration is None else registration.why_not_live()
+        return unregistered or _why_no_role(parts)
+
+    return why_not
+
+
+def _why_no_role(parts: Parts) -> str:
+    replication = parts.replication
+    roles = replication.roles
+    if roles.may_act():
+        return ""
+    group = roles.group
+    if roles.term is not None:
+        return "the replica's lease as master is not renewed: another one may be master by now"
+    if group is None:
+        return "no nameserver has said yet who is master of the group"
+    if group.master_id == roles.own.broker_id:
+        return "the replica is becoming master"
+    if roles.own.incarnation not in {
+        name.incarnation for name in group.in_sync if name.broker_id == roles.own.broker_id
+    }:
+        behind = "" if not replication.trouble else f": {replication.trouble}"
+        return f"the replica is not in sync{behind}"
+    joined_end = replication.follower.joined_end
+    if joined_end is None:
+        master = "no master" if group.master_id == NO_MASTER else f"master {group.master_id}"
+        return f"the replica has copied from nobody yet, the group has {master}"
+    end = parts.folder.store.appended_end
+    if end < joined_end:
+        return f"the replica has copied {end} of the {joined_end} bytes that its master had"
+    return ""

@@ -1,0 +1,292 @@
+"""The pull path: what lies in a queue from an offset on, and who is woken when more comes.
+
+Owns: single reads (consume queue, then log), the waiting readers of each queue, and the running
+pulls that depend on a lease. Sync on the loop except `load`, which reads cold data on a pool.
+Invariants: a reader that was told "no new message" and then waits in the same turn misses nothing,
+because dispatch runs on this loop; a waiting reader is woken once and asks again; nothing here
+waits for the disk but `load`. Only a master that knows its queues' bounds corrects a reader's
+offset: what a slave lacks its master may have, and what it does not show yet may be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Protocol
+
+from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.observe.stats import Counters
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.queue_reads import QueueRead, QueueReads
+from aerobee.broker.store.queues.reading import GetStatus
+from aerobee.broker.store.read_work import ReadOutcome, ReadWork
+from aerobee.runtime.errors import LeaseExpired, ReplicaBehind
+
+KIB = 1024
+READ_BYTES_DEFAULT = 512 * KIB
+READ_BYTES_MAX = 4 * 1024 * KIB
+"""A single record may exceed it: the first is always returned whatever its size."""
+READ_MESSAGES_MAX = 65_536
+
+
+class ReadCode(IntEnum):
+    """How a read ended; the numbers are those of aerobee.v1.Code."""
+
+    OK = 1
+    NO_NEW_MESSAGE = 20
+    OFFSET_TOO_SMALL = 21
+    OFFSET_TOO_LARGE = 22
+    MESSAGE_REMOVED = 24
+
+
+_CODE_OF_STATUS: dict[GetStatus, ReadCode] = {
+    GetStatus.FOUND: ReadCode.OK,
+    GetStatus.NO_MATCHED_MESSAGE: ReadCode.OK,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ReadCode.NO_NEW_MESSAGE,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ReadCode.NO_NEW_MESSAGE,
+    GetStatus.OFFSET_OVERFLOW_ONE: ReadCode.NO_NEW_MESSAGE,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ReadCode.OFFSET_TOO_LARGE,
+    GetStatus.OFFSET_TOO_SMALL: ReadCode.OFFSET_TOO_SMALL,
+    GetStatus.OFFSET_FOUND_NULL: ReadCode.MESSAGE_REMOVED,
+    GetStatus.MESSAGE_WAS_REMOVING: ReadCode.MESSAGE_REMOVED,
+}
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What a read found. `records` is empty unless OK, and may be so then: nothing matched the
+    filter up to `next_offset`."""
+
+    code: ReadCode
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    records: bytes = b""
+    count: int = 0
+    suggested_broker_id: int | None = None
+    """The replica at which the reader should go on; None: here."""
+
+
+@dataclass(slots=True)
+class ColdRead:
+    """To be loaded in the reader's turn: it is far behind while others want something, or what it
+    wants is not in the page cache."""
+
+    wanted: QueueRead
+    work: ReadWork | None
+
+
+class ReadableStore(Protocol):
+    """What the pull path needs of the store."""
+
+    @property
+    def reads(self) -> QueueReads: ...
+
+
+class Places(Protocol):
+    """This replica's place in its group; aerobee.broker.replication.read_places.ReadPlaces is
+    one."""
+
+    @property
+    def is_slave(self) -> bool: ...
+
+    @property
+    def knows_bounds(self) -> bool:
+        """Whether an offset outside of a queue's bounds is the reader's mistake."""
+        ...
+
+    def suggested(self, queue_id: int, read_end: int | None) -> int | None:
+        """The replica to go on at, for who has read up to `read_end`, or everything (None)."""
+        ...
+
+
+class OnlyReplica:
+    """A master without slaves."""
+
+    is_slave = False
+    knows_bounds = True
+
+    def suggested(self, queue_id: int, read_end: int | None) -> int | None:
+        return None
+
+
+Wake = Callable[[], None]
+
+
+class Egress:
+    """Reads, waits and wakes, for all queues."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        store: ReadableStore,
+        counters: Counters,
+        *,
+        pool: ReadPool,
+        places: Places | None = None,
+    ) -> None:
+        """Without `places` this is a master without slaves."""
+        self._places = OnlyReplica() if places is None else places
+        self._guard = guard
+        self._store = store
+        self._counters = counters
+        self._pool = pool
+        self._waiting: dict[tuple[str, int], dict[Wake, None]] = {}
+        self._leased: dict[QueueKey, dict[Wake, None]] = {}
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether no lease is known here, and none asked for."""
+        return self._places.is_slave
+
+    # ---------------------------------------------------------------------- reading
+
+    def read(self, wanted: QueueRead) -> Fetched | ColdRead:
+        """What lies at an offset; never blocks.
+
+        Raises:
+            TopicNotFound, QueueNotFound, NotReadableTopic, ShuttingDown, StoreFailed;
+            ReplicaBehind: another replica may have it.
+        """
+        self._guard.check_available()
+        self._guard.check_read(wanted.topic, wanted.queue_id)
+        reads, pool = self._store.reads, self._pool
+        is_behind = reads.is_behind(wanted)
+        if is_behind and pool.spares_sends():
+            return ColdRead(replace(wanted, max_bytes=min(wanted.max_bytes, pool.step_bytes)), None)
+        if is_behind and pool.has_waiting:
+            return ColdRead(wanted, None)
+        found = reads.read(wanted)
+        if isinstance(found, ReadWork):
+            return ColdRead(wanted, found)
+        if is_behind:
+            self._advise(wanted)
+        return self._fetched(wanted, found)
+
+    async def load(self, cold: ColdRead) -> Fetched:
+        """Read in the reader's turn, on a thread if the page cache has not all of it.
+
+        Raises:
+            Busy, StoreFailed.
+            MqError: the disk could not be read, or its files are damaged.
+        """
+        wanted = cold.wanted
+        reads, pool, counters = self._store.reads, self._pool, self._counters
+        async with pool.turn(wanted.reader, wanted.max_bytes) as turn:
+            found = cold.work or reads.read(wanted)
+            if isinstance(found, ReadWork):
+                counters.cold_reads += 1
+                await turn.run(found.run)
+                found = reads.finish(wanted, found)
+                counters.cold_bytes += len(found.records)
+            pool.spend(len(found.records))
+            self._advise(wanted)
+        return self._fetched(wanted, found)
+
+    def _advise(self, wanted: QueueRead) -> None:
+        advice = self._store.reads.take_advice(wanted)
+        if advice is not None:
+            self._pool.run_aside(advice.run)
+
+    def _fetched(self, wanted: QueueRead, outcome: ReadOutcome) -> Fetched:
+        located = outcome.located
+        fetched = Fetched(
+            _CODE_OF_STATUS[located.status],
+            located.next_offset,
+            located.min_offset,
+            located.max_offset,
+        )
+        if located.status is not GetStatus.FOUND:
+            if located.max_offset == 0 and wanted.offset > 0:
+                fetched.code, fetched.next_offset = ReadCode.OFFSET_TOO_LARGE, 0
+            if not self._places.knows_bounds:
+                self._correct_nothing(wanted, fetched)
+            return fetched
+        fetched.count = located.count
+        fetched.records = outcome.records
+        read_end = sum(located.runs[-1])
+        fetched.suggested_broker_id = self._places.suggested(wanted.queue_id, read_end)
+        self._counters.messages_out += fetched.count
+        self._counters.bytes_out += len(fetched.records)
+        return fetched
+
+    def _correct_nothing(self, wanted: QueueRead, fetched: Fetched) -> None:
+        """Only a master that knows its queues' bounds sends a reader to another offset."""
+        if fetched.code in (ReadCode.OFFSET_TOO_SMALL, ReadCode.MESSAGE_REMOVED):
+            raise ReplicaBehind(
+                f"this replica has not what lies at offset {wanted.offset} of queue "
+                f"{wanted.queue_id} of topic {wanted.topic}; read it from the master"
+            )
+        if fetched.code is ReadCode.OFFSET_TOO_LARGE:
+            fetched.code = ReadCode.NO_NEW_MESSAGE
+        if fetched.code is ReadCode.NO_NEW_MESSAGE:
+            fetched.next_offset = wanted.offset
+            if self._places.is_slave:
+                fetched.suggested_broker_id = self._places.suggested(wanted.queue_id, None)
+
+    # ---------------------------------------------------------------------- waiting
+
+    def wait(self, topic: str, queue_id: int, wake: Wake) -> None:
+        """Call `wake` once when the queue grows."""
+        self._waiting.setdefault((topic, queue_id), {})[wake] = None
+
+    def forget(self, topic: str, queue_id: int, wake: Wake) -> None:
+        """The reader waits no more."""
+        waiting = self._waiting.get((topic, queue_id))
+        if waiting is not None:
+            waiting.pop(wake, None)
+            if not waiting:
+                del self._waiting[topic, queue_id]
+
+    def on_grown(self, queues: Iterable[tuple[str, int]]) -> None:
+        """Dispatch has added to these queues."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        for queue in queues:
+            wakes = waiting.pop(queue, None)
+            if wakes is not None:
+                for wake in wakes:
+                    wake()
+
+    def wake_all(self) -> None:
+        """Every reader asks again: a topic is gone, or the broker is stopping."""
+        self.on_grown(list(self._waiting))
+
+    # ---------------------------------------------------------------------- leases
+
+    def watch_lease(self, key: QueueKey, ended: Wake) -> None:
+        """Call `ended` once when the present lease of the queue ends."""
+        self._leased.setdefault(key, {})[ended] = None
+
+    def unwatch_lease(self, key: QueueKey, ended: Wake) -> None:
+        watching = self._leased.get(key)
+        if watching is not None:
+            watching.pop(ended, None)
+            if not watching:
+                del self._leased[key]
+
+    def on_lease_ended(self, lease: Lease) -> None:
+        """Running pulls under this lease stop before anybody else gets the queue."""
+        for ended in self._leased.pop(lease.key, ()):
+            ended()
+
+
+def lease_expired(key: QueueKey, epoch: int) -> LeaseExpired:
+    """The error for a pull or a commit under an epoch that is not the present one."""
+    return LeaseExpired(
+        f"lease {epoch} on queue {key.queue_id} of topic {key.topic} is not the current one of "
+        f"group {key.group}: acquire the queue again"
+    )
+
+
+def clamp_bytes(max_bytes: int) -> int:
+    """A reader's byte limit within the broker's; 0 asks for the default."""
+    return min(max_bytes or READ_BYTES_DEFAULT, READ_BYTES_MAX)
+
+
+def clamp_messages(max_messages: int) -> int:
+    """A reader's message limit within the broker's; 0 asks for the maximum."""
+    return min(max_messages or READ_MESSAGES_MAX, READ_MESSAGES_MAX)

@@ -1,0 +1,269 @@
+"""Single messages by where they lie or by a key: what an operator asks, apart from the queues.
+
+Owns: nothing; every answer is read from the log anew, on the read pool, because it is seldom in the
+page cache. Invariants: what is returned is a whole, sound record that consumers may see too; an
+offset inside a record, in front of the log or past what is dispatched finds nothing, nor does one
+of a topic that was deleted, whether one of its name is there again or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.runtime.errors import InvalidArgument, MessageNotFound
+from aerobee.store_format.message_id import MessageIdIllegal, parse_offset_message_id
+from aerobee.store_format.record import Record
+from aerobee.store_format.record_layout import (
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    PROPERTIES_BYTES_MAX,
+    RECORD_SIZE_MIN,
+    HostAddress,
+    RecordCorrupt,
+)
+
+T = TypeVar("T")
+
+FOUND_MESSAGES_MAX = 64
+FOUND_BYTES_MAX = 16 * 1024 * 1024
+"""An answer is cut here, so that it fits into a gRPC message; the newest is always in it."""
+NO_END_MS = (1 << 63) - 1
+INDEX_GRAIN_MS = 999
+
+ONE_BYTES = 64 * 1024
+MANY_BYTES = 1024 * 1024
+"""What a lookup usually reads, for its turn among the cold reads."""
+
+_HEAD_BYTES = PHYSICAL_OFFSET_AT + 8
+
+
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Messages of a topic by a key that they carry, or by their unique key.
+
+    Store times in Unix ms, both inclusive; 0 leaves a side open. `max_messages` 0: as many as are
+    ever returned.
+    """
+
+    topic: str
+    key: str
+    is_unique_key: bool
+    begin_ms: int = 0
+    end_ms: int = 0
+    max_messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessages:
+    """Records, newest first."""
+
+    records: tuple[bytes, ...]
+    more: bool
+    """Others match that are not here, or may: a search looks at so many keys and messages only."""
+    indexed_timestamp_ms: int
+    indexed_end: int
+    """Store time of the newest message with a key, and up to which log offset keys are known."""
+
+
+class MessageLookup:
+    """Finds single messages; see the module."""
+
+    def __init__(
+        self, guard: Guard, store: MessageStore, reads: ReadPool, *, index_enabled: bool
+    ) -> None:
+        self._guard = guard
+        self._store = store
+        self._reads = reads
+        self._index_enabled = index_enabled
+
+    async def by_offset(self, physical_offset: int) -> bytes:
+        """The record that begins at this byte of the log.
+
+        Raises:
+            MessageNotFound: none begins there, or retention removed it.
+            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+        """
+        self._guard.check_available()
+        store = self._store
+        begin, end = store.min_offset, store.dispatched_end
+        if not begin <= physical_offset < end:
+            raise MessageNotFound(
+                f"there is no message at physical offset {physical_offset}: the log holds "
+                f"{begin} to {end}"
+            )
+        data = await self._reads.run_in_turn(
+            LOOKUPS, ONE_BYTES, lambda: _read_record(store, physical_offset, end)
+        )
+        topic = Record(data).topic
+        first = self._first_position(topic)
+        if first is None or physical_offset < first:
+            raise MessageNotFound(
+                f"the message at physical offset {physical_offset} is one of a topic {topic} that "
+                "was deleted"
+            )
+        return data
+
+    def _first_position(self, topic: str) -> int | None:
+        """Before this log position lies no message of the topic's present life; None: it has none.
+        Of queues that we keep and do not serve that is not known."""
+        if self._guard.has_batch_queues(topic):
+            return self._store.min_offset
+        return self._store.reads.first_position(topic)
+
+    async def by_id(self, message_id: str) -> bytes:
+        """The record with this offset message id.
+
+        An id names the broker that stored the message, and the record repeats that name: one of
+        another broker is not taken for it, and a broker that moved still knows its own.
+
+        Raises:
+            InvalidArgument: the text is no offset message id.
+            MessageNotFound: as `by_offset`, or another broker's message lies there.
+            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+        """
+        try:
+            host, physical_offset = parse_offset_message_id(message_id)
+        except MessageIdIllegal as error:
+            raise InvalidArgument(str(error)) from error
+        data = await self.by_offset(physical_offset)
+        stored_by = Record(data).store_host
+        if stored_by != host:
+            raise MessageNotFound(
+                f"message {message_id} was stored by {_host_text(host)}; what lies at physical "
+                f"offset {physical_offset} here was stored by {_host_text(stored_by)}"
+            )
+        return data
+
+    async def by_key(self, query: KeyQuery) -> FoundMessages:
+        """Messages with a key, newest first.
+
+        Raises:
+            IllegalName, TopicNotFound.
+            InvalidArgument: the key is empty or too long, or the times are the wrong way round.
+            ShuttingDown, StoreFailed, Busy; MqError: the disk cannot be read.
+        """
+        self._guard.check_available()
+        self._guard.check_topic(query.topic)
+        begin_ms, end_ms = max(query.begin_ms, 0), query.end_ms if query.end_ms > 0 else NO_END_MS
+        if not self._index_enabled:
+            raise InvalidArgument(
+                "this broker keeps no index (store.index_enabled): messages are found by their "
+                "offset message id only"
+            )
+        if not query.key:
+            raise InvalidArgument("the key is empty: name the key to look for")
+        _check_length(query.key)
+        if begin_ms > end_ms:
+            raise InvalidArgument(
+                f"the begin {begin_ms} is later than the end {end_ms}: exchange them"
+            )
+        # Times in the index are whole seconds, cut off.
+        search = self._store.plan_message_query(
+            query.topic,
+            query.key,
+            max(0, begin_ms - INDEX_GRAIN_MS),
+            end_ms,
+            FOUND_MESSAGES_MAX,
+        )
+        first = self._first_position(query.topic)
+        index = self._store.index
+        indexed_timestamp_ms, indexed_end = index.end_timestamp_ms, index.indexed_end
+        kept, more = await self._reads.run_in_turn(
+            LOOKUPS,
+            MANY_BYTES,
+            lambda: _take(
+                (
+                    record
+                    for record in search.records()
+                    if _matches(record, query, begin_ms, end_ms)
+                    and first is not None
+                    and Record(record).physical_offset >= first
+                ),
+                min(query.max_messages or FOUND_MESSAGES_MAX, FOUND_MESSAGES_MAX),
+            ),
+            search.cancel,
+        )
+        more = more or search.cut_short
+        return FoundMessages(tuple(kept), more, indexed_timestamp_ms, indexed_end)
+
+
+def _check_length(key: str) -> None:
+    """Hashing takes the loop's time. Raises InvalidArgument."""
+    if len(key) > PROPERTIES_BYTES_MAX or len(key.encode()) > PROPERTIES_BYTES_MAX:
+        raise InvalidArgument(
+            f"the key is longer than the {PROPERTIES_BYTES_MAX} bytes that the properties of a "
+            "message may have: no message has it"
+        )
+
+
+def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:
+    """[any thread] The record at an offset of which nothing is known. Raises MessageNotFound."""
+    nothing = MessageNotFound(
+        f"no message begins at physical offset {physical_offset}: it lies inside one or between two"
+    )
+    if end - physical_offset < RECORD_SIZE_MIN:
+        raise nothing
+    head = _read(store, physical_offset, _HEAD_BYTES, otherwise=nothing)
+    size = _integer(head, 0, 4)
+    # What lies inside a record may look like one, but it does not know where it lies.
+    if (
+        _integer(head, MAGIC_AT, 4) not in (MAGIC_V1, MAGIC_V2)
+        or _integer(head, PHYSICAL_OFFSET_AT, 8) != physical_offset
+        or not RECORD_SIZE_MIN <= size <= end - physical_offset
+    ):
+        raise nothing
+    data = _read(store, physical_offset, size, otherwise=nothing)
+    try:
+        Record(data, 0, size).check()
+    except RecordCorrupt as error:
+        raise MessageNotFound(
+            f"the message at physical offset {physical_offset} is damaged ({error.reason}): check "
+            "the folder with `aerobee store verify`"
+        ) from error
+    return data
+
+
+def _read(store: MessageStore, offset: int, size: int, *, otherwise: MessageNotFound) -> bytes:
+    """Bytes within one segment. Raises `otherwise`, or MessageNotFound if the log has moved on."""
+    try:
+        return store.record_at(offset, size)
+    except MessageNotFound:
+        if offset < store.min_offset:
+            raise
+        raise otherwise from None
+
+
+def _integer(data: bytes, at: int, size: int) -> int:
+    return int.from_bytes(data[at : at + size], "big", signed=True)
+
+
+def _matches(data: bytes, query: KeyQuery, begin_ms: int, end_ms: int) -> bool:
+    record = Record(data)
+    if not begin_ms <= record.store_timestamp_ms <= end_ms:
+        return False
+    if query.is_unique_key:
+        return record.unique_key == query.key
+    return query.key in record.keys
+
+
+def _take(records: Iterable[bytes], count_max: int) -> tuple[list[bytes], bool]:
+    """[any thread] The first ones that an answer has room for, and whether there are others."""
+    kept: list[bytes] = []
+    total = 0
+    for record in records:
+        total += len(record)
+        if len(kept) == count_max or (kept and total > FOUND_BYTES_MAX):
+            return kept, True
+        kept.append(record)
+    return kept, False
+
+
+def _host_text(host: HostAddress) -> str:
+    return f"the broker at {host}"

@@ -1,0 +1,64 @@
+"""What is asked about queues besides their messages: bounds, times.
+
+Owns: nothing; it puts the store's answers and the read pool together, because a search by time or
+the last message's time may need the disk.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.time_search import Boundary
+from aerobee.broker.store.read_work import ReadWork
+from aerobee.runtime.errors import MessageNotFound
+from aerobee.store_format.record import Record
+
+_READER = "questions about queues"
+_SEARCH_BYTES = 64 * 1024
+"""About what a search reads: a page for each of its steps."""
+
+
+class QueueReader:
+    """Bounds and times of the store's queues; nothing here waits for the disk on the loop."""
+
+    def __init__(self, store: MessageStore, pool: ReadPool) -> None:
+        self._store = store
+        self._pool = pool
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Minimum and maximum offset; (0, 0) for a queue without messages."""
+        bounds = self._store.queue_bounds(topic, queue_id)
+        return bounds.min_offset, bounds.max_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """What the next message of the queue will get, as far as consumers may see."""
+        return self._store.queue_bounds(topic, queue_id).max_offset
+
+    async def last_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
+        """When the queue's last message was stored; 0 without messages."""
+        bounds = self._store.queue_bounds(topic, queue_id)
+        if bounds.max_offset <= bounds.min_offset:
+            return 0
+        last = QueueRead(topic, queue_id, bounds.max_offset - 1, max_bytes=1, max_messages=1)
+        try:
+            found = self._store.reads.read(last)
+            if isinstance(found, ReadWork):
+                await self._pool.run_in_turn(_READER, _SEARCH_BYTES, found.run)
+                found = self._store.reads.finish(last, found)
+        except MessageNotFound:
+            return 0
+        data = found.records
+        return Record(data, 0, len(data)).store_timestamp_ms if data else 0
+
+    async def search_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
+    ) -> int:
+        """The first offset at or after a time, or with `upper` the last at or before it."""
+        search = self._store.plan_time_search(topic, queue_id)
+        if search is None:
+            return 0
+        boundary = Boundary.UPPER if upper else Boundary.LOWER
+        return await self._pool.run_in_turn(
+            _READER, _SEARCH_BYTES, lambda: search.run(timestamp_ms, boundary)
+        )

@@ -1,0 +1,1 @@
+"""What keeps old segments, and their removal."""

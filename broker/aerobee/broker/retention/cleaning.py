@@ -1,0 +1,241 @@
+"""Removes what the log need not keep any more: by time, and when an operator asks.
+
+Owns: the order of one run. The store says what may go by age and by the disk's space, the groups'
+offsets say what is still wanted, the upkeep thread removes; one segment at a time, with a pause
+between two. Runs never overlap. What groups lose unread is logged when it happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.store.file_trouble import FileTrouble
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.store.retention.queue_readers import QueueReaders, UnreadRemoval
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
+from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
+from aerobee.broker.store.retention.retention_statistics import RemovedSegment, largest_removals
+from aerobee.broker.store.retention.retention_works import RemovalWork, Work
+from aerobee.broker.store.retention.unread_search import UnreadSearch
+from aerobee.runtime.errors import ShuttingDown
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+COMMAND_ROUNDS = 20
+"""A command may remove so many times what one run by time may."""
+_LOSSES_LOGGED_MAX = 20
+_SEARCHES_MAX = 3
+
+Upkeep = Callable[[Work], Awaitable[None]]
+Prepare = Callable[[int], Awaitable[str]]
+
+
+@dataclass(slots=True)
+class CleanReport:
+    """What one run did. `kept_because`: why expired segments, or files that belong to removed ones,
+    are still there; empty if none is."""
+
+    removed: list[RemovedSegment] = field(default_factory=list)
+    kept_because: str = ""
+
+    @property
+    def removed_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.removed)
+
+    @property
+    def unread(self) -> tuple[UnreadRemoval, ...]:
+        """What groups lost, each group and queue once, the largest losses first; no more of them
+        than fit into an answer."""
+        losses: dict[tuple[str, str, int], int] = {}
+        for each in (loss for segment in self.removed for loss in segment.unread):
+            key = each.group, each.topic, each.queue_id
+            losses[key] = losses.get(key, 0) + each.messages
+        return largest_removals(UnreadRemoval(*key, messages) for key, messages in losses.items())
+
+
+class Cleaning:
+    """See the module; on the loop."""
+
+    def __init__(
+        self, retention: RetentionLedger, readers: UnreadReaders, config: RetentionConfig
+    ) -> None:
+        self._retention = retention
+        self._readers = readers
+        self._config = config
+        self._upkeep: Upkeep | None = None
+        self._prepare: Prepare | None = None
+        self._running = asyncio.Lock()
+        self._kept_because = ""
+        self._held_by: QueueName | None = None
+        self._pending: list[QueueReaders] | None = None
+        self._causes_told: set[tuple[str, int | None]] = set()
+
+    def attach(self, upkeep: Upkeep) -> None:
+        """What runs a work on the thread that writes the store's derived files."""
+        self._upkeep = upkeep
+
+    def attach_journal(self, prepare: Prepare) -> None:
+        """What the offset journal needs before the log loses what lies below a position; it returns
+        why that must stay for now, or nothing."""
+        self._prepare = prepare
+
+    async def run(self) -> None:
+        """Clean again and again, until cancelled.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        if not self._config.enabled:
+            return
+        await asyncio.sleep(self._config.first_clean_ms / 1_000)
+        while True:
+            try:
+                await self.clean(PERIODIC)
+            except ShuttingDown:
+                return
+            await asyncio.sleep(self._config.clean_interval_ms / 1_000)
+
+    async def clean(self, request: CleanRequest) -> CleanReport:
+        """One run: segments go until the first that must stay.
+
+        Raises:
+            ShuttingDown: the broker is stopping.
+            StoreFailed: the disk failed.
+        """
+        report = CleanReport()
+        segments_max = self._config.delete_files_max
+        if request.commanded:
+            segments_max *= COMMAND_ROUNDS
+        async with self._running:
+            while (removed := await self._clean_one(request)) is not None:
+                report.removed.append(removed)
+                if len(report.removed) == segments_max:
+                    break
+                await asyncio.sleep(self._config.delete_pause_ms / 1_000)
+            troubles = self._retention.take_troubles()
+            report.kept_because = self._retention.kept_because
+            self._tell_what_stays(report.kept_because)
+            self._tell_troubles(troubles)
+            if troubles and not report.kept_because:
+                report.kept_because = str(troubles[0])
+        return report
+
+    async def _clean_one(self, request: CleanRequest) -> RemovedSegment | None:
+        """The oldest segment, if it may go."""
+        retention = self._retention
+        survey = retention.take_survey(request)
+        if survey is None:
+            return None
+        await self._do(survey)
+        candidate = retention.finish_survey(survey)
+        if candidate is None:
+            return None
+        if self._prepare is not None and (why := await self._prepare(candidate.span.end)):
+            retention.keep(why)
+            return None
+        for _ in range(_SEARCHES_MAX):
+            revision = self._readers.revision
+            search = await self._search(candidate)
+            # From here to the removal nothing waits, so what was found is still so.
+            if revision == self._readers.revision:
+                known = self._readers.refresh(search.unread)
+                removal = retention.take_removal(candidate, search, known)
+                return None if removal is None else await self._remove(removal)
+        retention.keep("groups came, or were set back, while it was found out who reads what")
+        return None
+
+    async def _search(self, candidate: Candidate) -> UnreadSearch:
+        """Who has not read the candidate. Whoever held it last time is asked first: while he does
+        not move, a look at one queue is enough. So are messages that nobody delivers here."""
+        pending = await self._find_pending()
+        first = [*pending, *(self._readers.of_queue(*self._held_by) if self._held_by else ())]
+        if first and not candidate.request.unread:
+            search = self._retention.take_search(candidate, first)
+            await self._do(search)
+            if search.holding is not None:
+                return search
+        search = self._retention.take_search(candidate, pending)
+        async for readers in self._readers.collect():
+            search.add(readers)
+        await self._do(search)
+        holding = search.holding
+        self._held_by = None if holding is None else holding.name
+        return search
+
+    async def _find_pending(self) -> list[QueueReaders]:
+        """Once: nobody adds any, and nobody takes any out."""
+        if self._pending is None:
+            search = self._retention.take_pending(self._readers.checked_transactions)
+            await self._do(search)
+            self._pending = search.found
+        return self._pending
+
+    async def _remove(self, removal: RemovalWork) -> RemovedSegment | None:
+        """The log begins later already: what is left to do is done, also under cancellation."""
+        cancelled = await self._do_whole(removal)
+        removed = None
+        if (follow := self._retention.finish_removal(removal)) is not None:
+            cancelled = await self._do_whole(follow) or cancelled
+            removed = self._retention.finish_follow(follow)
+            _tell(removed)
+        if cancelled is not None:
+            raise cancelled
+        return removed
+
+    async def _do_whole(self, work: Work) -> asyncio.CancelledError | None:
+        """Returns once it has run, with the cancellation that came meanwhile."""
+        try:
+            await self._do(work)
+        except asyncio.CancelledError as cancelled:
+            return cancelled
+        return None
+
+    async def _do(self, work: Work) -> None:
+        assert self._upkeep is not None, "attach comes first"
+        await self._upkeep(work)
+
+    def _tell_troubles(self, troubles: list[FileTrouble]) -> None:
+        """Each cause once, not in every run."""
+        for trouble in troubles:
+            if trouble.cause not in self._causes_told:
+                self._causes_told.add(trouble.cause)
+                log_event(
+                    log,
+                    "retention leaves a file that it cannot handle, and all others like it",
+                    level=logging.WARNING,
+                    reason=trouble,
+                )
+
+    def _tell_what_stays(self, kept_because: str) -> None:
+        if kept_because and kept_because != self._kept_because:
+            log_event(log, "expired log segments stay", reason=kept_because)
+        self._kept_because = kept_because
+
+
+def _tell(removed: RemovedSegment) -> None:
+    log_event(
+        log,
+        "log segment removed",
+        segment=removed.name,
+        because=removed.cause,
+        written_ms=removed.modified_ms,
+    )
+    if removed.unread:
+        listed = ", ".join(
+            f"{each.group} {each.topic}/{each.queue_id}: {each.messages}"
+            for each in largest_removals(removed.unread, _LOSSES_LOGGED_MAX)
+        )
+        log_event(
+            log,
+            "messages removed unread",
+            level=logging.WARNING,
+            messages=removed.unread_messages,
+            queues=len(removed.unread),
+            most=listed,
+        )

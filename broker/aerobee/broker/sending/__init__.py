@@ -1,0 +1,1 @@
+"""The way of messages into the log, until they are acknowledged."""

@@ -1,0 +1,221 @@
+"""What follows an append: flush it, replicate it, let consumers see it, tell whoever waits.
+
+Owns: the watermarks behind the appends and who waits for them. Disk and replicas go in parallel:
+
+    own safe end  = flushed end under SYNC_FLUSH, else appended end
+    confirmed end = what the in-sync set has of it; consumers see no more
+    acknowledged  = the confirmed end under SYNC_MASTER, the own safe end under ASYNC_MASTER
+
+What always holds: nothing is confirmed or acknowledged at a moment at which this replica may not
+act as master. What then still waits when the term ends is told that its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from aerobee.broker.reading.egress import Egress
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.watermarks import EndWaiters
+from aerobee.broker.store.config import FlushMode, StoreConfig
+from aerobee.broker.store.message_store import MessageStore
+
+BEHIND_SHARE = 0.75
+"""Senders are read no faster than disk and replicas take it above this share of the maximum."""
+
+
+class Late(Enum):
+    """Why something stored was not acknowledged in time."""
+
+    DISK = "disk"
+    REPLICAS = "replicas"
+    """Some of the in-sync set are late, or another master has taken over: the outcome is open."""
+    NO_REPLICA = "no replica"
+    """Too few are in sync, or none of them is connected."""
+
+
+class Flusher(Protocol):
+    """The flush thread's side on the loop."""
+
+    def appended(self) -> None:
+        """Something was appended: flush as the policy wants."""
+        ...
+
+    def request(self) -> None:
+        """Flush all that is appended now, soon."""
+        ...
+
+
+class Sending(Protocol):
+    """The streams to this master's slaves."""
+
+    def on_appended(self) -> None:
+        """The log has grown."""
+        ...
+
+    def on_confirmed(self) -> None:
+        """More is confirmed."""
+        ...
+
+
+class Copying(Protocol):
+    """The stream from this slave's master."""
+
+    def on_flushed(self) -> None:
+        """More is on the disk."""
+        ...
+
+
+class Durability:
+    """Called by the send path after appends, by the flush thread's return after flushes, and when
+    a replica has acknowledged or the role has changed."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        egress: Egress,
+        roles: Roles,
+        config: StoreConfig,
+        new_waiters: Callable[[int], EndWaiters],
+    ) -> None:
+        """`new_waiters` makes waiters of a watermark that begins at the given position."""
+        self._store = store
+        self._egress = egress
+        self._roles = roles
+        self._flusher: Flusher | None = None
+        self._is_sync_flush = config.flush_mode is FlushMode.SYNC
+        self._behind_bytes = int(config.unflushed_bytes_max * BEHIND_SHARE)
+        self._sending: Sending | None = None
+        self._copying: Copying | None = None
+        self.flushed = new_waiters(store.flushed_end)
+        self.confirmed = new_waiters(0)
+        self.acknowledged = new_waiters(0)
+
+    def attach(self, flusher: Flusher) -> None:
+        """The flush thread needs `on_flushed` before it can be made; this is the other half."""
+        self._flusher = flusher
+
+    def attach_streams(self, sending: Sending, copying: Copying) -> None:
+        """Both ends of replication, which need this object's callbacks."""
+        self._sending = sending
+        self._copying = copying
+
+    @property
+    def waits(self) -> bool:
+        """Whether an acknowledgement has to wait for anything."""
+        return self._is_sync_flush or self._roles.is_sync
+
+    def on_appended(self) -> None:
+        """A frame has been appended.
+
+        Raises:
+            StoreFailed: the store can keep no promises any more.
+        """
+        self.advance()
+        if self._flusher is not None:
+            self._flusher.appended()
+        if self._sending is not None:
+            self._sending.on_appended()
+
+    def on_copied(self) -> None:
+        """On a slave: bytes of the master's log have been appended."""
+        if self._flusher is not None:
+            self._flusher.appended()
+
+    def request_flush(self) -> None:
+        """Flush what is appended now, soon, whatever the flush mode."""
+        if self._flusher is not None:
+            self._flusher.request()
+
+    def on_flushed(self, flushed_end: int) -> None:
+        """The disk holds everything below `flushed_end`. Raises StoreFailed."""
+        self.flushed.reached(flushed_end)
+        if self._is_sync_flush:
+            self.advance()
+        if self._copying is not None:
+            self._copying.on_flushed()
+
+    def advance(self) -> None:
+        """More may be safe, or the role has changed. Raises StoreFailed."""
+        roles = self._roles
+        term = roles.term
+        if term is None:
+            self.confirmed.give_up()
+            self.acknowledged.give_up()
+            return
+        if not roles.may_act():
+            return
+        store = self._store
+        own_end = store.flushed_end if self._is_sync_flush else store.appended_end
+        confirmed_end = term.confirm(own_end)
+        if confirmed_end > store.confirmed_end:
+            self._egress.on_grown(store.confirm(confirmed_end))
+        if confirmed_end > self.confirmed.end:
+            self.confirmed.reached(confirmed_end)
+            if self._sending is not None:
+                self._sending.on_confirmed()
+        if roles.is_sync:
+            own_end = confirmed_end if self._has_enough() else 0
+        if own_end > self.acknowledged.end:
+            self.acknowledged.reached(own_end)
+
+    def on_confirmed(self, confirmed_end: int) -> None:
+        """On a slave: its master says that everything below is confirmed. Raises StoreFailed."""
+        store = self._store
+        self._roles.note_confirmed(confirmed_end)
+        visible_end = min(confirmed_end, store.appended_end)
+        if visible_end > store.confirmed_end:
+            self._egress.on_grown(store.confirm(visible_end))
+
+    def why_late(self, end: int) -> Late:
+        """Why what was stored up to `end` is not acknowledged yet."""
+        if self._is_sync_flush and self._store.flushed_end < end:
+            return Late.DISK
+        term = self._roles.term
+        if term is None or not self._roles.is_sync:
+            return Late.REPLICAS
+        others = term.in_sync - {term.own}
+        connected = {progress.name for progress in term.progress()}
+        if not self._has_enough() or (others and not others & connected):
+            return Late.NO_REPLICA
+        return Late.REPLICAS
+
+    def _has_enough(self) -> bool:
+        term = self._roles.term
+        return term is not None and len(term.in_sync) >= term.policy.min_insync_replicas
+
+    # ------------------------------------------------------------------------------ pace
+
+    def is_behind(self) -> bool:
+        """So far that senders should be read no faster than disk and replicas take it."""
+        return self._is_disk_behind() or self._are_replicas_behind()
+
+    async def wait_progress(self) -> None:
+        """Until the next flush, or the next acknowledgement by the replicas."""
+        if self._are_replicas_behind() and not self._is_disk_behind():
+            await self.confirmed.wait_progress()
+            return
+        self.request_flush()
+        await self.flushed.wait_progress()
+
+    def _is_disk_behind(self) -> bool:
+        return self._store.unflushed_bytes > self._behind_bytes
+
+    def _are_replicas_behind(self) -> bool:
+        store = self._store
+        return store.appended_end - store.confirmed_end > self._behind_bytes
+
+    async def drain(self) -> None:
+        """Until everything appended is on the disk."""
+        while self._store.flushed_end < self._store.appended_end:
+            self.request_flush()
+            await self.flushed.wait_progress()
+
+    async def replicate(self, deadline_s: float) -> bool:
+        """Whether everything appended is confirmed before the deadline; False also if this replica
+        is not master."""
+        if self._roles.term is None:
+            return False
+        return await self.confirmed.wait(self._store.appended_end, deadline_s)

@@ -1,0 +1,348 @@
+"""The send path: from a client's batches to acknowledged records. Read this file first.
+
+    frame of batches -> may we? (guard) -> stored before? (store.producers)
+      -> join neighbours, check the bytes (store_format: batch, client_records)
+      -> append and stamp (store)
+      -> acknowledge now (page cache), or when `wait_end` is safe
+
+Owns: the order of these steps and the answer to each batch. Everything here is sync and runs on the
+loop, so that with page-cache acknowledgement a frame is answered in the turn in which it came.
+Invariants: every batch gets exactly one receipt, in the order of the frame; what is refused was not
+stored; a wrong batch does not spoil its neighbours; batches of one queue keep their order. A batch
+with its producer's number that is stored already is not stored again, but answered as the first
+time, and like then only once that is safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aerobee.broker.observe.stats import Counters
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.resent import (
+    Appended,
+    IncomingBatch,
+    ProducerMemory,
+    check_numbers,
+)
+from aerobee.runtime.errors import (
+    Busy,
+    CorruptBody,
+    MessageIllegal,
+    MessageTooLarge,
+    MqError,
+    PropertiesTooLarge,
+    StoreFailed,
+)
+from aerobee.store_format.batch import (
+    BatchFault,
+    BatchIllegal,
+    BatchLimits,
+    check_batch,
+    number_batch,
+)
+from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.client_records import check_client_records
+from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store_format.tags import TagsCodes
+
+OK = 1
+"""aerobee.v1.Code.OK; everything else that ends here is an MqError's code."""
+
+_ERROR_OF_FAULT: dict[BatchFault, type[MqError]] = {
+    BatchFault.BODY_TOO_LARGE: MessageTooLarge,
+    BatchFault.RECORD_TOO_LARGE: MessageTooLarge,
+    BatchFault.BATCH_TOO_LARGE: MessageTooLarge,
+    BatchFault.PROPERTIES_TOO_LARGE: PropertiesTooLarge,
+    BatchFault.BODY_CRC: CorruptBody,
+}
+
+_MALFORMED = "these are not a producer's records: encode the batch again"
+_ADVICE: dict[BatchFault, str] = {
+    BatchFault.SIZES: "give the size of each record",
+    BatchFault.MAGIC: _MALFORMED,
+    BatchFault.LENGTHS: _MALFORMED,
+    BatchFault.TOPIC: "a batch carries the records of the one topic that it names",
+    BatchFault.HOST: "ask the route again, which names the broker's address family, and encode "
+    "the batch anew",
+    BatchFault.BODY_TOO_LARGE: "send a smaller one, or a reference to where it lies",
+    BatchFault.RECORD_TOO_LARGE: "send a smaller message",
+}
+"""What to do, where the codec's own words do not say it."""
+
+
+class Appender(Protocol):
+    """What the send path needs of the store."""
+
+    @property
+    def producers(self) -> ProducerMemory: ...
+
+    def append(self, batch: CheckedBatch, *, queue_id: int) -> Appended: ...
+
+
+@dataclass(slots=True)
+class Receipt:
+    """The answer to one batch. `wait_end` > 0: not to be given before the log is safe up to it."""
+
+    sequence: int
+    code: int
+    message: str = ""
+    base_queue_offset: int = 0
+    base_physical_offset: int = 0
+    store_timestamp_ms: int = 0
+    retry_after_ms: int = 0
+    stored_count: int = 0
+    """Of a batch that had been stored only in part: how much of it this receipt is for."""
+    wait_end: int = 0
+    timeout_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Run:
+    """Batches of one queue that are appended together."""
+
+    positions: list[int] = field(default_factory=list)
+    batches: list[IncomingBatch] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    size: int = 0
+    producers: list[ProducerRun] = field(default_factory=list)
+    sequence_ends: dict[int, int] = field(default_factory=dict)
+    """By producer, after its last record of the run."""
+
+
+class Ingest:
+    """Takes frames of batches and answers each batch."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        store: Appender,
+        counters: Counters,
+        *,
+        limits: BatchLimits,
+        store_host_ipv6: bool,
+        tags: TagsCodes,
+        waits: bool,
+        on_appended: Callable[[], None],
+        on_store_failed: Callable[[StoreFailed], None],
+        on_stored: Callable[[str, int, int, int], None] = lambda *_: None,
+        on_counted: Callable[[CheckedBatch, int], None] = lambda *_: None,
+    ) -> None:
+        """`on_appended` is called once per frame: it has new records dispatched, or flushed
+        first. `on_store_failed` ends the broker. `waits`: receipts promise
+        the disk or the replicas. `on_stored` is told of each append: topic, store time, the log's
+        end after it, messages; `on_counted` the same: the batch, and the log's end."""
+        self._guard = guard
+        self._store = store
+        self._counters = counters
+        self._limits = limits
+        self._store_host_ipv6 = store_host_ipv6
+        self._tags = tags
+        self._waits = waits
+        self._on_appended = on_appended
+        self._on_store_failed = on_store_failed
+        self._on_stored = on_stored
+        self._on_counted = on_counted
+
+    @property
+    def limits(self) -> BatchLimits:
+        return self._limits
+
+    def accept(self, batches: Sequence[IncomingBatch]) -> list[Receipt]:
+        """Store what is right, refuse what is wrong; receipts in the order of the batches."""
+        try:
+            self._guard.check_master()
+        except MqError as error:
+            return [self._refusal(batch, error) for batch in batches]
+        if len(batches) == 1:
+            receipts = [self._accept_one(batches[0])]
+        else:
+            receipts = self._accept_many(batches)
+        try:
+            self._on_appended()
+        except StoreFailed as error:
+            self._on_store_failed(error)
+            return [self._refusal(batch, error) for batch in batches]
+        return receipts
+
+    def _accept_many(self, batches: Sequence[IncomingBatch]) -> list[Receipt]:
+        """Batches of the same queue are appended as one: a frame of many small ones costs little
+        more than one large."""
+        receipts: list[Receipt | None] = [None] * len(batches)
+        runs: dict[tuple[str, int], _Run] = {}
+        size_max = self._limits.batch_bytes_max
+        for position, batch in enumerate(batches):
+            # Each access to a protobuf field makes a new object: once is enough.
+            records = batch.records
+            sizes = batch.record_sizes
+            size = len(records)
+            if not sizes or sum(sizes) != size:
+                # Joined with others its sizes could seem to add up.
+                receipts[position] = self._accept_one(batch)
+                continue
+            queue = (batch.topic, batch.queue_id)
+            run = runs.get(queue)
+            producer_id = batch.producer_id
+            sequence = batch.producer_sequence if producer_id else 0
+            if producer_id:
+                if run is not None and sequence < run.sequence_ends.get(producer_id, 0):
+                    # It may be in the run: it is asked for once that is stored.
+                    self._append_run(queue, runs.pop(queue), receipts)
+                    run = None
+                if not self._is_new(queue, producer_id, sequence, len(sizes)):
+                    receipts[position] = self._accept_one(batch)
+                    continue
+            if run is None or run.size + size > size_max:
+                if run is not None:
+                    self._append_run(queue, run, receipts)
+                run = runs[queue] = _Run()
+            run.positions.append(position)
+            run.batches.append(batch)
+            run.records.append(records)
+            run.counts.append(len(sizes))
+            run.sizes.extend(sizes)
+            run.size += size
+            run.producers.append(ProducerRun(producer_id, sequence, len(sizes)))
+            if producer_id:
+                run.sequence_ends[producer_id] = sequence + len(sizes)
+        for queue, run in runs.items():
+            self._append_run(queue, run, receipts)
+        complete = [receipt for receipt in receipts if receipt is not None]
+        assert len(complete) == len(batches), "every batch has its receipt"
+        return complete
+
+    def _append_run(
+        self, queue: tuple[str, int], run: _Run, receipts: list[Receipt | None]
+    ) -> None:
+        """Append a run's batches as one and fill in their receipts."""
+        topic, queue_id = queue
+        try:
+            self._guard.check_send(topic, queue_id)
+            joined = self._checked(topic, b"".join(run.records), run.sizes)
+            if run.sequence_ends:
+                number_batch(joined, run.producers)
+            appended = self._store.append(joined, queue_id=queue_id)
+        except BatchIllegal:
+            # One of them is wrong: let each speak for itself.
+            for position, batch in zip(run.positions, run.batches, strict=True):
+                receipts[position] = self._accept_one(batch)
+            return
+        except MqError as error:
+            for position, batch in zip(run.positions, run.batches, strict=True):
+                receipts[position] = self._refusal(batch, error)
+            return
+        self._count(len(run.batches), joined.count, run.size)
+        self._on_stored(topic, appended.store_timestamp_ms, appended.end, joined.count)
+        self._on_counted(joined, appended.end)
+        queue_offset = appended.base_queue_offset
+        physical_offset = appended.base_physical_offset
+        for index, batch in enumerate(run.batches):
+            receipts[run.positions[index]] = self._receipt(
+                batch, appended, queue_offset, physical_offset
+            )
+            queue_offset += run.counts[index]
+            physical_offset += len(run.records[index])
+
+    def _is_new(self, queue: tuple[str, int], producer_id: int, sequence: int, count: int) -> bool:
+        try:
+            check_numbers(producer_id, sequence, count)
+            standing = self._store.producers.standing(*queue, producer_id, sequence, count)
+        except MqError:
+            return False
+        return standing.stored_count == 0
+
+    def _accept_one(self, batch: IncomingBatch) -> Receipt:
+        try:
+            self._guard.check_send(batch.topic, batch.queue_id)
+            producer_id = batch.producer_id
+            sequence = batch.producer_sequence if producer_id else 0
+            if producer_id:
+                resent = self._accept_resent(batch, producer_id, sequence)
+                if resent is not None:
+                    return resent
+            checked = self._checked(batch.topic, batch.records, batch.record_sizes)
+            if producer_id:
+                number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
+            appended = self._store.append(checked, queue_id=batch.queue_id)
+        except BatchIllegal as error:
+            return self._refusal(batch, _error_of(error))
+        except MqError as error:
+            return self._refusal(batch, error)
+        self._count(1, checked.count, len(checked.buffer))
+        self._on_stored(batch.topic, appended.store_timestamp_ms, appended.end, checked.count)
+        self._on_counted(checked, appended.end)
+        return self._receipt(
+            batch, appended, appended.base_queue_offset, appended.base_physical_offset
+        )
+
+    def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
+        """Raises BatchIllegal for bytes that are no records, or none that a client may send."""
+        checked = check_batch(
+            records,
+            sizes,
+            topic=topic,
+            limits=self._limits,
+            store_host_ipv6=self._store_host_ipv6,
+            tags=self._tags,
+        )
+        check_client_records(checked)
+        return checked
+
+    def _accept_resent(
+        self, batch: IncomingBatch, producer_id: int, sequence: int
+    ) -> Receipt | None:
+        """The answer to a batch that is stored already, as a whole or its beginning; None for a new
+        one. The rest of one is for the producer to send, since other records may lie after the
+        beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
+        count = len(batch.record_sizes)
+        check_numbers(producer_id, sequence, count)
+        memory = self._store.producers
+        queue = batch.topic, batch.queue_id
+        standing = memory.standing(*queue, producer_id, sequence, count)
+        stored_count, queue_offset = standing.stored_count, standing.queue_offset
+        if stored_count == 0:
+            return None
+        place = memory.place(*queue, queue_offset, stored_count)
+        self._counters.duplicates_dropped += 1
+        receipt = self._receipt(batch, place, queue_offset, place.base_physical_offset)
+        if stored_count < count:
+            receipt.stored_count = stored_count
+            if self._waits:
+                # Before the beginning is confirmed another master may yet have the rest.
+                receipt.wait_end = place.end
+                receipt.timeout_ms = batch.timeout_ms
+        return receipt
+
+    def _receipt(
+        self, batch: IncomingBatch, appended: Appended, queue_offset: int, physical_offset: int
+    ) -> Receipt:
+        receipt = Receipt(
+            batch.sequence, OK, "", queue_offset, physical_offset, appended.store_timestamp_ms
+        )
+        if self._waits and not batch.skip_wait:
+            receipt.wait_end = appended.end
+            receipt.timeout_ms = batch.timeout_ms
+        return receipt
+
+    def _refusal(self, batch: IncomingBatch, error: MqError) -> Receipt:
+        self._counters.refused += 1
+        if isinstance(error, StoreFailed):
+            self._on_store_failed(error)
+        retry_after_ms = error.retry_after_ms if isinstance(error, Busy) else 0
+        return Receipt(batch.sequence, error.code, str(error), retry_after_ms=retry_after_ms)
+
+    def _count(self, batches: int, messages: int, size: int) -> None:
+        self._counters.batches_in += batches
+        self._counters.messages_in += messages
+        self._counters.bytes_in += size
+
+
+def _error_of(illegal: BatchIllegal) -> MqError:
+    """The codec's finding as the error that clients know."""
+    advice = _ADVICE.get(illegal.kind)
+    sentence = str(illegal) if advice is None else f"{illegal}; {advice}"
+    return _ERROR_OF_FAULT.get(illegal.kind, MessageIllegal)(sentence)

@@ -1,0 +1,323 @@
+"""The log read once, in order: whole records, and all that is none.
+
+Iterating gives the whole records chunk by chunk; on the way damaged places become regions, the end
+of the log is found, and the log's own rules are checked: each record says where it lies, store
+times do not fall, fillers reach to their segment's end, only zeros follow.
+
+On a live folder the bytes at the log's end change while they are read: what is not whole there is
+looked at a second time, and is no damage unless whole records follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from aerobee.broker.store.disk import DiskFile
+from aerobee.store_format.property_crc import (
+    PROPERTY_CRC_NAME,
+    PROPERTY_CRC_SIZE,
+    property_crc_matches,
+)
+from aerobee.store_format.record_arrays import byte_field, read_field
+from aerobee.store_format.record_layout import BLANK_SIZE_MIN, RECORD_SIZE_MIN
+from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
+from aerobee.store_format.tags import TagsCodes
+from aerobee.store_repair.damage import Damage, DamagedRegion, HeaderFix, Int64Array
+from aerobee.store_repair.findings import Findings, Kind
+from aerobee.store_repair.folder import Folder, SegmentFile
+from aerobee.store_repair.log_search import LogSearch
+
+_CHUNK_BYTES = 1 << 22
+_FIXES_MAX = 100_000
+
+_KIND_OF_END = {
+    ScanEnd.BAD_CRC: Kind.LOG_RECORD_CRC,
+    ScanEnd.BAD_LENGTHS: Kind.LOG_RECORD_LENGTHS,
+    ScanEnd.TRUNCATED: Kind.LOG_RECORD_LENGTHS,
+    ScanEnd.BAD_TOPIC: Kind.LOG_RECORD_TOPIC,
+    ScanEnd.BAD_MAGIC: Kind.LOG_RECORD_MAGIC,
+    ScanEnd.ZERO: Kind.LOG_HOLE,
+    ScanEnd.BLANK: Kind.LOG_BLANK_WRONG,
+    ScanEnd.BUFFER_END: Kind.LOG_HOLE,
+}
+
+OnBytes = Callable[[int], None]
+"""Told how many bytes of the log's files the walk has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedChunk:
+    """Whole records; those of `result` lie at `position` + their own positions."""
+
+    position: int
+    result: ScanResult
+    data: bytes
+
+
+@dataclass(slots=True)
+class LogTotals:
+    """What the walk counted. Times are store times, the highest and the lowest one seen."""
+
+    records: int = 0
+    record_bytes: int = 0
+    first_timestamp_ms: int = 0
+    last_timestamp_ms: int = 0
+
+
+class LogCheck:
+    """Iterate once. Then `damage.log_end` is where the log ends and `stopped_by` why."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        findings: Findings,
+        damage: Damage,
+        *,
+        tags: TagsCodes,
+        on_bytes: OnBytes,
+        chunk_bytes: int = _CHUNK_BYTES,
+    ) -> None:
+        self._folder = folder
+        self._findings = findings
+        self._damage = damage
+        self._tags = tags
+        self._on_bytes = on_bytes
+        self._chunk_bytes = chunk_bytes
+        self._search = LogSearch(folder.disk, folder.segment_bytes, is_live=folder.is_live)
+        self.totals = LogTotals()
+        self.stopped_by = ScanEnd.ZERO
+        damage.log_end = damage.tail_end = folder.log_min_offset
+
+    def __iter__(self) -> Iterator[CheckedChunk]:
+        for index, segment in enumerate(self._folder.segments):
+            self._tell(segment.base)
+            goes_on = yield from self._walk_segment(index, segment)
+            if not goes_on:
+                break
+        self._tell(self._folder.log_files_end)
+        if not self._folder.is_live:
+            self._look_behind_the_end()
+
+    def _tell(self, position: int) -> None:
+        self._on_bytes(position - self._folder.log_min_offset)
+
+    # ------------------------------------------------------------------------------ walking
+
+    def _walk_segment(
+        self, index: int, segment: SegmentFile
+    ) -> Generator[CheckedChunk, None, bool]:
+        """Gives the segment's records; returns whether the log goes on after it."""
+        size = self._folder.segment_bytes
+        file = self._open(segment)
+        if file is None:
+            return self._pass_over(index, segment, None, 0, ScanEnd.ZERO) is not None
+        self._damage.log_end = max(self._damage.log_end, segment.base)
+        limit = min(segment.file_bytes, size)
+        at, chunk_bytes = 0, self._chunk_bytes
+        while at < size:
+            data = file.read_at(at, min(chunk_bytes, limit - at)) if at < limit else b""
+            has_rest = at + len(data) < limit
+            result = scan_records(data, check_crc=True, tags=self._tags)
+            if result.count:
+                self._check_chunk(segment, at, result, data)
+                yield CheckedChunk(segment.base + at, result, data)
+                self._damage.log_end = segment.base + at + result.valid_end
+                self._tell(self._damage.log_end)
+            at += result.valid_end
+            chunk_bytes = max(self._chunk_bytes, result.end_size)
+            is_cut_by_us = result.end is ScanEnd.TRUNCATED and at + result.end_size <= limit
+            if has_rest and (is_cut_by_us or result.end is ScanEnd.BUFFER_END):
+                continue
+            chunk_bytes = self._chunk_bytes
+            if result.end is ScanEnd.BLANK and at + result.end_size == size:
+                self.stopped_by = ScanEnd.BLANK
+                return True
+            if at >= size:
+                return True
+            passed = self._pass_over(index, segment, file, at, result.end, result.end_size)
+            if passed is None:
+                return False
+            at = passed
+        return True
+
+    def _open(self, segment: SegmentFile) -> DiskFile | None:
+        if segment.path is None or segment.is_foreign:
+            return None
+        try:
+            return self._folder.disk.open_file(segment.path, read_only=True)
+        except FileNotFoundError:
+            if not self._folder.is_live:
+                raise
+            return None  # retention removed it meanwhile
+
+    def _pass_over(
+        self,
+        index: int,
+        segment: SegmentFile,
+        file: DiskFile | None,
+        at: int,
+        reason: ScanEnd,
+        size: int = 0,
+    ) -> int | None:
+        """No whole record begins at byte `at`: where to go on in the segment; None at the end."""
+        folder, segment_bytes = self._folder, self._folder.segment_bytes
+        end: int | None = None
+        if file is not None:
+            if size >= RECORD_SIZE_MIN and self._search.is_boundary(segment, file, at + size):
+                end = at + size
+            else:
+                end = self._search.next_boundary(segment, file, at + 1)
+        if end is None:
+            if not self._search.has_record(folder.segments[index + 1 :]):
+                self.stopped_by = reason
+                return None
+            end = segment_bytes
+        if folder.is_live:
+            if file is None:
+                return end
+            if self._search.is_boundary(segment, file, at):
+                return at  # it was being written
+        kind = Kind.LOG_RECORD_MAGIC if segment.is_foreign else _KIND_OF_END[reason]
+        if end == segment_bytes and segment_bytes - at <= BLANK_SIZE_MIN:
+            kind = Kind.LOG_BLANK_WRONG
+        if segment.path is not None and not segment.is_foreign:
+            self._findings.add(
+                kind,
+                segment.name,
+                f"no whole record from byte {at} to {end} of the file ({reason})",
+                position=at,
+                log_position=segment.base + at,
+                bytes=end - at,
+            )
+        self._damage.regions.append(
+            DamagedRegion(
+                segment.base + at,
+                segment.base + end,
+                segment.base,
+                kind,
+                str(reason),
+                self.totals.last_timestamp_ms,
+            )
+        )
+        return end
+
+    # ------------------------------------------------------------------------------ rules
+
+    def _check_chunk(self, segment: SegmentFile, at: int, result: ScanResult, data: bytes) -> None:
+        totals = self.totals
+        totals.records += result.count
+        totals.record_bytes += result.valid_end
+        times = result.store_timestamps
+        first = int(times.min())
+        totals.first_timestamp_ms = min(totals.first_timestamp_ms or first, first)
+        self._check_times(segment, at, result)
+        totals.last_timestamp_ms = max(totals.last_timestamp_ms, int(times.max()))
+        said_elsewhere = result.physical_offsets != result.positions + (segment.base + at)
+        if said_elsewhere.any():
+            self._report_said_elsewhere(segment, at, result, np.flatnonzero(said_elsewhere))
+        self._check_property_ends(segment, at, result, data)
+        self._check_property_crcs(segment, at, result, data)
+
+    def _check_times(self, segment: SegmentFile, at: int, result: ScanResult) -> None:
+        times = result.store_timestamps
+        back = np.flatnonzero(np.diff(times, prepend=self.totals.last_timestamp_ms) < 0)
+        if len(back):
+            first = int(back[0])
+            before = int(times[first - 1]) if first else self.totals.last_timestamp_ms
+            self._findings.add(
+                Kind.LOG_TIME_BACKWARD,
+                segment.name,
+                f"{len(back)} records are older than the one before, the first by "
+                f"{before - int(times[first])} ms",
+                position=at + int(result.positions[first]),
+            )
+
+    def _report_said_elsewhere(
+        self, segment: SegmentFile, at: int, result: ScanResult, indexes: Int64Array
+    ) -> None:
+        topics = result.topics
+        for index in indexes.tolist():
+            position = at + int(result.positions[index])
+            self._findings.add(
+                Kind.LOG_PHYSICAL_OFFSET,
+                segment.name,
+                f"the record at log position {segment.base + position} says that it lies at "
+                f"{int(result.physical_offsets[index])}",
+                position=position,
+                log_position=segment.base + position,
+            )
+            if len(self._damage.header_fixes) < _FIXES_MAX:
+                self._damage.header_fixes.append(
+                    HeaderFix(
+                        segment.base + position,
+                        int(result.sizes[index]),
+                        topics[index],
+                        int(result.queue_ids[index]),
+                        int(result.queue_offsets[index]),
+                    )
+                )
+
+    def _check_property_ends(
+        self, segment: SegmentFile, at: int, result: ScanResult, data: bytes
+    ) -> None:
+        ends = result.positions + result.sizes
+        torn = (read_field(byte_field(data, "u1"), ends - 1) == 0) & (
+            ends > result.properties_starts
+        )
+        for index in np.flatnonzero(torn).tolist():
+            position = at + int(result.positions[index])
+            self._findings.add(
+                Kind.LOG_RECORD_PROPERTIES,
+                segment.name,
+                f"the properties of the record at log position {segment.base + position} end in "
+                "zeros",
+                position=position,
+                log_position=segment.base + position,
+            )
+
+    def _check_property_crcs(
+        self, segment: SegmentFile, at: int, result: ScanResult, data: bytes
+    ) -> None:
+        ends = result.positions + result.sizes
+        names = read_field(byte_field(data, ">i8"), ends - PROPERTY_CRC_SIZE)
+        for index in np.flatnonzero(names == PROPERTY_CRC_NAME).tolist():
+            start, end = int(result.positions[index]), int(ends[index])
+            # Any property may end so; `property_crc_matches` looks at what stands before it.
+            if property_crc_matches(data, start, start, end) is False:
+                self._findings.add(
+                    Kind.LOG_RECORD_PROPERTY_CRC,
+                    segment.name,
+                    f"the record at log position {segment.base + at + start} differs from its "
+                    "checksum",
+                    position=at + start,
+                    log_position=segment.base + at + start,
+                )
+                self._damage.property_crc_wrong.append((segment.base + at + start, end - start))
+
+    # ------------------------------------------------------------------------------ the end
+
+    def _look_behind_the_end(self) -> None:
+        """Nothing but zeros may follow: else the next start has something to cut off."""
+        damage, folder = self._damage, self._folder
+        for segment in folder.segments:
+            start = max(0, damage.log_end - segment.base)
+            if start >= folder.segment_bytes:
+                continue
+            if start and self.stopped_by is ScanEnd.BLANK:
+                start += BLANK_SIZE_MIN  # the filler is cut off: a record is tried in its place
+            end, count = self._search.used_end(segment, start)
+            if count:
+                damage.tail_end = segment.base + end
+                damage.tail_bytes += count
+
+
+def segment_of(segments: list[SegmentFile], position: int) -> SegmentFile | None:
+    """The segment that holds the log offset; None outside the log."""
+    for segment, following in pairwise([*segments, SegmentFile(1 << 62, None, 0)]):
+        if segment.base <= position < following.base:
+            return segment
+    return None

@@ -1,0 +1,129 @@
+"""Carrying out a plan: lock, copy, change, open once so that recovery derives the rest, unlock.
+
+The archive's manifest is on the disk before the first change. Steps go in order; each is durable
+before the next. A crash in between leaves a folder that `--undo` puts back, or that another repair
+goes on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import StoreUnusable
+from aerobee.broker.store.flush_work import CHECKPOINT_FILE
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.opening import was_left_running
+from aerobee.runtime.clock import Clock
+from aerobee.store_repair.actions import Step
+from aerobee.store_repair.archive import REPAIR_PREFIX, Archive
+from aerobee.store_repair.damage import LostRange
+from aerobee.store_repair.planner import RepairPlan
+
+MANIFEST_VERSION = 1
+# For manifest, directories and the files that recovery writes anew.
+_ROOM_BESIDE = 16 << 20
+
+OnStep = Callable[[int, Step], None]
+"""Told the number of each step, from 0, before it begins."""
+
+
+def archive_name(disk: Disk, clock: Clock) -> str:
+    """A folder's name that is not taken."""
+    moment = datetime.fromtimestamp(clock.now_ms() / 1_000, UTC)
+    name = f"{REPAIR_PREFIX}{moment:%Y%m%dT%H%M%SZ}"
+    number = 1
+    while disk.exists(name if number == 1 else f"{name}-{number}"):
+        number += 1
+    return name if number == 1 else f"{name}-{number}"
+
+
+class Repair:
+    """One plan on its way. `apply` under the folder's lock, then `open_once`, which takes it."""
+
+    def __init__(self, disk: Disk, plan: RepairPlan, clock: Clock) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._clock = clock
+        self._archive = Archive(disk, plan.folder)
+        self._manifest = _manifest(disk, plan, self._archive, clock)
+
+    def apply(self, *, on_step: OnStep | None = None) -> None:
+        """Do the steps; the caller holds the folder's lock.
+
+        Raises StoreUnusable, before anything is changed, if there is no room for the copies;
+        OSError.
+        """
+        wanted = sum(step.copied_bytes for step in self._plan.steps) + _ROOM_BESIDE
+        free = self._disk.free_bytes()
+        if free < wanted:
+            raise StoreUnusable(
+                f"the copies of what is replaced need {wanted} bytes, {free} are free: make room"
+            )
+        self._archive.create(self._manifest)
+        for number, step in enumerate(self._plan.steps):
+            if on_step is not None:
+                on_step(number, step)
+            step.apply(self._disk, self._archive)
+        self._note("applied")
+
+    def open_once(self, config: StoreConfig) -> tuple[str, ...]:
+        """Let recovery derive what is missing, and close cleanly; returns what it warned of.
+
+        Takes the lock itself. Raises StoreUnusable, StoreDamaged, OSError.
+        """
+        warnings: tuple[str, ...] = ()
+        if self._plan.must_open:
+            store = MessageStore.open(self._disk, self._clock, config)
+            warnings = store.recovery.warnings
+            store.close()
+        self._note("done")
+        return warnings
+
+    def _note(self, state: str) -> None:
+        self._manifest["state"] = state
+        self._manifest["checkpoint"] = checkpoint_digits(self._disk)
+        self._archive.write_manifest(self._manifest)
+
+
+def _manifest(disk: Disk, plan: RepairPlan, archive: Archive, clock: Clock) -> dict[str, Any]:
+    return {
+        "version": MANIFEST_VERSION,
+        "startedAt": datetime.fromtimestamp(clock.now_ms() / 1_000, UTC).isoformat(),
+        "state": "running",
+        "wasAborted": was_left_running(disk),
+        "checkpoint": checkpoint_digits(disk),
+        "lost": [_lost(each) for each in plan.lost],
+        "steps": [
+            {
+                "action": step.name,
+                "file": step.file,
+                "position": step.position,
+                "bytes": step.bytes,
+                "text": step.text,
+                "lost": [_lost(each) for each in step.lost],
+                "undo": step.undo_by(archive),
+            }
+            for step in plan.steps
+        ],
+    }
+
+
+def _lost(lost: LostRange) -> dict[str, Any]:
+    return {
+        "topic": lost.topic,
+        "queue": lost.queue_id,
+        "firstOffset": lost.first,
+        "lastOffset": lost.end - 1,
+    }
+
+
+def checkpoint_digits(disk: Disk) -> str:
+    """The checkpoint's used bytes: they change whenever a broker uses the folder."""
+    try:
+        return disk.read_file(CHECKPOINT_FILE)[:40].hex()
+    except FileNotFoundError:
+        return ""
