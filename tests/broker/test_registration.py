@@ -284,6 +284,24 @@ async def test_an_error_in_a_directive_ends_the_stream_like_any_other(
     assert broker.directives == []
 
 
+async def test_a_stream_that_fails_as_the_run_is_cancelled_ends_the_run(
+    servers: list[ScriptedNameserver], broker: Broker, run: Run
+) -> None:
+    """A broker that stops would otherwise wait for ever for its registration to end."""
+    tasks: list[asyncio.Task[None]] = []
+
+    async def fail_and_be_cancelled(_: nameserver_pb2.BrokerDirective) -> None:
+        asyncio.get_running_loop().call_soon(tasks[0].cancel)  # while the heartbeats are ended
+        raise errors.Unreachable("the stream fails")
+
+    broker.on_directive = fail_and_be_cancelled  # type: ignore[method-assign, assignment]
+    _, task = await run(servers[0])
+    tasks.append(task)
+    done, _ = await asyncio.wait((task,), timeout=5)
+    assert done
+    assert task.cancelled()
+
+
 async def test_leaving_is_told_and_ends_the_run(
     servers: list[ScriptedNameserver], run: Run
 ) -> None:

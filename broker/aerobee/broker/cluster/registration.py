@@ -22,10 +22,10 @@ from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, current_ids, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
-from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import build_channel, error_from_rpc
+from aerobee.runtime.run_together import run_together
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -237,12 +237,7 @@ class Registration:
         try:
             stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
             call = stub.Register(metadata=current_ids().metadata())
-            async with asyncio.TaskGroup() as tasks:
-                sender = tasks.create_task(self._send(call), name="registration-heartbeats")
-                await self._receive(call, address)
-                sender.cancel()
-        except BaseExceptionGroup as group:
-            raise first_leaf(group) from None
+            await run_together(self._receive(call, address), heartbeats=self._send(call))
         finally:
             await channel.close()
 

@@ -27,7 +27,7 @@ from aerobee.broker.replication.frames import (
 from aerobee.broker.replication.joining import LogState, Sender, check_bytes, check_sender
 from aerobee.broker.replication.log_chunks import ReadableLog
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake, run_together
+from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
@@ -38,6 +38,7 @@ from aerobee.runtime.errors import (
     Unreachable,
 )
 from aerobee.runtime.log import log_event
+from aerobee.runtime.run_together import run_together
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,11 @@ from aerobee.broker.replication.log_chunks import LogChunks, ReadableLog
 from aerobee.broker.replication.master_side import Ended, MasterSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake, run_together
+from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, NotMaster
+from aerobee.runtime.run_together import run_together
 
 CONFIRMED_PAUSE_S = 0.005
 """When nothing else is to be sent, a new confirmed end waits so long for log bytes to go with."""
