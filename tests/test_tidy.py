@@ -60,6 +60,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "runtime/rpc.py",
         "runtime/rpc_latency.py",
         "runtime/request_border.py",
+        "runtime/method_wrapping.py",
         "runtime/health_check.py",
         "runtime/health_server.py",
         "client_core/",

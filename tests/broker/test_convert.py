@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.edge.own.convert import UNKNOWN_HOST, host_of_peer, pull_frame_bytes, varint
+from aerobee.broker.edge.own.convert import UNKNOWN_HOST, host_of_peer, pull_frame_bytes
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.reading.egress import Fetched, ReadCode
 from aerobee.runtime.errors import LeaseExpired
@@ -59,14 +59,6 @@ def test_read_codes_are_those_of_the_protocol() -> None:
     assert {code.name: code.value for code in ReadCode} == {
         code.name: common_pb2.Code.Value(code.name) for code in ReadCode
     }
-
-
-@given(st.integers(0, 2**64 - 1))
-def test_varints_are_seven_bits_a_byte_lowest_first(value: int) -> None:
-    encoded = varint(value)
-    assert sum((byte & 0x7F) << (7 * at) for at, byte in enumerate(encoded)) == value
-    assert all(byte & 0x80 for byte in encoded[:-1])
-    assert not encoded[-1] & 0x80
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from aerobee.client_core.message import MessageQueue
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.config import Compression, ProducerConfig
 from aerobee.producer_client.encoder import Encoder
-from aerobee.producer_client.frame import encode_frame, varint
+from aerobee.producer_client.frame import encode_frame
 from aerobee.store_format.compression import decompress
 from aerobee.store_format.record import HostAddress, iterate_records
 from aerobee.v1 import broker_pb2
@@ -38,12 +38,6 @@ BATCHES = st.lists(
     min_size=1,
     max_size=4,
 )
-
-
-@given(st.integers(0, 1 << 63))
-def test_varints_are_protobufs(value: int) -> None:
-    message = broker_pb2.RecordBatch(sequence=value)
-    assert message.SerializeToString() == (b"\x08" + varint(value) if value else b"")
 
 
 @given(

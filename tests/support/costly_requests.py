@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, MethodDescriptor
 
 from aerobee.runtime.request_limits import Limit
+from aerobee.runtime.varint import varint
 
 TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 FIXED_SIZES = {
@@ -107,12 +108,3 @@ def places(methods: Iterable[MethodDescriptor]) -> list[Place]:
 def delimited(number: int, content: bytes) -> bytes:
     """A length-delimited field."""
     return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.offsets import Offsets
+from aerobee.consumer_client.committing import PASSING_ERRORS
 from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.start_policy import StartPolicy
@@ -33,16 +34,7 @@ OTHER_MEMBERS_PATIENCE_S = 2.0
 """So long another member, that is starting just now, may take to fix the rest of what it began."""
 ASK_AGAIN_S = 0.05
 
-_PASSING = (
-    errors.NotMaster,
-    errors.StaleEpoch,
-    errors.ReplicaBehind,
-    errors.NoBrokerAvailable,
-    errors.ShuttingDown,
-    errors.Unreachable,
-    errors.DeadlineExceeded,
-    errors.Busy,
-)
+_PASSING = (*PASSING_ERRORS, errors.Busy)
 
 
 @dataclass(slots=True)

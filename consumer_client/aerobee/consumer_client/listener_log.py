@@ -41,27 +41,17 @@ class ListenerLog:
             reason="it returned RETRY_LATER" if error is None else repr(error),
         )
 
-    def undecided(
-        self, queue: MessageQueue, entries: Entries, attempt: int, error: Exception
+    def exhausted(
+        self, queue: MessageQueue, entries: Entries, attempt: int, error: Exception | None
     ) -> None:
+        """`on_exhausted` was given the messages; they stay where they are if it failed."""
         log_event(
             log,
-            "on_exhausted failed, the messages are kept",
-            level=logging.ERROR,
+            "messages skipped by on_exhausted"
+            if error is None
+            else "on_exhausted failed, the messages are kept",
+            level=logging.WARNING if error is None else logging.ERROR,
             error=error,
-            group=self._group,
-            queue=queue,
-            offset=entries[0][0],
-            message_id=_id_of(entries),
-            messages=len(entries),
-            attempt=attempt,
-        )
-
-    def skipped(self, queue: MessageQueue, entries: Entries, attempt: int) -> None:
-        log_event(
-            log,
-            "messages skipped by on_exhausted",
-            level=logging.WARNING,
             group=self._group,
             queue=queue,
             offset=entries[0][0],

@@ -340,11 +340,11 @@ class ListenerPool:
             if isinstance(decision, Awaitable):
                 decision = await decision
         except Exception as error:
-            self._log.undecided(work.queue.assignment.queue, work.entries, failures, error)
+            self._log.exhausted(work.queue.assignment.queue, work.entries, failures, error)
             return False
         if decision is not Exhausted.SKIP:
             return False
-        self._log.skipped(work.queue.assignment.queue, work.entries, failures)
+        self._log.exhausted(work.queue.assignment.queue, work.entries, failures, None)
         return True
 
     def _arm_timer(self) -> None:

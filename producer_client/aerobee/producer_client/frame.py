@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 
 from aerobee.producer_client.accumulator import Batch
+from aerobee.runtime.varint import varint
 
 # Field number << 3 | wire type; numbers from broker.proto.
 _FRAME_BATCHES = b"\x0a"
@@ -23,24 +24,6 @@ _TIMEOUT_MS = b"\x30"
 _SKIP_WAIT = b"\x38\x01"
 _PRODUCER_ID = b"\x50"
 _PRODUCER_SEQUENCE = b"\x58"
-
-_ONE_DIGIT = tuple(bytes((value,)) for value in range(128))
-
-
-def varint(value: int) -> bytes:
-    """A non-negative number in base 128, lowest digit first.
-
-    >>> varint(300).hex()
-    'ac02'
-    """
-    if value < 128:
-        return _ONE_DIGIT[value]
-    digits = bytearray()
-    while value > 127:
-        digits.append(value & 127 | 128)
-        value >>= 7
-    digits.append(value)
-    return bytes(digits)
 
 
 def encode_frame(batches: Sequence[Batch], *, first_sequence: int, now_s: float) -> bytes:

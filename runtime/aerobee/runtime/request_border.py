@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.method_wrapping import WrappingInterceptor
 from aerobee.runtime.request_limits import Limit, RequestLimits, RequestReader
 
 Read = Callable[[bytes], Any]
@@ -51,32 +52,17 @@ def limits_of_every_server() -> tuple[RequestLimits, RequestLimits]:
     return health, reflection
 
 
-class RequestBorder(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
+class RequestBorder(WrappingInterceptor):
     """Gives every served method a reader of its requests."""
 
     def __init__(self, limits: RequestLimits | None, refuse: Refuse) -> None:
         """Without `limits` only what cannot be read is refused."""
+        super().__init__()
         self._limits = limits
         self._own_limits = limits_of_every_server()
         self._refuse = refuse
-        # By full method name, of those that are served: as many as there are.
-        self._bordered: dict[str, Any] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        name = handler_call_details.method
-        bordered = self._bordered.get(name)
-        if bordered is None:
-            handler = await continuation(handler_call_details)
-            if handler is None:
-                return None
-            bordered = self._bordered[name] = self._around(name, handler)
-        return bordered
-
-    def _around(self, name: str, handler: Any) -> Any:
+    def wrapped(self, name: str, handler: Any) -> Any:
         own = next(filter(None, (each.reader(name) for each in self._own_limits)), None)
         reader = own or (None if self._limits is None else self._limits.reader(name))
         read = _reading(reader, handler.request_deserializer)

@@ -13,6 +13,7 @@ import grpc
 
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import error_from_code
+from aerobee.runtime.method_wrapping import WrappingInterceptor
 from aerobee.runtime.rpc import CODE_METADATA_KEY
 
 SUCCESS = "success"
@@ -30,34 +31,22 @@ class RpcObserver(Protocol):
         ...
 
 
-class LatencyInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc, unused-ignore]
+class LatencyInterceptor(WrappingInterceptor):
     """Times the handlers of calls with one answer."""
 
     def __init__(self, observer: RpcObserver, clock: Clock) -> None:
+        super().__init__()
         self._observer = observer
         self._clock = clock
-        # By full method name, of those that are served: as many as there are.
-        self._timed: dict[str, Any] = {}
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> Any:
-        name = handler_call_details.method
-        timed = self._timed.get(name)
-        if timed is not None:
-            return timed
-        handler = await continuation(handler_call_details)
-        if handler is None or handler.unary_unary is None:
+    def wrapped(self, name: str, handler: Any) -> Any:
+        if handler.unary_unary is None:
             return handler
-        timed = grpc.unary_unary_rpc_method_handler(
+        return grpc.unary_unary_rpc_method_handler(
             self._around(name.rpartition("/")[2], handler.unary_unary),
             request_deserializer=handler.request_deserializer,
             response_serializer=handler.response_serializer,
         )
-        self._timed[name] = timed
-        return timed
 
     def _around(self, method: str, behaviour: Behaviour) -> Behaviour:
         observer, clock = self._observer, self._clock

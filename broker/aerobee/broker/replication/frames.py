@@ -18,6 +18,7 @@ from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import Cut, LogState, Sender, Start
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.runtime.errors import CorruptFrame, InvalidArgument
+from aerobee.runtime.varint import varint
 from aerobee.v1 import nameserver_pb2, replication_pb2
 
 _TWO_ENDS = struct.Struct(">qq")
@@ -73,20 +74,20 @@ class FrameWriter:
         header = self._head
         if checksum:
             header += _CHECKSUM_TAG + _CHECKSUM.pack(checksum)
-        before = (_POSITION_TAG + _varint(position) if position else b"") + (
-            _DATA_TAG + _varint(len(data)) if data else b""
+        before = (_POSITION_TAG + varint(position) if position else b"") + (
+            _DATA_TAG + varint(len(data)) if data else b""
         )
-        after = (_CONFIRMED_END_TAG + _varint(confirmed_end) if confirmed_end else b"") + (
-            _LOG_END_TAG + _varint(log_end) if log_end else b""
+        after = (_CONFIRMED_END_TAG + varint(confirmed_end) if confirmed_end else b"") + (
+            _LOG_END_TAG + varint(log_end) if log_end else b""
         )
         size = len(before) + len(data) + len(after)
         return b"".join(
             (
                 _HEADER_TAG,
-                _varint(len(header)),
+                varint(len(header)),
                 header,
                 _BYTES_TAG,
-                _varint(size),
+                varint(size),
                 before,
                 data,
                 after,
@@ -163,7 +164,7 @@ class LogPartReader:
         header = replication_pb2.FrameHeader(
             cluster=sender.cluster, broker_name=sender.broker_name, epoch=sender.epoch
         ).SerializeToString()
-        size = _varint(len(header) + len(_CHECKSUM_TAG) + _CHECKSUM.size)
+        size = varint(len(header) + len(_CHECKSUM_TAG) + _CHECKSUM.size)
         self._beginning = _HEADER_TAG + size + header + _CHECKSUM_TAG
 
     def read(self, frame: bytes) -> LogPart | None:
@@ -221,15 +222,6 @@ def _check(stated: int, checksum: int) -> None:
 
 def _corrupt(why: str) -> CorruptFrame:
     return CorruptFrame(f"a replication frame is damaged: {why}; the stream begins anew")
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def _take_varint(data: bytes, at: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,9 @@ from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
     from aerobee.client_core import MessageQueue, Offsets, QueueBounds
+
+
+queue_option = partial(click.option, "--queue", "queues", multiple=True, metavar="BROKER:ID")
 
 
 @click.group()
@@ -31,13 +35,7 @@ def offset() -> None:
     help="The first message, the end, or the first message since TIME.",
 )
 @click.option("--to-offset", type=click.IntRange(min=0), help="This offset, on every chosen queue.")
-@click.option(
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="BROKER:ID",
-    help="Only this queue; repeatable.  [default: all queues]",
-)
+@queue_option(help="Only this queue; repeatable.  [default: all queues]")
 @click.option("--dry-run", is_flag=True, help="Show what would be set and change nothing.")
 @yes_option
 @json_option
@@ -82,13 +80,7 @@ def reset(
 @offset.command()
 @click.argument("group")
 @click.argument("topic")
-@click.option(
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="BROKER:ID",
-    help="Only this queue, which need not exist any more; repeatable.  [default: all]",
-)
+@queue_option(help="Only this queue, which need not exist any more; repeatable.  [default: all]")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted and change nothing.")
 @yes_option
 @json_option

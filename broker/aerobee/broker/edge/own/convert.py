@@ -15,6 +15,7 @@ from aerobee.broker.sending.ingest import OK, Receipt
 from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.runtime import names
 from aerobee.runtime.errors import FilterIllegal, MqError
+from aerobee.runtime.varint import varint
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -139,16 +140,6 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
     if records:
         parts += (_RECORDS_TAG, records_size, records)
     return b"".join(parts)
-
-
-def varint(value: int) -> bytes:
-    """Protobuf's variable-length encoding of a number >= 0."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 # ---------------------------------------------------------------------------------- groups
