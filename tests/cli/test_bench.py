@@ -12,9 +12,22 @@ from tests.support.local_up import AEROBEE
 pytestmark = pytest.mark.slow
 
 
-def test_a_small_run_ends_with_figures_of_messages_that_were_sent() -> None:
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        (
+            "produce",
+            ("produce, batches of 500, 6 in flight, fsync", "produce, single, 1 in flight"),
+        ),
+        ("cold", ("cold queue and log, one consumer", "beside ", "sends alone, 64 in flight")),
+    ],
+    ids=["produce", "cold"],
+)
+def test_a_small_run_ends_with_figures_of_messages_that_were_sent(
+    what: str, names: tuple[str, ...]
+) -> None:
     done = subprocess.run(
-        [*AEROBEE, "bench", "produce", "--scale", "0.01", "--json"],
+        [*AEROBEE, "bench", what, "--scale", "0.01", "--json"],
         capture_output=True,
         text=True,
         timeout=100,
@@ -22,7 +35,7 @@ def test_a_small_run_ends_with_figures_of_messages_that_were_sent() -> None:
     )
     assert done.returncode == 0, done.stderr
     rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
-    for name in ("produce, batches of 500, 6 in flight, fsync", "produce, single, 1 in flight"):
+    for name in names:
         row = next(rows[each] for each in rows if each.startswith(name))
         assert row["messages"] > 0
         assert row["messages_per_s"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from aerobee.bench.command import RUNS
 from aerobee.cli.__main__ import COMMANDS, main
 from aerobee.cli.failures import EnvironmentFailure, Failure, failure_from
 from aerobee.cli.lazy_group import RootGroup
@@ -76,6 +78,11 @@ def test_help_fits_a_terminal_of_80_columns(name: str) -> None:
     else:
         lines = CliRunner().invoke(main, ["--help"], terminal_width=80).output.splitlines()
     assert [line for line in lines if len(line) > 80 and " " in line.strip()] == []
+
+
+def test_the_help_of_bench_breaks_no_name() -> None:
+    said = CliRunner().invoke(main, ["bench", "--help"], terminal_width=80).output
+    assert [name for name in RUNS if not re.search(rf"(?<!-)\b{name}\b(?!-)", said)] == []
 
 
 @pytest.mark.parametrize(

@@ -141,12 +141,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def shown_on_a_terminal(cluster: Up, *arguments: str) -> str:
-    """What a command says to a terminal of 80 columns."""
+def shown_on_a_terminal(cluster: Up, *arguments: str, typed: bytes = b"") -> str:
+    """What a command says to a terminal of 80 columns, at which somebody may type."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [*AEROBEE, *arguments],
-        stdin=subprocess.DEVNULL,
+        stdin=follower if typed else subprocess.DEVNULL,
         stdout=follower,
         # Of the store commands a bar that moves, which is our own.
         stderr=subprocess.DEVNULL if arguments[0] == "store" else follower,
@@ -158,6 +158,7 @@ def shown_on_a_terminal(cluster: Up, *arguments: str) -> str:
         },
     )
     os.close(follower)
+    os.write(leader, typed)
     said = b""
     try:
         # The terminal hangs up when the last process on it has ended.
@@ -222,3 +223,15 @@ def test_an_id_is_whole_on_a_terminal_of_80_columns(cluster: Up) -> None:
     said = shown_on_a_terminal(cluster, "message", "query", "esc", "--key", "key")
     document = json.loads(cluster.run("message", "query", "esc", "--key", "key", "--json").stdout)
     assert document["messages"][0]["messageId"] in said
+
+
+@pytest.mark.slow
+def test_no_bar_is_drawn_over_lines_that_are_typed(cluster: Up, tmp_path: Path) -> None:
+    """Of a file there is one on the same terminal."""
+    end_of_typing = b"\x04"
+    typed = shown_on_a_terminal(cluster, "produce", "typed", typed=b"one\ntwo\n" + end_of_typing)
+    assert "sent 2 messages" in typed
+    assert "\x1b" not in typed
+    lines = tmp_path / "lines"
+    lines.write_text("one\ntwo\n")
+    assert "\x1b" in shown_on_a_terminal(cluster, "produce", "typed", str(lines))

@@ -25,6 +25,7 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.read_work import ReadWork
+from aerobee.client_core import ClusterConnection
 from aerobee.runtime.clock import SystemClock
 from aerobee.store_format.names import file_name
 
@@ -187,7 +188,9 @@ async def sends_beside_cold_reads(
 @contextlib.asynccontextmanager
 async def _catch_up(cluster: BenchCluster, store: Path) -> AsyncIterator[None]:
     """A process that reads the old topic from its start, and has begun to."""
-    queues = len(list((store / "consumequeue" / OLD_TOPIC).iterdir()))
+    # The route has all queues; short ones have no files yet.
+    async with ClusterConnection(cluster.nameserver) as connection:
+        queues = len((await connection.routes.route(OLD_TOPIC)).queues)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -29,10 +30,11 @@ RUNS: dict[str, Run] = {
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,
 }
+NAMES = textwrap.fill(f"WHAT is one of {', '.join(RUNS)}; or all.", 78, break_on_hyphens=False)
 
 
-@click.command()
-@click.argument("what", type=click.Choice([*RUNS, "all"]), default="all")
+@click.command(epilog=f"\b\n{NAMES}")
+@click.argument("what", metavar="[WHAT]", type=click.Choice([*RUNS, "all"]), default="all")
 @click.option("--body-bytes", type=click.IntRange(16, 4 << 20), default=1024, show_default=True)
 @click.option("--scale", type=click.FloatRange(0.001, 100), default=1.0, help="Times the load.")
 @click.option("--rounds", type=click.IntRange(1, 1_000), help="Of killing a master.  [default: 10]")
