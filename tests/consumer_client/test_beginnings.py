@@ -145,6 +145,7 @@ async def test_a_start_waits_for_a_master_that_is_away_for_a_moment(
     await cluster.nameserver.publish()
 
     async def come_back() -> None:
+        # Long enough for the start to ask, whose calls show nothing from outside.
         await asyncio.sleep(0.3)
         await cluster.brokers["broker-a"].start()
         await cluster.nameserver.publish()
@@ -256,15 +257,13 @@ async def test_begins_at_first_needs_nobody_at_the_start(two_brokers: RealCluste
 
 
 async def test_a_consumer_may_be_started_before_its_cluster(
-    cluster: RealCluster, caplog: pytest.LogCaptureFixture
+    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = cluster.address.rpartition(":")[2]
     await cluster.nameserver.stop()
     consumer = member(cluster)
     starting = asyncio.create_task(consumer.start())
-    async with asyncio.timeout(10):
-        while "the start waits for the cluster" not in caplog.text:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: "the start waits for the cluster" in caplog.text)
     assert not starting.done()
     await cluster.nameserver.start(port=int(port))
     await starting
@@ -285,11 +284,13 @@ async def test_a_cluster_that_does_not_come_is_one_error_without_the_transports(
     assert "grpc" not in shown
 
 
-async def test_stop_ends_a_start_that_waits_for_its_cluster(cluster: RealCluster) -> None:
+async def test_stop_ends_a_start_that_waits_for_its_cluster(
+    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
     await cluster.nameserver.stop()
     consumer = PushConsumer(cluster.address, "g", lambda messages: None, options=QUICK)
     running = asyncio.create_task(consumer.subscribe("orders").run())
-    await asyncio.sleep(0.1)
+    await eventually(lambda: "the start waits for the cluster" in caplog.text)
     consumer.stop()
     async with asyncio.timeout(2):
         await running

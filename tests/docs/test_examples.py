@@ -317,6 +317,25 @@ def test_python_that_is_not_run_compiles_and_imports_what_there_is(block: Block)
                 import_module(name.name)
 
 
+TOPIC = re.compile(
+    r"""aerobee\ (?:topic\ create|produce|consume)\ (\w+)
+    | (?:Message|subscribe)\(\s*"(\w+)"
+    | "topic":\ "(\w+)" """,
+    re.VERBOSE,
+)
+
+
+def test_pages_can_be_followed_on_one_cluster_since_their_topics_differ() -> None:
+    pages: dict[str, set[str]] = {}
+    for page in PAGES:
+        for block in blocks_of(page):
+            if block.language in ("python", "console"):
+                for names in TOPIC.findall(block.text):
+                    pages.setdefault("".join(names), set()).add(page.name)
+    assert len(pages) > 5
+    assert {topic: names for topic, names in pages.items() if len(names) > 1} == {}
+
+
 def test_the_pages_have_examples() -> None:
     found = [block.language for page in PAGES for block in blocks_of(page)]
     assert found.count("python") >= 15

@@ -29,7 +29,7 @@ from tests.offset_audit.damages.auditing import audit
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RUNS = 10
-FAILOVERS = {3: "brokers", 6: "offset journals"}
+HAND_OVERS = {3: "brokers", 6: "offset journals"}
 """By the number of the audit: the stage at whose beginning the master changes."""
 TOPICS = {"orders": 4, "payments": 2}
 GROUPS = {
@@ -142,7 +142,7 @@ async def audits_under_load(spark: SparkSession, folder: Path) -> list[Summary]:
 
         summaries = []
         for run in range(RUNS):
-            meanwhile = {FAILOVERS[run]: hand_over} if run in FAILOVERS else {}
+            meanwhile = {HAND_OVERS[run]: hand_over} if run in HAND_OVERS else {}
             if meanwhile:
                 await in_sync(connection, process.nameserver)
             summaries.append(await asyncio.to_thread(audit, spark, request, meanwhile))

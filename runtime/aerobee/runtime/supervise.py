@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """Wrong flags, file or environment variables: nothing was started."""
     REFUSED = 3
-    """The surroundings do not allow a start: port in use, folder locked or not writable."""
+    """The environment does not allow a start: port in use, folder locked or not writable."""
     FAILED = 4
     """It ran and had to give up."""
 

@@ -147,7 +147,7 @@ class QueueReads:
         return _reader_of(wanted) in self._catch_ups
 
     def take_advice(self, wanted: QueueRead) -> AdviceWork | None:
-        """What the kernel should know after a read of a reader behind, now and then."""
+        """What the kernel should know after a read of a reader that catches up, now and then."""
         catch_up = self._catch_ups.get(_reader_of(wanted))
         if catch_up is None:
             return None

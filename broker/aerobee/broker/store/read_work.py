@@ -68,7 +68,7 @@ class ReadWork:
             try:
                 records = self._log.read(located.runs, self.handle)
             except RecordRemoved as removed:
-                # What lies before it comes first; if nothing does, what is left behind it counts.
+                # What lies before it comes first; if nothing does, what is left after it counts.
                 before = [size for start, size in located.runs if start < removed.removed_from]
                 if before:
                     bytes_max = sum(before)
@@ -83,7 +83,7 @@ class ReadWork:
 
 
 class AdviceWork:
-    """Tells the kernel what readers behind will want, and what they have all passed."""
+    """Tells the kernel what readers that catch up will want next, and what they have all passed."""
 
     __slots__ = ("_ahead", "_handle", "_log", "_passed")
 
