@@ -49,7 +49,7 @@ def test_a_heartbeat_tells_what_no_clean_election_cuts_and_no_power_failure_take
         handover=SimpleNamespace(successor_id=None),
         trouble="",
     )
-    topics = SimpleNamespace(metadata_revision=0)
+    topics = SimpleNamespace(metadata_revision=0, metadata_history="")
     store = SimpleNamespace(min_offset=0, appended_end=90, flushed_end=flushed)
     parts = SimpleNamespace(
         replication=replication,

@@ -13,7 +13,7 @@ import pytest
 from aerobee.client_core.methods import COMMIT_OFFSETS, DELETE_TOPIC, QUERY_OFFSETS
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
-from tests.support.etcd import running_etcd
+from tests.support.etcd import EtcdProcess, running_etcd
 from tests.support.replica_group import ReplicaGroup, replica_group, until
 
 TOPIC, READERS = "orders", "billing"
@@ -136,7 +136,8 @@ async def test_a_broker_that_was_away_empties_a_topic_that_was_made_again(
         replica = group.replicas[0]
         await replica.kill()
         await delete_topic(group)
-        await asyncio.wait_for(_create_until_placed(group, replica), 30)
+        await replica.start()
+        await asyncio.wait_for(_create_until_placed(group), 30)
         await shows(group, 0)
         assert await committed(group, 0) == -1
         await group.send_until_stored(TOPIC, b"new")
@@ -150,12 +151,44 @@ async def test_a_broker_that_was_away_empties_a_topic_that_was_made_again(
         assert await committed(group, 0) == 1
 
 
-async def _create_until_placed(group: ReplicaGroup, replica) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.slow
+async def test_what_is_acknowledged_after_etcd_was_emptied_outlives_deletions_there(
+    tmp_path: Path,
+) -> None:
+    """Its revisions count from 1 again, so that the broker's are higher for a long time."""
+    etcd = EtcdProcess(tmp_path)
+    etcd.start()
+    try:
+        async with replica_group(tmp_path, etcd.endpoint, ids=(0,)) as group:
+            await grown(group)
+            for number in range(50):
+                await group.create_topic(f"another-{number}")
+            etcd.kill()
+            shutil.rmtree(tmp_path / "etcd")
+            etcd.start()
+            await group.restart_nameserver()
+            await asyncio.wait_for(_create_until_placed(group), 30)
+            await shows(group, 0, b"old", b"old", b"old")
+            await delete_topic(group)
+            await group.create_topic(TOPIC)
+            await shows(group, 0)
+            await group.send_until_stored(TOPIC, b"new")
+            # A nameserver that knows too little of the past tells everything.
+            for number in range(100):
+                await group.create_topic(f"later-{number}")
+            await group.restart_nameserver()
+            await asyncio.wait_for(_create_until_placed(group, "last"), 30)
+            await group.send_until_stored("last", b"heard of")
+            await shows(group, 0, b"new")
+    finally:
+        etcd.stop()
+
+
+async def _create_until_placed(group: ReplicaGroup, name: str = TOPIC) -> None:
     """A topic is created on brokers that live; the broker comes with the topic's former life."""
-    await replica.start()
     while True:
         try:
-            await group.create_topic(TOPIC)
+            await group.create_topic(name)
         except errors.MqError:
             await asyncio.sleep(0.02)
         else:

@@ -26,12 +26,15 @@ from tests.support.replication_streams import Master, running_master, running_sl
 from tests.support.stores import batch_of
 
 
-def write_tables(master: Master, *topics: TopicConfig, revision: int = 0) -> None:
+def write_tables(
+    master: Master, *topics: TopicConfig, revision: int = 0, history: str = ""
+) -> None:
     """The master's files as its own snapshots leave them."""
     table, groups = TopicTable(), SubscriptionGroupTable()
     for topic in topics:
         table.put(topic)
     table.metadata_revision = revision
+    table.metadata_history = history
     groups.put(SubscriptionGroupConfig(name="readers", retry_times_max=3))
     disk = master.replica.disk
     replace_atomically(disk, TOPICS_PATH, table.snapshot_bytes(1))
@@ -111,6 +114,17 @@ async def test_topics_that_are_newer_here_are_left_alone(tmp_path: Path) -> None
         write_tables(master, BILLS, ORDERS, revision=11)
         await until(lambda: slave.topics.names() == ["bills", "orders"], 4)
         assert slave.topics.metadata_revision == 11
+
+
+async def test_a_lower_revision_of_another_history_is_not_older(tmp_path: Path) -> None:
+    """The master has heard of an etcd that was emptied."""
+    async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
+        write_tables(master, ORDERS, revision=3, history="new")
+        slave.topics.put(BILLS)
+        slave.topics.metadata_revision, slave.topics.metadata_history = 1_000, "former"
+        slave.follow(master.address)
+        await until(lambda: slave.topics.names() == ["orders"])
+        assert (slave.topics.metadata_revision, slave.topics.metadata_history) == (3, "new")
 
 
 async def test_damaged_or_unknown_tables_change_nothing(tmp_path: Path) -> None:

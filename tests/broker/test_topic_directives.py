@@ -46,6 +46,15 @@ def test_a_complete_list_forgets_what_was_announced_earlier_but_not_the_stores_o
     assert table.names() == ["b", "own"]
 
 
+def test_a_history_is_taken_with_its_lower_revision_and_survives_a_restart() -> None:
+    table = TopicTable()
+    apply_topics(table, [], metadata_revision=9, metadata_history="former", is_complete=True)
+    apply_topics(table, [], metadata_revision=3, metadata_history="new", is_complete=True)
+    apply_topics(table, [], metadata_revision=4, is_complete=False)
+    again = TopicTable.load(table.snapshot_bytes(1))
+    assert (again.metadata_revision, again.metadata_history) == (4, "new")
+
+
 def test_a_topic_without_queues_here_is_not_kept() -> None:
     table = TopicTable()
     apply_topics(table, [announced("a", 0)], metadata_revision=1, is_complete=False)

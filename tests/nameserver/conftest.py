@@ -164,6 +164,7 @@ class Broker:
     broker_id: int = 0
     lease_ms: int = 1_000
     metadata_revision: int = 0
+    metadata_history: str = ""
     writable: bool = True
     directives: list[nameserver_pb2.BrokerDirective] = field(default_factory=list)
 
@@ -178,6 +179,7 @@ class Broker:
             address=self.address,
             lease_duration_ms=self.lease_ms,
             metadata_revision=self.metadata_revision,
+            metadata_history=self.metadata_history,
             writable=self.writable,
             leaving=leaving,
         )
@@ -189,8 +191,9 @@ class Broker:
         async def follow() -> None:
             while (directive := await call.read()) is not grpc.aio.EOF:
                 self.directives.append(directive)
-                if directive.metadata_revision > self.metadata_revision:
-                    self.metadata_revision = directive.metadata_revision
+                told = (directive.metadata_revision, directive.metadata_history)
+                if told != (self.metadata_revision, self.metadata_history):
+                    self.metadata_revision, self.metadata_history = told
                     await call.write(self.heartbeat())
             raise ConnectionError("the nameserver ended the stream")
 

@@ -105,6 +105,22 @@ async def test_whoever_hears_of_a_topic_hears_when_one_of_its_name_was_deleted(
         assert (told.name, told.deleted, told.deleted_at) == ("orders", False, deleted_at[1])
 
 
+async def test_a_broker_that_served_another_etcd_is_told_everything_and_then_each_change(
+    server: Any, make_broker: Any, running: Any
+) -> None:
+    """An etcd that was emptied counts from 1 again: its revisions are not those of the former."""
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="kept", queues=2))
+    late = make_broker("broker-c", metadata_revision=10**9, metadata_history="former")
+    await running(late, server)
+    first = late.directives[0]
+    assert (first.topics_complete, [t.name for t in first.topics]) == (True, ["kept"])
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    assert (last_told(late).name, last_told(late).deleted) == ("orders", True)
+    assert late.metadata_history == server.brokers[0].metadata_history != ""
+    assert sum(d.topics_complete for d in late.directives) == 1, "and nothing more often than once"
+
+
 def last_told(broker: Any) -> common_pb2.TopicConfig:
     """What a broker was told last of any topic."""
     told: list[common_pb2.TopicConfig] = [t for d in broker.directives for t in d.topics]

@@ -13,9 +13,9 @@ import random
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -111,6 +111,7 @@ class ReplicaGroup:
     replicas: dict[int, Replica]
     nameserver: str
     cluster: str
+    restart_nameserver: Callable[[], Awaitable[None]]
     channels: Channels = field(default_factory=Channels)
 
     async def record(self) -> nameserver_pb2.GroupRecord:
@@ -276,8 +277,6 @@ async def replica_group(
 ) -> AsyncIterator[ReplicaGroup]:
     """A group whose replicas run; `settings` are those of `_config_of`."""
     cluster = f"test-{random.randrange(10**12)}"
-    lifecycle = Lifecycle()
-    listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     config = NameserverConfig(
         cluster=cluster,
         listen="127.0.0.1:0",
@@ -288,19 +287,31 @@ async def replica_group(
         unclean_election=unclean_election,
     )
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(
-            serve_nameserver(
-                config,
+
+        async def serve(listen: str) -> tuple[str, Lifecycle, asyncio.Task[None]]:
+            lifecycle = Lifecycle()
+            listening: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            service = serve_nameserver(
+                replace(config, listen=listen),
                 lifecycle,
                 clock=SystemClock(),
                 chance=system_random(),
                 on_listening=listening.set_result,
             )
-        )
-        nameserver = f"127.0.0.1:{await listening}"
+            task = tasks.create_task(service)
+            return f"127.0.0.1:{await listening}", lifecycle, task
+
+        nameserver, lifecycle, task = await serve(config.listen)
+
+        async def restart() -> None:
+            nonlocal lifecycle, task
+            lifecycle.stop.set()
+            await task
+            _, lifecycle, task = await serve(nameserver)
+
         settings = {**settings, "cluster": cluster, "nameservers": [nameserver]}
         replicas = {one: Replica(one, root / f"replica-{one}", settings) for one in ids}
-        group = ReplicaGroup(replicas, nameserver, cluster)
+        group = ReplicaGroup(replicas, nameserver, cluster, restart)
         try:
             for replica in replicas.values():
                 await replica.start()

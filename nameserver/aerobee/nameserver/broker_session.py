@@ -97,7 +97,8 @@ class BrokerSession:
         self._hear_positions(record)
         self._sessions.keep(self)
         self._sessions.heard.notify()
-        return self._directive(heartbeat.metadata_revision)
+        self._told = self._unsent_directive(self.known_revision)
+        return self._told
 
     async def leave(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
         """The broker stops: end its registration at once if etcd can be reached.
@@ -137,6 +138,20 @@ class BrokerSession:
         return silent_s < LATE_HEARTBEATS * lease_ms / 3_000
 
     @property
+    def known_revision(self) -> int:
+        """The broker has all changes of topics up to here; 0: what it has is of another etcd."""
+        heartbeat = self.heartbeat
+        return self._in_our_history(heartbeat.metadata_revision, heartbeat.metadata_history)
+
+    def _in_our_history(self, revision: int, history: str) -> int:
+        """The revision, or 0 if another history counts by it. A broker of an earlier version does
+        not tell."""
+        cache = self._sessions.cache
+        ours = cache.table.history if cache.version > 0 else ""
+        is_told = self.heartbeat.HasField("metadata_history")
+        return 0 if ours and is_told and history != ours else revision
+
+    @property
     def registered_record(self) -> BrokerRecord | None:
         """What stands in etcd for this stream; None: nothing, or no more."""
         return None if self._registered is None else self._registered.record
@@ -159,7 +174,10 @@ class BrokerSession:
 
     def news(self) -> nameserver_pb2.BrokerDirective | None:
         """A directive that cannot wait for the next heartbeat, if there is one."""
-        directive = self._unsent_directive(self._told.metadata_revision)
+        told = self._told
+        directive = self._unsent_directive(
+            self._in_our_history(told.metadata_revision, told.metadata_history)
+        )
         is_news = (
             directive.topics
             or directive.topics_complete
@@ -240,10 +258,6 @@ class BrokerSession:
         if group is not None and (self._group is None or group.revision > self._group.revision):
             self._group = group
 
-    def _directive(self, known_revision: int) -> nameserver_pb2.BrokerDirective:
-        self._told = self._unsent_directive(known_revision)
-        return self._told
-
     def _unsent_directive(self, known_revision: int) -> nameserver_pb2.BrokerDirective:
         lease_ms = self._sessions.registry.lease_duration_ms(self.heartbeat.lease_duration_ms)
         if self._registered is not None:
@@ -262,6 +276,7 @@ class BrokerSession:
             directive.topics.extend(convert.changed_topics(changes))
             directive.topics_complete = changes.complete
             directive.metadata_revision = changes.revision
+            directive.metadata_history = table.history
         if self._group is not None:
             self._describe_group(directive, self._group, table)
         return directive

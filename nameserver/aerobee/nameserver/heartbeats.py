@@ -31,6 +31,7 @@ def check_heartbeat(heartbeat: nameserver_pb2.BrokerHeartbeat) -> None:
     _check_text("instance", heartbeat.identity.instance, NAME_LENGTH_MAX)
     _check_text("incarnation", heartbeat.incarnation, NAME_LENGTH_MAX)
     _check_text("predecessor", heartbeat.predecessor, NAME_LENGTH_MAX)
+    _check_text("metadata history", heartbeat.metadata_history, NAME_LENGTH_MAX)
     heartbeat.replication_trouble = _cleaned(heartbeat.replication_trouble, TROUBLE_LENGTH_MAX)
 
 

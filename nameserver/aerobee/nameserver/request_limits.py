@@ -38,6 +38,7 @@ _FIELDS = {
     "BrokerHeartbeat.address": Limit(length=512),
     "BrokerHeartbeat.incarnation": _KEPT_NAME,
     "BrokerHeartbeat.predecessor": _KEPT_NAME,
+    "BrokerHeartbeat.metadata_history": _KEPT_NAME,
     "BrokerHeartbeat.replication_trouble": Limit(length=4_096),
     "QueryRouteRequest.cluster": _NAME,
     "QueryRouteRequest.topics": Limit(count=TOPICS_PER_REQUEST_MAX, length=1_024),

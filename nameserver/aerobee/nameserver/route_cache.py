@@ -12,6 +12,7 @@ than `FRESH_FOR_S`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator
@@ -20,10 +21,10 @@ import tenacity
 
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.freshness import Freshness
-from aerobee.nameserver.key_values import Compacted, WatchBatch
+from aerobee.nameserver.key_values import Compacted, Put, WatchBatch
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.route_table import RouteTable
-from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.stored import History, Keys, encode_history
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
@@ -122,6 +123,7 @@ class RouteCache:
         self._is_following = False
         self._freshness.begin(snapshot, asked_s=asked_s)
         self._become(RouteTable.from_snapshot(self._keys, snapshot))
+        await self._name_history()
         try:
             # A watch that stands has no time limit: it ends when it is found to be of no use.
             async with (
@@ -135,6 +137,15 @@ class RouteCache:
             self._lose(error)
             # An etcd that accepts watches only to end them must not make this a busy loop.
             await asyncio.sleep(self._backoff.delay_s(1, self._chance))
+
+    async def _name_history(self) -> None:
+        """etcd's own id does not tell an emptied etcd from the former one: members of the same
+        names get the same again. Routes do not wait for it."""
+        if not self.table.history:
+            history = History(f"{self._chance.getrandbits(64):016x}")
+            name = Put(self._keys.history, encode_history(history))
+            with contextlib.suppress(RegistryUnavailable):
+                await self._etcd.transaction({self._keys.history: 0}, [name])
 
     async def _apply_all(self, batches: AsyncIterator[WatchBatch]) -> None:
         async for batch in batches:

@@ -25,6 +25,7 @@ from aerobee.nameserver.stored import (
     BrokerKey,
     BrokerRecord,
     DurableKey,
+    History,
     Keys,
     Topic,
     TopicDeletion,
@@ -75,6 +76,8 @@ class RouteTable:
     """By name; also of topics that were created again."""
     unreadable: frozenset[str] = frozenset()
     """Keys whose values make no sense; served as if they did not exist."""
+    history: str = ""
+    """Which life of etcd the revisions belong to; empty: it has not been named yet."""
     changed_at: int = 0
     """Since this revision nothing has changed that the table shows."""
 
@@ -111,7 +114,7 @@ class RouteTable:
         """Copies with each key set, or removed where its entry is None or unreadable."""
         brokers, groups = dict(self.brokers), dict(self.groups)
         topics, unreadable = dict(self.topics), set(self.unreadable)
-        deletions = dict(self.deletions)
+        deletions, history = dict(self.deletions), self.history
         for key, entry in changes:
             unreadable.discard(key)
             try:
@@ -128,12 +131,15 @@ class RouteTable:
                     _set(topics, name, value if isinstance(value, Topic) else None)
                 case ("deleted", name):
                     _set(deletions, name, value if isinstance(value, TopicDeletion) else None)
+                case ("history", _):
+                    history = value.id if isinstance(value, History) else ""
         return dataclasses.replace(
             self,
             brokers=brokers,
             groups=groups,
             topics=topics,
             deletions=deletions,
+            history=history,
             unreadable=frozenset(unreadable),
         )
 

@@ -142,7 +142,7 @@ class BrokerSessions:
 
         def all_know() -> bool:
             return all(
-                session.heartbeat.metadata_revision >= revision
+                session.known_revision >= revision
                 for key, session in self._open.items()
                 if key.broker_name in broker_names
             )

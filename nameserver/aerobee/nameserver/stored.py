@@ -1,4 +1,4 @@
-"""What the cluster keeps in etcd: five kinds of keys and their JSON values (docs/etcd-keys.md).
+"""What the cluster keeps in etcd: six kinds of keys and their JSON values (docs/etcd-keys.md).
 
 Owns: the key layout and the codec of values. Unknown fields are ignored, so that an older
 nameserver can read what a newer one wrote. Values are JSON because operators read them with
@@ -138,7 +138,14 @@ class TopicDeletion:
     revision: int = 0
 
 
-Stored = BrokerRecord | BrokerGroup | Topic | DurableLogs | TopicDeletion
+@dataclass(frozen=True, slots=True)
+class History:
+    """Which life of etcd its revisions belong to: one that was emptied counts from 1 again."""
+
+    id: str
+
+
+Stored = BrokerRecord | BrokerGroup | Topic | DurableLogs | TopicDeletion | History
 
 
 class Keys:
@@ -146,6 +153,7 @@ class Keys:
 
     def __init__(self, cluster: str) -> None:
         self.prefix = f"/aerobee/{cluster}/"
+        self.history = f"{self.prefix}history"
 
     def broker(self, key: BrokerKey) -> str:
         return f"{self.brokers_of(key.broker_name)}{key.broker_id}"
@@ -172,7 +180,7 @@ class Keys:
 
     def parse(self, key: str) -> BrokerKey | DurableKey | tuple[str, str] | None:
         """The broker, its durable logs, or ("groups" | "topics" | "deleted", name), that a key
-        stands for; None: none of them."""
+        stands for; ("history", ""); None: none of them."""
         parts = key.removeprefix(self.prefix).split("/")
         match parts:
             case ["brokers", broker_name, broker_id] if broker_id.isdecimal():
@@ -181,6 +189,8 @@ class Keys:
                 return DurableKey(BrokerKey(broker_name, int(broker_id)))
             case ["groups" | "topics" | "deleted" as kind, name] if name:
                 return kind, name
+            case ["history"]:
+                return "history", ""
         return None
 
     def decode(self, entry: KeyValue) -> Stored | None:
@@ -200,6 +210,8 @@ class Keys:
                 return _read(entry, lambda document: _topic_from(name, document, entry))
             case ("deleted", name):
                 return _read(entry, lambda document: _deletion_from(name, document, entry))
+            case ("history", _):
+                return _read(entry, lambda document: History(str(document["id"])))
         return None
 
 
@@ -251,6 +263,10 @@ def encode_topic(topic: Topic) -> bytes:
 
 def encode_deletion(deletion: TopicDeletion) -> bytes:
     return _encode({"at": deletion.at_ms})
+
+
+def encode_history(history: History) -> bytes:
+    return _encode({"id": history.id})
 
 
 def encode_durable(durable: DurableLogs) -> bytes:

@@ -60,6 +60,7 @@ class ClusterLink:
             log_begin=store.min_offset,
             log_end=store.appended_end,
             metadata_revision=parts.folder.topics.metadata_revision,
+            metadata_history=parts.folder.topics.metadata_history,
             store_host_ipv6=self._store_host_ipv6,
             writable=not parts.no_room_reason(),
             incarnation=roles.own.incarnation,
@@ -102,6 +103,7 @@ class ClusterLink:
             parts.folder.topics,
             [self._announced(topic) for topic in directive.topics],
             metadata_revision=directive.metadata_revision,
+            metadata_history=directive.metadata_history,
             is_complete=directive.topics_complete,
             ended_at_ms=parts.groups.topic_ends.ended_at_ms,
         )

@@ -304,7 +304,7 @@ class Registration:
         self._heartbeat_interval_s = lease_ms / 3_000
         await self._on_directive(directive)
         told_of_topics = directive.topics or directive.topics_complete
-        if told_of_topics and self._heartbeat().metadata_revision > self._revision_sent:
+        if told_of_topics and self._heartbeat().metadata_revision != self._revision_sent:
             # Acknowledge at once: whoever created a topic may be waiting to use it.
             self._wake.set()
 

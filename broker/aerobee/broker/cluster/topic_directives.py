@@ -36,6 +36,7 @@ def apply_topics(
     announced: Sequence[AnnouncedTopic],
     *,
     metadata_revision: int,
+    metadata_history: str = "",
     is_complete: bool,
     ended_at_ms: Callable[[str], int] = lambda topic: 0,
 ) -> list[str]:
@@ -43,7 +44,8 @@ def apply_topics(
 
     `is_complete`: whatever a nameserver announced earlier and is not in `announced` is gone; but
     only of what is said to be deleted the messages go as well. `ended_at_ms` tells when the topic
-    of a name was deleted whose end is in the log.
+    of a name was deleted whose end is in the log. `metadata_history`: by which the revision
+    counts; empty if the nameserver does not know.
     """
     gone: list[str] = []
     for topic in announced:
@@ -73,6 +75,8 @@ def apply_topics(
                 gone.append(config.name)
     if metadata_revision:
         table.metadata_revision = metadata_revision
+    if metadata_history:
+        table.metadata_history = metadata_history
     return gone
 
 

@@ -91,12 +91,16 @@ class TableCopies:
     async def _take_topics(self, content: bytes) -> None:
         masters = await self._on_thread(TopicTable.load, content)
         own = self._topics
-        if masters.metadata_revision < own.metadata_revision:
+        # Revisions of different histories say nothing of each other; the next answer to a heartbeat
+        # mends a table that was older.
+        is_comparable = masters.metadata_history == own.metadata_history
+        if is_comparable and masters.metadata_revision < own.metadata_revision:
             return  # its file changes when it has caught up
         _make_equal(own, masters)
         for name, deleted_at_ms in masters.ending.items():
             own.begin_ending(name, deleted_at_ms)
         own.metadata_revision = masters.metadata_revision
+        own.metadata_history = masters.metadata_history
         await self._files.save_if_room(TOPICS_PATH)
 
     async def _on_thread(self, load: Callable[[bytes], Table], content: bytes) -> Table:

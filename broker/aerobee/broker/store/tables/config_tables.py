@@ -188,6 +188,18 @@ class TopicTable(NamedConfigs[TopicConfig]):
             self._document.unknown["metadataRevision"] = revision
             self._document.changes += 1
 
+    @property
+    def metadata_history(self) -> str:
+        """Which etcd's history counts by that revision, as nameservers name it; empty: unknown."""
+        history = self._document.unknown.get("metadataHistory", "")
+        return history if isinstance(history, str) else ""
+
+    @metadata_history.setter
+    def metadata_history(self, history: str) -> None:
+        if history != self.metadata_history:
+            self._document.unknown["metadataHistory"] = history
+            self._document.changes += 1
+
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
         beans = {name: _topic_bean(config) for name, config in self._configs.items()}
