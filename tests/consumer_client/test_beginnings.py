@@ -108,6 +108,33 @@ async def test_the_beginning_stays_when_the_first_member_is_gone_before_its_firs
         assert await read(second, 4) == sent
 
 
+async def test_after_a_deletion_under_members_they_begin_at_the_end_again_and_miss_nothing_more(
+    two_brokers: RealCluster, eventually: Eventually
+) -> None:
+    """At one broker first, as a deletion that met a broker without a master may leave it."""
+
+    async def send_everywhere(word: str) -> set[bytes]:
+        bodies = {f"{word} {broker} {queue}".encode() for broker in "ab" for queue in (0, 1)}
+        for body in bodies:
+            _, broker, queue = body.decode().split()
+            await two_brokers.send("orders", int(queue), [body], broker=f"broker-{broker}")
+        return bodies
+
+    async def has_begun(broker: str) -> bool:
+        return len(await two_brokers.committed("g", broker=broker)) == 2
+
+    async with member(two_brokers, group="g") as consumer:
+        sent = await send_everywhere("first")
+        assert await read(consumer, 4) == sent
+        await consumer.commit()
+        for broker in ("broker-a", "broker-b"):
+            await two_brokers.delete_group("g", broker=broker)
+            await eventually(lambda broker=broker: has_begun(broker))
+            sent = await send_everywhere(broker)
+            assert await read(consumer, 4) == sent
+            await consumer.commit()
+
+
 async def test_queues_that_are_new_since_the_start_are_read_from_their_first_message(
     cluster: RealCluster,
 ) -> None:

@@ -22,7 +22,7 @@ from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
+from aerobee.client_core.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
@@ -362,6 +362,15 @@ class RealCluster:
                 group=group,
                 offsets=[broker_pb2.QueueOffset(topic=topic, queue_id=queue_id, offset=offset)],
             ),
+        )
+
+    async def delete_group(self, group: str, *, broker: str) -> None:
+        """As an operator does it, with the members that it has."""
+        await self.channels.call(
+            self._broker(broker).address,
+            DELETE_GROUP,
+            broker_pb2.DeleteGroupRequest(group=group, force=True),
+            timeout_ms=10_000,
         )
 
     def _broker(self, name: str) -> Routable:

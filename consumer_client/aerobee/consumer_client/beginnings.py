@@ -5,7 +5,10 @@ topics, whoever will read them, and has them stored as the group's first offsets
 so decides, so that members that start together agree. Whatever is stored after the start lies at
 or past it. A queue without a committed offset that turns up later, or that a group finds beside
 queues on which it has committed, is new since the group exists, and is read from its first message.
-Invariants: a queue is begun only after its topic is settled; what was begun is never begun again.
+Where the group is deleted under its members, the queues that the broker had then begin once more by
+the start policy, as soon as the broker can be joined again, before anything of them is read.
+Invariants: a queue is begun only after its topic is settled; what was begun is begun again only
+after a deletion.
 """
 
 from __future__ import annotations
@@ -65,6 +68,9 @@ class Beginnings:
         self._options = options
         self._offsets = Offsets(connection, timeout_ms=options.request_timeout_ms)
         self._settled: dict[str, asyncio.Event] = {}
+        self._forgotten: set[MessageQueue] = set()
+        """Where the group began, and was deleted since."""
+        self._renewing = asyncio.Lock()
 
     # ------------------------------------------------------------------------------ topics
 
@@ -199,7 +205,43 @@ class Beginnings:
             MqError: the brokers could not be asked; ask again.
         """
         await self._event(queue.topic).wait()
+        if queue in self._forgotten:
+            await self.begin_again(queue.topic, queue.broker_name)
         return (await self._begin([queue], self._policy.for_new_queues()))[queue]
+
+    def on_group_deleted(self, broker_name: str, topics: Iterable[str]) -> None:
+        """A broker is forgetting the group: its queues that are known now begin again. Not before
+        it has forgotten, which is when the group can be joined there."""
+        if self._policy.for_new_queues() == self._policy:
+            return
+        for topic in topics:
+            route = self._connection.routes.cached(topic)
+            queues = [] if route is None else route.queues
+            self._forgotten.update(each for each in queues if each.broker_name == broker_name)
+
+    def to_begin_again(self, broker_name: str) -> list[str]:
+        """Topics with queues at the broker that have not begun again yet."""
+        return sorted({each.topic for each in self._forgotten if each.broker_name == broker_name})
+
+    async def begin_again(self, topic: str, broker_name: str) -> None:
+        """Fix where the group begins on a topic's queues at a broker that has forgotten it.
+
+        Raises:
+            MqError: the broker could not be asked in time; ask again.
+        """
+        async with self._renewing:
+            forgotten = {
+                queue
+                for queue in self._forgotten
+                if (queue.topic, queue.broker_name) == (topic, broker_name)
+            }
+            if not forgotten:
+                return
+            timeout_ms = self._options.request_timeout_ms
+            end_s = self._now_s() + timeout_ms / 1_000
+            route = await self._connection.routes.route(topic, timeout_ms=timeout_ms)
+            await self._begin_all(sorted(forgotten.intersection(route.queues)), end_s)
+            self._forgotten -= forgotten
 
     async def of_chosen(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The committed offsets of queues that a user has chosen, and where the start policy says

@@ -122,3 +122,6 @@ class Broadcasting:
 
     def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None:
         raise AssertionError("a broadcasting member holds no lease")
+
+    def on_group_deleted(self, broker_name: str) -> None:
+        """Offsets are local: they stay."""

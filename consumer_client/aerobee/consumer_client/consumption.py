@@ -309,6 +309,29 @@ class Consumption:
             reads.on_confirmed()
         self._commit_now.set()
         self._committing.on_confirmed()
+        for topic in self._beginnings.to_begin_again(broker_name):
+            self._tasks.create_task(
+                self._begin_again(topic, broker_name), name=f"begin-again:{topic}@{broker_name}"
+            )
+
+    def on_group_deleted(self, broker_name: str, topics: Iterable[str]) -> None:
+        """What the group had there is gone: its queues come again as those of a new group."""
+        self._beginnings.on_group_deleted(broker_name, topics)
+
+    async def _begin_again(self, topic: str, broker_name: str) -> None:
+        """At once and not when a queue is granted, perhaps to a member that never comes."""
+        try:
+            await self._beginnings.begin_again(topic, broker_name)
+        except errors.MqError as error:
+            log_event(
+                log,
+                "where the group begins again is not stored yet: it will be with a grant",
+                level=logging.DEBUG,
+                group=self._group,
+                topic=topic,
+                broker=broker_name,
+                reason=error,
+            )
 
     def begin_close(self) -> None:
         """Take no more queues."""

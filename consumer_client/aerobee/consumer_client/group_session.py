@@ -194,8 +194,9 @@ class GroupSession:
     def _note_break(self, error: errors.MqError) -> None:
         self._route.note_failure(str(error))
         if isinstance(error, errors.UnknownMember):
-            lost = self.table.lose_all()
-            self._report_lost(lost, "the broker ended the session")
+            self._report_lost(self.table.lose_all(), "the broker ended the session")
+        if isinstance(error, errors.GroupDeleted):
+            self._events.on_group_deleted(self.broker_name)
         if not self._is_leaving:
             log_event(
                 log,

@@ -77,6 +77,11 @@ class SessionEvents(Protocol):
 
     def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None: ...
 
+    def on_group_deleted(self, broker_name: str) -> None:
+        """The broker forgets the group; the next session there is of a new one. Perhaps told
+        several times, and before the broker has forgotten."""
+        ...
+
 
 def clustering_members(changed: broker_pb2.MembersChanged) -> list[Member]:
     """The members that share queues."""

@@ -144,6 +144,9 @@ class Rebalancer:
         )
         self._changed.set()
 
+    def on_group_deleted(self, broker_name: str) -> None:
+        self._consumption.on_group_deleted(broker_name, self._subscriptions)
+
     # ------------------------------------------------------------------------------ rebalancing
 
     async def _watch_routes(self) -> None:

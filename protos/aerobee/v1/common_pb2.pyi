@@ -49,6 +49,7 @@ class Code(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DUPLICATE_BROKER: _ClassVar[Code]
     UNKNOWN_MEMBER: _ClassVar[Code]
     GROUP_IN_USE: _ClassVar[Code]
+    GROUP_DELETED: _ClassVar[Code]
     SHUTTING_DOWN: _ClassVar[Code]
     NOT_WRITABLE: _ClassVar[Code]
     BUSY: _ClassVar[Code]
@@ -104,6 +105,7 @@ DUPLICATE_CLIENT: Code
 DUPLICATE_BROKER: Code
 UNKNOWN_MEMBER: Code
 GROUP_IN_USE: Code
+GROUP_DELETED: Code
 SHUTTING_DOWN: Code
 NOT_WRITABLE: Code
 BUSY: Code

@@ -203,6 +203,12 @@ class UnknownMember(MqError):
     retryable = True
 
 
+class GroupDeleted(UnknownMember):
+    """The group is being deleted, and its members with it: who joins again begins a new group."""
+
+    code = 208
+
+
 class GroupInUse(MqError):
     """The consumer group to be deleted has members."""
 

@@ -61,6 +61,7 @@ STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
     errors.DuplicateClient: grpc.StatusCode.ALREADY_EXISTS,
     errors.DuplicateBroker: grpc.StatusCode.ALREADY_EXISTS,
     errors.UnknownMember: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.GroupDeleted: grpc.StatusCode.FAILED_PRECONDITION,
     errors.GroupInUse: grpc.StatusCode.FAILED_PRECONDITION,
     errors.ShuttingDown: grpc.StatusCode.UNAVAILABLE,
     errors.NotWritable: grpc.StatusCode.RESOURCE_EXHAUSTED,

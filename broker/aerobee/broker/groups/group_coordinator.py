@@ -15,7 +15,7 @@ from typing import Protocol
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
-from aerobee.runtime.errors import Busy, InvalidArgument, MqError, UnknownMember
+from aerobee.runtime.errors import Busy, GroupDeleted, InvalidArgument, MqError, UnknownMember
 
 QUEUES_PER_MEMBER_MAX = 65_536
 """Leases and wishes of one member; a client that asks for more is broken."""
@@ -209,7 +209,7 @@ class GroupCoordinator:
             session = self._sessions.pop((group, member.client_id), None)
             if session is not None:
                 session.on_ended(
-                    UnknownMember(
+                    GroupDeleted(
                         f"group {group} is being deleted by an operator; joining again begins a "
                         "new group"
                     )

@@ -20,7 +20,7 @@ from aerobee.broker.offsets.journal_records import OffsetsRemoved
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupInUse, LeaseHeld
+from aerobee.runtime.errors import Busy, DeadlineExceeded, GroupDeleted, GroupInUse, LeaseHeld
 
 ENTRIES_PER_TURN = 256
 POLL_S = 0.2
@@ -60,11 +60,10 @@ class GroupRemoval:
         self._closing: dict[str, int] = {}
 
     def check_joinable(self, group: str) -> None:
-        """Raises Busy while the group is being deleted."""
+        """Raises GroupDeleted while the group is being deleted: so a member whose stream was broken
+        when the others were told learns it, too."""
         if group in self._closing:
-            raise Busy(
-                f"group {group} is being deleted; join again in a moment", retry_after_ms=1_000
-            )
+            raise GroupDeleted(f"group {group} is being deleted; join again in a moment")
 
     async def delete_group(
         self, group: str, *, force: bool, timeout_s: float, reason: str = "deleted"
