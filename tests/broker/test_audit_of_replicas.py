@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.client_core.audit import Audit
-from aerobee.client_core.methods import COMMIT_OFFSETS
+from aerobee.cluster_view.methods import COMMIT_OFFSETS
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.replica_group import ReplicaGroup, replica_group, until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core.methods import COMMIT_OFFSETS, DELETE_TOPIC, QUERY_OFFSETS
+from aerobee.cluster_view.methods import COMMIT_OFFSETS, DELETE_TOPIC, QUERY_OFFSETS
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.etcd import EtcdProcess, running_etcd

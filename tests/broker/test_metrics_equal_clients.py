@@ -16,8 +16,8 @@ import pytest
 
 from aerobee.broker.observe.metrics.traffic import MESSAGE_SIZES
 from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import PULL
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import PULL
 from aerobee.consumer_client import (
     ConsumerOptions,
     PullConsumer,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import DESCRIBE_GROUP, PULL, SEND_STREAM
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import DESCRIBE_GROUP, PULL, SEND_STREAM
 from aerobee.runtime.errors import GroupNotFound, TopicNotFound
 from aerobee.v1 import broker_pb2
 from tests.broker.many_queues import GROUP, MESSAGES, running_broker, topic_name, write_folder

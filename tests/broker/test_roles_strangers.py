@@ -15,7 +15,7 @@ import pytest
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.client_core.methods import DESCRIBE_CLUSTER
+from aerobee.cluster_view.methods import DESCRIBE_CLUSTER
 from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.bare_slave import BareSlave

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
-from aerobee.client_core.methods import SEND
+from aerobee.cluster_view.methods import SEND
 from aerobee.v1 import broker_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
 from tests.support.real_brokers import RealBroker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.client_core import Admin, ClusterConnection, MessageQueue, Offsets, Topics
-from aerobee.client_core.methods import SEND
+from aerobee.cluster_view.methods import SEND
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2
 

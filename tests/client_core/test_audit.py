@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from aerobee.client_core import Audit, ClusterConnection
-from aerobee.client_core.channels import Channels
+from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors, rpc
 from aerobee.v1 import audit_pb2, audit_pb2_grpc
 

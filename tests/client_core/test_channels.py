@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aerobee.client_core import ClusterConnection, channels
-from aerobee.client_core.channels import Stream
-from aerobee.client_core.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
+from aerobee.client_core import ClusterConnection
+from aerobee.cluster_view import channels
+from aerobee.cluster_view.channels import Stream
+from aerobee.cluster_view.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
 from aerobee.runtime import errors, rpc
 from aerobee.v1 import broker_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.silent_peer import silent_peer

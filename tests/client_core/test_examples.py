@@ -21,7 +21,8 @@ BLOCKS = dict(example_blocks("aerobee.client_core"))
 
 
 def test_small_examples_hold() -> None:
-    assert sum(check_doctests(module) for module in modules_of("aerobee.client_core")) >= 5
+    modules = [*modules_of("aerobee.client_core"), *modules_of("aerobee.cluster_view")]
+    assert sum(check_doctests(module) for module in modules) >= 5
 
 
 @pytest.mark.parametrize("where", BLOCKS)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
+from aerobee.client_core.message import Message, MessageId, ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
 from aerobee.store_format.compression import CompressionKind, compress
 from aerobee.store_format.properties import decode_properties

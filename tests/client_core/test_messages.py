@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.client_core import ClusterConnection, MessageId, Messages, ReceivedMessage
-from aerobee.client_core.methods import SEND_STREAM
+from aerobee.cluster_view.methods import SEND_STREAM
 from aerobee.runtime import errors
 from aerobee.store_format.compression import CompressionKind, compress
 from aerobee.store_format.message_id import offset_message_id

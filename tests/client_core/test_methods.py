@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aerobee.client_core import methods
+from aerobee.cluster_view import methods
 from aerobee.v1 import audit_pb2, broker_pb2, nameserver_pb2
 
 FILES = (audit_pb2.DESCRIPTOR, broker_pb2.DESCRIPTOR, nameserver_pb2.DESCRIPTOR)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aerobee.client_core import ClusterConnection, MessageQueue
-from aerobee.client_core.nameservers import parse_addresses
-from aerobee.client_core.route import Endpoint, NewestEpochs, TopicRoute
+from aerobee.cluster_view.nameservers import parse_addresses
+from aerobee.cluster_view.route import Endpoint, NewestEpochs, TopicRoute
 from aerobee.runtime import errors
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import (
     ConsumerOptions,
     Exhausted,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import Committing, Holding
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.owned_queue import Assignment, Unleased

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.route import Endpoint
 from aerobee.consumer_client.lease_table import QueueKey
 from aerobee.consumer_client.replica_choice import choose, should_move
 

@@ -16,9 +16,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Protocol
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.message import Message, MessageQueue, ReceivedMessage
-from aerobee.client_core.methods import QUERY_OFFSETS
+from aerobee.client_core.message import Message, ReceivedMessage
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import QUERY_OFFSETS
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, StartFrom
 from aerobee.producer_client import Producer, ProducerConfig, SendStatus
 from aerobee.runtime import errors

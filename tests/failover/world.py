@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from aerobee.cli.local_cluster.programs import etcd_binary
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import (
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import (
     CREATE_TOPIC,
     DESCRIBE_CLUSTER,
     GET_STATS,

@@ -14,8 +14,8 @@ from aerobee.broker.store.config import consume_queue_entries
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import CLEAN_STORE
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import CLEAN_STORE
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.consume_queue_entry import unpack_entry
 from aerobee.store_format.json_config import parse_object

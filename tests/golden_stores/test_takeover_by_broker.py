@@ -13,8 +13,8 @@ from aerobee.broker.store.config import consume_queue_entries
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import RESET_OFFSETS, SEND_STREAM
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import RESET_OFFSETS, SEND_STREAM
 from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch

@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from aerobee.client_core import Admin, ClusterConnection
-from aerobee.client_core.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
+from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.request import AuditRequest

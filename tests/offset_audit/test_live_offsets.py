@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import COMMIT_OFFSETS, RESET_OFFSETS
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import COMMIT_OFFSETS, RESET_OFFSETS
 from aerobee.offset_audit.sources.direct import rows_of
 from aerobee.offset_audit.sources.live import OffsetsSource
 from aerobee.offset_audit.sources.live.asking import LogAnswer, _stretches

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
 from aerobee.offset_audit.sources.messages.errors import MessagesLost
 from aerobee.offset_audit.sources.messages.live_place import LivePlace

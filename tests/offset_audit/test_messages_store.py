@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
 from aerobee.offset_audit.sources.messages.errors import MessagesLost
 from aerobee.offset_audit.sources.messages.narrowing import Narrowing

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.blocks import split_sizes
 from aerobee.producer_client.budget import ByteBudget
 from aerobee.producer_client.config import ProducerConfig

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.client_core.channels import Stream
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.channels import Stream
+from aerobee.cluster_view.route import Endpoint
 from aerobee.producer_client import Message, Producer
 from aerobee.producer_client.broker_stream import CONNECT_TIMEOUT_S
 from aerobee.producer_client.store_host import StoreHosts

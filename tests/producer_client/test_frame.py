@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.config import Compression, ProducerConfig
 from aerobee.producer_client.encoder import Encoder

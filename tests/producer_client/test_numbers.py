@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client import Message, Producer, ProducerConfig, SendStatus
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.sequences import Sequences

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client import Message, Producer, ProducerConfig, SendStatus
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2

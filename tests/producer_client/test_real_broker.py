@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from aerobee.broker.store.config import FlushMode
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
-from aerobee.client_core.methods import PULL
+from aerobee.cluster_view.methods import PULL
 from aerobee.producer_client import Durability, Message, Producer, ProducerConfig
 from aerobee.runtime import errors
 from aerobee.store_format.record import Record, iterate_records

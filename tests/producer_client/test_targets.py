@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from aerobee.client_core.route import TopicRoute
-from aerobee.client_core.routes import Routes
+from aerobee.cluster_view.route import TopicRoute
+from aerobee.cluster_view.routes import Routes
 from aerobee.producer_client.targets import Targets
 from aerobee.runtime import errors
 

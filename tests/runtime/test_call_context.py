@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import Method
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import Method
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.call_context import (
     REQUEST_ID_KEY,

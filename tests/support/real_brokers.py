@@ -21,8 +21,8 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle

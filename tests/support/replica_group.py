@@ -24,8 +24,8 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import (
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import (
     CREATE_TOPIC,
     DESCRIBE_CLUSTER,
     GET_STATS,

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aerobee.cli.failures import FAILED, Failure
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import GET_STATS, HAND_OVER
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import GET_STATS, HAND_OVER
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.v1 import broker_pb2, common_pb2

@@ -6,13 +6,13 @@ from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.deletions import DeletedGroup, Deletions
-from aerobee.client_core.message import Message, MessageId, MessageQueue, ReceivedMessage
+from aerobee.client_core.message import Message, MessageId, ReceivedMessage
 from aerobee.client_core.messages import FoundMessages, Messages
 from aerobee.client_core.offsets import Offsets, QueueBounds
-from aerobee.client_core.own_process import UsedAfterFork
-from aerobee.client_core.route import Endpoint, TopicRoute
-from aerobee.client_core.routes import RouteChanges, Routes
 from aerobee.client_core.topics import Topics
+from aerobee.cluster_view.own_process import UsedAfterFork
+from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
+from aerobee.cluster_view.routes import RouteChanges, Routes
 from aerobee.runtime import errors
 from aerobee.runtime.errors import MqError
 

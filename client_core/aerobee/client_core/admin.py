@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import ELSEWHERE
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import (
+from aerobee.client_core.offsets import all_of
+from aerobee.cluster_view.methods import (
     CLEAN_STORE,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUP,
@@ -17,8 +17,7 @@ from aerobee.client_core.methods import (
     LIST_GROUPS,
     REMOVE_REPLICA,
 )
-from aerobee.client_core.offsets import all_of
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
 from aerobee.runtime.names import check_group_name
 from aerobee.v1 import broker_pb2, nameserver_pb2

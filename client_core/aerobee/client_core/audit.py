@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee.client_core.channels import Channels, ServerStream
-from aerobee.client_core.methods import CHECKSUM_LOG, SNAPSHOT
+from aerobee.cluster_view.channels import Channels, ServerStream
+from aerobee.cluster_view.methods import CHECKSUM_LOG, SNAPSHOT
 from aerobee.runtime import errors
 from aerobee.v1 import audit_pb2
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.nameservers import Nameservers, parse_addresses
-from aerobee.client_core.own_process import OwnProcess
-from aerobee.client_core.routes import Routes
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
+from aerobee.cluster_view.own_process import OwnProcess
+from aerobee.cluster_view.routes import Routes
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.store_format.record import HostAddress
 

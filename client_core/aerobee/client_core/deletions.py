@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from aerobee.client_core.admin import Admin, unknown_group
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import DELETE_GROUP, DELETE_OFFSETS
 from aerobee.client_core.offsets import all_of
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.methods import DELETE_GROUP, DELETE_OFFSETS
+from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
 from aerobee.runtime.names import check_group_name
 from aerobee.v1 import broker_pb2

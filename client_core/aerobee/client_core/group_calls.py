@@ -12,11 +12,11 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee.client_core.channels import Channels
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.methods import Method
-from aerobee.client_core.route import Endpoint
-from aerobee.client_core.routes import Routes
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import Method
+from aerobee.cluster_view.route import Endpoint
+from aerobee.cluster_view.routes import Routes
 from aerobee.runtime import errors
 from aerobee.runtime.retry import Backoff
 

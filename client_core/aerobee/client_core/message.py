@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLarge
 from aerobee.runtime.names import TOPIC_LENGTH_MAX, check_topic_name
 from aerobee.store_format.compression import BodyCorrupt, decompress
@@ -38,21 +39,6 @@ UNIQUE_KEY_PROPERTY_BYTES_MAX = len(PropertyName.UNIQ_KEY) + 2 + 56
 
 _CRC_FLAG_AND_BODY_LENGTH = struct.Struct(">8xi24xi44xi")
 _UNUSUAL_MASK = SYSFLAG_HOSTS_MASK | SYSFLAG_COMPRESSED
-
-
-class MessageQueue(NamedTuple):
-    """A queue's name in the whole cluster; sorts by topic, broker name, queue id.
-
-    >>> sorted([MessageQueue("t", "b", 1), MessageQueue("t", "a", 2)])[0].broker_name
-    'a'
-    """
-
-    topic: str
-    broker_name: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
 
 
 class MessageId(NamedTuple):

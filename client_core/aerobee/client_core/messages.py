@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from aerobee.client_core.admin import Admin
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageId, MessageQueue, ReceivedMessage
-from aerobee.client_core.methods import GET_MESSAGE, QUERY_MESSAGES
+from aerobee.client_core.message import MessageId, ReceivedMessage
 from aerobee.client_core.offsets import all_of
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.methods import GET_MESSAGE, QUERY_MESSAGES
+from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.runtime import errors
 from aerobee.store_format.record import Record
 from aerobee.v1 import broker_pb2

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import (
+from aerobee.cluster_view.methods import (
     QUERY_BOUNDS,
     QUERY_OFFSETS,
     RESET_OFFSETS,
     SEARCH_BY_TIMESTAMP,
 )
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
+from aerobee.cluster_view.methods import CREATE_TOPIC, DELETE_TOPIC, LIST_TOPICS, UPDATE_TOPIC
 from aerobee.runtime.names import check_topic_name
 from aerobee.v1 import common_pb2, nameserver_pb2
 

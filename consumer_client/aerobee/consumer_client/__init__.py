@@ -6,7 +6,8 @@ offsets, and deliver every message at least once.
 
 from __future__ import annotations
 
-from aerobee.client_core.message import MessageQueue, ReceivedMessage
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.flow_control import FlowLimits
 from aerobee.consumer_client.listener import (
     ConsumeResult,

@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.offsets import Offsets
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import PASSING_ERRORS
 from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions

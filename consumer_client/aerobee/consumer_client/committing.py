@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import OVERSLEPT_S
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.offsets.store import Commit, OffsetStore
 from aerobee.consumer_client.owned_queue import OwnedQueue

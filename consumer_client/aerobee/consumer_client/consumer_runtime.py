@@ -21,7 +21,7 @@ from typing import Any
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.offsets import all_of
-from aerobee.client_core.own_process import OwnProcess
+from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings
 from aerobee.consumer_client.broadcasting import Broadcasting

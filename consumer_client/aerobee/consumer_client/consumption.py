@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings
 from aerobee.consumer_client.committing import LEASE_ERRORS, ROUTE_ERRORS, Committing, Holding

@@ -13,8 +13,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from aerobee.client_core.channels import Channels, Stream
-from aerobee.client_core.methods import PULL_STREAM
+from aerobee.cluster_view.channels import Channels, Stream
+from aerobee.cluster_view.methods import PULL_STREAM
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 
-from aerobee.client_core.route import Endpoint
-from aerobee.client_core.routes import Routes
+from aerobee.cluster_view.route import Endpoint
+from aerobee.cluster_view.routes import Routes
 from aerobee.runtime import errors
 
 

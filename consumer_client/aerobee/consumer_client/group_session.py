@@ -17,10 +17,9 @@ import random
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
-from aerobee.client_core.channels import Channels, Stream
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import MEMBERSHIP
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.channels import Channels, Stream
+from aerobee.cluster_view.methods import MEMBERSHIP
+from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.consumer_client.background_tasks import first_error, wait_event
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable, QueueKey

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from aerobee.client_core.message import MessageQueue, ReceivedMessage
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record import RecordCorrupt

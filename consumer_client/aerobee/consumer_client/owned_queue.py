@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Protocol
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 
 
 class Trust(Protocol):

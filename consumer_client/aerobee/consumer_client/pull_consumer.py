@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
-from aerobee.client_core.message import MessageQueue, ReceivedMessage
+from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.consumer_runtime import (
     ConsumerRuntime,
     ConsumerSettings,

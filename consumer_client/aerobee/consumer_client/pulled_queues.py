@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.pull_queue import PullQueue
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError

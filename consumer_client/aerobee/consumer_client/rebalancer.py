@@ -14,8 +14,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.route import TopicRoute
+from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.consumption import Consumption, Terms
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from isal.isal_zlib import crc32
 
-from aerobee.client_core.message import MessageQueue, ReceivedMessage
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.runtime.errors import MessageIllegal
 from aerobee.store_format.record_layout import (

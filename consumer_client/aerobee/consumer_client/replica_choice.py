@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.route import Endpoint
 from aerobee.consumer_client.lease_table import QueueKey
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from aerobee.client_core.message import MessageQueue
 from aerobee.client_core.offsets import Offsets
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.options import StartFrom
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.whole_number import check_whole_number

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aerobee.client_core.message import Message, MessageQueue
+from aerobee.client_core.message import Message
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.blocking import BlockingProducer
 from aerobee.producer_client.config import Compression, ProducerConfig
 from aerobee.producer_client.producer import Producer, ProducerStats

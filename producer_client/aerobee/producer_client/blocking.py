@@ -15,8 +15,9 @@ from typing import Any, Self, TypeVar
 import uvloop
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
-from aerobee.client_core.message import Message, MessageQueue
-from aerobee.client_core.own_process import OwnProcess
+from aerobee.client_core.message import Message
+from aerobee.cluster_view.own_process import OwnProcess
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.producer import NAMESERVER_DEFAULT, Producer
 from aerobee.producer_client.receipt import Receipt, Receipts

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import attrgetter
 
-from aerobee.client_core.message import Message, MessageQueue
+from aerobee.client_core.message import Message
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery

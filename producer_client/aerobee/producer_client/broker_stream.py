@@ -16,10 +16,10 @@ import contextlib
 from collections.abc import Sequence
 from typing import Protocol
 
-from aerobee.client_core.channels import Stream
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.methods import SEND_STREAM
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.channels import Stream
+from aerobee.cluster_view.methods import SEND_STREAM
+from aerobee.cluster_view.route import Endpoint
 from aerobee.producer_client.accumulator import Accumulator, Batch
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.route import TopicRoute
+from aerobee.cluster_view.route import TopicRoute
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.broker_stream import BrokerStream
 from aerobee.producer_client.budget import ByteBudget

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
-from aerobee.client_core.message import Message, MessageQueue
-from aerobee.client_core.own_process import OwnProcess
-from aerobee.client_core.route import TopicRoute
+from aerobee.client_core.message import Message
+from aerobee.cluster_view.own_process import OwnProcess
+from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
 from aerobee.producer_client.blocks import BlockSender
 from aerobee.producer_client.config import ProducerConfig

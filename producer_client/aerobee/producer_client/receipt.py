@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import accumulate
 from typing import overload
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import MqError
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.properties import VALUE_END, PropertyName

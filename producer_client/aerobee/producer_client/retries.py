@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.route import TopicRoute
+from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.broker_stream import QUERY_TIMEOUT_MS, BrokerStream
 from aerobee.producer_client.retry import delay_s, expired, refused

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.latency import LatencyTable
 from aerobee.store_format.java_hash import index_key_hash
 

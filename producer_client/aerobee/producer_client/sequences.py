@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 
 

@@ -12,7 +12,7 @@ import ipaddress
 import socket
 from typing import Any
 
-from aerobee.client_core.route import Endpoint
+from aerobee.cluster_view.route import Endpoint
 from aerobee.runtime import errors
 from aerobee.store_format.record import HostAddress
 

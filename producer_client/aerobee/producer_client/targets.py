@@ -10,9 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.route import PERM_WRITE, TopicRoute
-from aerobee.client_core.routes import Routes
+from aerobee.cluster_view.route import PERM_WRITE, MessageQueue, TopicRoute
+from aerobee.cluster_view.routes import Routes
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.selector import interleaved
 from aerobee.runtime import errors

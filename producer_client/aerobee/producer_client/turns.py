@@ -9,7 +9,7 @@ stands back, and takes part anew under another number.
 
 from __future__ import annotations
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import Batch
 
 AHEAD_MAX = 64

@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import CREATE_TOPIC, DESCRIBE_CLUSTER, GET_STATS
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER, GET_STATS
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.failover.world import GROUP, QUEUES, TOPIC

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
-from aerobee.client_core.message import Message, MessageQueue
+from aerobee.client_core.message import Message
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.producer_client import Producer
 from tests.support.real_brokers import BrokerProcess, RouteServer

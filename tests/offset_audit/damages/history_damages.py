@@ -18,7 +18,7 @@ from aerobee.broker.offsets.merge import ChangeKind
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.client_core import ClusterConnection, Offsets
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.record import SYSFLAG_TRANSACTION_PREPARED
 from aerobee.store_format.record_layout import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.client_core import ClusterConnection
-from aerobee.client_core.methods import (
+from aerobee.cluster_view.methods import (
     CLEAN_STORE,
     COMMIT_OFFSETS,
     CREATE_TOPIC,

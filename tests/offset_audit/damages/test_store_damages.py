@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import CLEAN_STORE
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import CLEAN_STORE
 from aerobee.offset_audit.outputs.summary import Summary
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace
 from aerobee.v1 import broker_pb2

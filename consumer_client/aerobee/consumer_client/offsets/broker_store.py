@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import COMMIT_OFFSETS
 from aerobee.client_core.offsets import Offsets
+from aerobee.cluster_view.methods import COMMIT_OFFSETS
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.offsets.store import Commit
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2

@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
 from aerobee.consumer_client.offsets.store import Commit
 from aerobee.runtime.errors import InvalidArgument, MqError

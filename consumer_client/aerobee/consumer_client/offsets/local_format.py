@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.store_format.json_config import JsonIllegal, ObjectKey, parse_object, render_json
 
 TABLE = "offsetTable"

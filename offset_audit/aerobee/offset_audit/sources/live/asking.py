@@ -12,9 +12,9 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from aerobee.client_core.audit import Audit
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import DESCRIBE_CLUSTER, LIST_TOPICS
-from aerobee.client_core.nameservers import Nameservers
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, LIST_TOPICS
+from aerobee.cluster_view.nameservers import Nameservers
 from aerobee.offset_audit.sources.live.options import LiveOptions
 from aerobee.offset_audit.sources.store.ranges_log import STEP_BYTES
 from aerobee.offset_audit.tables import BUSY, LOG_RANGE_BYTES

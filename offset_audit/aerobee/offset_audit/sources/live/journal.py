@@ -21,8 +21,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import GET_STATS, PULL, SEARCH_BY_TIMESTAMP
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import GET_STATS, PULL, SEARCH_BY_TIMESTAMP
 from aerobee.offset_audit.sources.live.asking import BrokerAddress, find_journals
 from aerobee.offset_audit.sources.live.options import LiveOptions, parse_options
 from aerobee.offset_audit.sources.store.conditions import Conditions

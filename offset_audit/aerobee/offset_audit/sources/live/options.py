@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
-from aerobee.client_core.nameservers import parse_addresses
+from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.offset_audit.sources.live.columns import READ_TABLES
 from aerobee.offset_audit.sources.store.options import OPTION_NAMES as OF_STORES
 from aerobee.runtime.errors import InvalidArgument

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.losses import LossRule
 from aerobee.offset_audit.sources.messages.narrowing import CLOCK_MARGIN_MS, Narrowing, narrow
 from aerobee.offset_audit.sources.messages.offsets import QueueOffsets

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import QUERY_BOUNDS
 from aerobee.client_core.offsets import Offsets, all_of
 from aerobee.client_core.topics import Topics as ClusterTopics
+from aerobee.cluster_view.methods import QUERY_BOUNDS
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.live_reading import LiveReading
 from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
 from aerobee.offset_audit.sources.messages.options import MessageOptions

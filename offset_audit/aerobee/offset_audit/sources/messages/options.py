@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from typing import Final
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.nameservers import parse_addresses
+from aerobee.cluster_view.nameservers import parse_addresses
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.columns import (
     BODY,
     COLUMN_NAMES,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.errors import Loss
 from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange

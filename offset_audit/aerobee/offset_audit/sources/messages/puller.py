@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
-from aerobee.client_core.message import MessageQueue
-from aerobee.client_core.methods import PULL
+from aerobee.cluster_view.methods import PULL
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.errors import Loss
 from aerobee.offset_audit.sources.messages.options import MessageOptions
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.offsets import (
     EARLIEST,
     LATEST,

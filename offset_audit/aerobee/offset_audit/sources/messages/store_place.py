@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
 from aerobee.offset_audit.sources.messages.options import MessageOptions
 from aerobee.offset_audit.sources.messages.place import Bounds, KnownBounds, Window

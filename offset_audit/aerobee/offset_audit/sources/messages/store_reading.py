@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.columns import Columns, Expected, RecordColumns
 from aerobee.offset_audit.sources.messages.errors import Loss
 from aerobee.offset_audit.sources.messages.losses import LossRule, losses_of

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from aerobee.client_core.message import MessageQueue
+from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import MessagePartition, check_topics
 from aerobee.offset_audit.sources.messages.errors import Loss
 from aerobee.offset_audit.sources.messages.losses import LossRule

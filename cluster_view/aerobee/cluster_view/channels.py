@@ -19,8 +19,8 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
-from aerobee.client_core.methods import Method
-from aerobee.client_core.own_process import OwnProcess
+from aerobee.cluster_view.methods import Method
+from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.call_context import RequestNames, outgoing_ids
 from aerobee.runtime.clock import system_random

@@ -10,13 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from aerobee.client_core.message import MessageQueue
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 PERM_READ = 4
 PERM_WRITE = 2
+
+
+class MessageQueue(NamedTuple):
+    """A queue's name in the whole cluster; sorts by topic, broker name, queue id.
+
+    >>> sorted([MessageQueue("t", "b", 1), MessageQueue("t", "a", 2)])[0].broker_name
+    'a'
+    """
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
 
 
 @dataclass(frozen=True, slots=True)

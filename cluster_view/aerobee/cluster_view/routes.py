@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Self
 
-from aerobee.client_core.channels import Channels, ServerStream
-from aerobee.client_core.methods import QUERY_ROUTE, WATCH_ROUTES
-from aerobee.client_core.nameservers import Nameservers
-from aerobee.client_core.route import Endpoint, NewestEpochs, TopicRoute
+from aerobee.cluster_view.channels import Channels, ServerStream
+from aerobee.cluster_view.methods import QUERY_ROUTE, WATCH_ROUTES
+from aerobee.cluster_view.nameservers import Nameservers
+from aerobee.cluster_view.route import Endpoint, NewestEpochs, TopicRoute
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event

@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aerobee.client_core.channels import Channels
-from aerobee.client_core.methods import Method
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import Method
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 
