@@ -135,6 +135,26 @@ async def test_after_a_deletion_under_members_they_begin_at_the_end_again_and_mi
             await consumer.commit()
 
 
+async def test_the_queues_of_a_broker_that_has_forgotten_the_group_are_read_from_the_first_message(
+    two_brokers: RealCluster,
+) -> None:
+    """It has begun, says the other one: more than it asked for, never less."""
+
+    async def send_to_both(word: str) -> set[bytes]:
+        for broker in two_brokers.brokers:
+            await two_brokers.send("orders", 0, [f"{word} {broker}".encode()], broker=broker)
+        return {f"{word} {broker}".encode() for broker in two_brokers.brokers}
+
+    async with member(two_brokers) as consumer:
+        before = await send_to_both("before")
+        assert await read(consumer, 2) == before
+        await consumer.commit()
+    await two_brokers.delete_group("g", broker="broker-a")
+    between = await send_to_both("between")
+    async with member(two_brokers) as consumer:
+        assert await read(consumer, 3) == {b"before broker-a", *between}
+
+
 async def test_queues_that_are_new_since_the_start_are_read_from_their_first_message(
     cluster: RealCluster,
 ) -> None:
