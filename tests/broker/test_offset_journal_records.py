@@ -129,6 +129,7 @@ def test_the_example_of_the_page_is_what_it_says() -> None:
         "remove",
         "topicEnd",
         "topicEndKnown",
+        "topicLivesOn",
         "imageEnd",
         "lease",
     ]

@@ -19,6 +19,7 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.journal_records import (
     TopicEnded,
     TopicEndKnown,
+    TopicLivesOn,
     decode_body,
     entry_text,
 )
@@ -103,7 +104,8 @@ async def test_an_end_is_alone_in_its_record_which_the_log_is_told_of() -> None:
 
 
 def test_entries_are_read_as_they_were_written() -> None:
-    for entry in (TopicEnded.of("t", 9, 8, 7), TopicEndKnown("t", 9, 8, 7)):
+    entries = TopicEnded.of("t", 9, 8, 7), TopicEndKnown("t", 9, 8, 7), TopicLivesOn("t", 9, 7)
+    for entry in entries:
         assert decode_body(f"[{entry_text(entry)}]".encode()) == [entry]
 
 
@@ -186,8 +188,8 @@ def stored_entries() -> tuple[Any, Any, Any]:
 class Scene:
     """A replica's journal beside a store, and a topic that nameservers call deleted."""
 
-    def __init__(self, root: Path) -> None:
-        self.replica = Replica(MemoryLog())
+    def __init__(self, root: Path, log: MemoryLog | None = None) -> None:
+        self.replica = Replica(log or MemoryLog())
         self.topics = TopicTable({TOPIC: TopicConfig(name=TOPIC)})
         self.store: MessageStore = open_store(root)
         self.saves = 0
@@ -206,6 +208,7 @@ class Scene:
             self.coordinator,
             self.store,
             SimpleNamespace(run_in_turn=self._read),  # type: ignore[arg-type]
+            self.replica.clock,
             save=self._save,
         )
 
@@ -382,6 +385,42 @@ async def test_where_ends_may_be_unknown_messages_after_the_deletion_are_another
         scene.announce(deleted_at_ms)
         await scene.replica.until(lambda: scene.is_over)
         assert scene.written == ended
+
+
+async def test_the_life_that_a_master_has_left_alone_is_ended_by_no_later_master(
+    tmp_path: Path,
+) -> None:
+    """A slave knows all ends, but not that its master did not."""
+    master = Scene(tmp_path / "m")
+    slave = Scene(tmp_path / "s", master.replica.log)
+    for scene in (master, slave):
+        append(scene.store, TOPIC, 0, b"of the new life")
+    state = master.replica.state
+    state._put(replace(state._mark, topic_ends_from_ms=1 << 60))
+    async with working(master), working(slave):
+        await committed_everywhere(master.replica)
+        for scene in (slave, master):
+            scene.announce(1)
+        await master.replica.until(lambda: master.is_over)
+        flush(slave.store)
+        slave.ends.wake()
+        await slave.replica.until(lambda: slave.replica.state.topic_ended_at_ms(TOPIC) == 1)
+        await master.replica.journal.end_term()
+        await slave.replica.lead(2)
+        slave.ends.wake()
+        await slave.replica.until(lambda: slave.is_over)
+        assert slave.written == 0
+        assert slave.replica.offset() == master.replica.offset() == 1
+
+
+async def test_a_slave_waits_for_no_end_of_a_topic_that_it_has_nothing_of(tmp_path: Path) -> None:
+    """Its master writes none, and the table would grow with every deletion."""
+    scene = Scene(tmp_path)
+    async with working(scene):
+        scene.announce(1_000, deleted=True)
+        await scene.replica.until(lambda: scene.is_over)
+        scene.announce(1_000)
+        assert scene.topics.ending == {TOPIC: 1_000}, "created again, it is another matter"
 
 
 def test_what_is_to_end_survives_a_restart_and_stays_out_of_apaches_way() -> None:

@@ -30,6 +30,7 @@ _IMAGE_END_KIND = "imageEnd"
 _REMOVE_KIND = "remove"
 _TOPIC_END_KIND = "topicEnd"
 _TOPIC_END_KNOWN_KIND = "topicEndKnown"
+_TOPIC_LIVES_ON_KIND = "topicLivesOn"
 _CHANGE_KINDS = frozenset(ChangeKind)
 
 
@@ -126,6 +127,16 @@ class TopicEndKnown:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicLivesOn:
+    """What there is of a topic is of a later life than the one deleted then: whoever waits for that
+    end waits for nothing, and no later master writes it."""
+
+    topic: str
+    deleted_at_ms: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JournalRecords:
     """Confirmed records, each with its number; `next_offset` is where to read on: after them, or
     after a gap if there are none."""
@@ -134,7 +145,7 @@ class JournalRecords:
     next_offset: int
 
 
-Entry = OffsetEntry | LeaseEntry | ImageEnd | OffsetsRemoved | TopicEndKnown
+Entry = OffsetEntry | LeaseEntry | ImageEnd | OffsetsRemoved | TopicEndKnown | TopicLivesOn
 
 
 def offset_text(entry: OffsetEntry) -> str:
@@ -168,6 +179,13 @@ def entry_text(entry: Entry) -> str:
             "topic": entry.topic,
             "deletedAt": entry.deleted_at_ms,
             "leaseEpoch": entry.lease_epoch,
+            "timestamp": entry.timestamp_ms,
+        }
+    elif isinstance(entry, TopicLivesOn):
+        document = {
+            "kind": _TOPIC_LIVES_ON_KIND,
+            "topic": entry.topic,
+            "deletedAt": entry.deleted_at_ms,
             "timestamp": entry.timestamp_ms,
         }
     elif isinstance(entry, OffsetsRemoved):
@@ -272,6 +290,10 @@ def _entry(value: dict[str, Any]) -> Entry | None:
             _whole(value["deletedAt"]),
             _whole(value["leaseEpoch"]),
             _whole(value["timestamp"]),
+        )
+    if kind == _TOPIC_LIVES_ON_KIND:
+        return TopicLivesOn(
+            _text(value["topic"]), _whole(value["deletedAt"]), _whole(value["timestamp"])
         )
     return None
 

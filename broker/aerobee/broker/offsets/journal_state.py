@@ -24,6 +24,7 @@ from aerobee.broker.offsets.journal_records import (
     OffsetsRemoved,
     TopicEnded,
     TopicEndKnown,
+    TopicLivesOn,
 )
 from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
 from aerobee.broker.store.tables.consumer_offset_table import (
@@ -168,9 +169,8 @@ class OffsetJournalState:
                         ends_from_ms = entry.timestamp_ms
                     image_position, is_whole = entry.position, True
                     self._end_gap()
-            elif isinstance(entry, TopicEndKnown):
-                if entry.deleted_at_ms > self.topic_ended_at_ms(entry.topic):
-                    self._end_topic(TopicEnded.of(*astuple(entry)), queue_offset)
+            elif isinstance(entry, TopicEndKnown | TopicLivesOn):
+                self._hear_of_end(entry, queue_offset)
             elif isinstance(entry, TopicEnded):
                 self._end_topic(entry, queue_offset)
             elif isinstance(entry, OffsetsRemoved):
@@ -206,6 +206,18 @@ class OffsetJournalState:
         self._remove(entry)
         end = TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch)
         self._table.note_topic_end(entry.topic, end)
+
+    def _hear_of_end(self, entry: TopicEndKnown | TopicLivesOn, record: int) -> None:
+        """Of an end that lies before this record, if it is news."""
+        before = self._table.topic_ends.get(entry.topic)
+        if before is not None and entry.deleted_at_ms <= before.deleted_at_ms:
+            return
+        if isinstance(entry, TopicEndKnown):
+            self._end_topic(TopicEnded.of(*astuple(entry)), record)
+        else:
+            lease_epoch = NO_LEASE if before is None else before.lease_epoch
+            end = TopicEnd(entry.deleted_at_ms, record, lease_epoch)
+            self._table.note_topic_end(entry.topic, end)
 
     def _end_gap(self) -> None:
         """A whole image has said all that stands."""

@@ -174,6 +174,7 @@ def _with_rules(
         coordinator,
         folder.store,
         around.reads,
+        around.clock,
         save=lambda: around.files.save_if_room(TOPICS_PATH),
     )
     return Groups(state, coordinator, journal, offsets, removal, known, expiry, topic_ends)

@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.offsets.journal_records import TopicLivesOn
 from aerobee.broker.offsets.journal_state import OffsetJournalState
 from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record import Record
@@ -43,6 +45,7 @@ class TopicEnds:
         coordinator: GroupCoordinator,
         store: MessageStore,
         reads: ReadPool,
+        clock: Clock,
         *,
         save: Callable[[], Awaitable[None]],
     ) -> None:
@@ -53,6 +56,7 @@ class TopicEnds:
         self._coordinator = coordinator
         self._store = store
         self._reads = reads
+        self._clock = clock
         self._save = save
         self._wake = asyncio.Event()
         self._trouble = ""
@@ -108,11 +112,16 @@ class TopicEnds:
         if self.ended_at_ms(topic) >= deleted_at_ms:
             end = self._applied.setdefault(topic, self._store.appended_end)
             return self._store.flushed_end >= end
+        if topic not in self._topics and not self._has_anything(topic):
+            # On slaves, too, or they would wait for ever: a master writes nothing then. Should one
+            # of that name be created, it is announced with this deletion.
+            return True
         if not self._journal.is_ready:
             return False  # the master's affair
-        if topic not in self._topics and not self._has_anything(topic):
-            return True
         if self._state.may_lack_end(deleted_at_ms) and await self._is_newer(topic, deleted_at_ms):
+            # Slaves cannot tell, and one of them would end this life as the next master.
+            lives_on = TopicLivesOn(topic, deleted_at_ms, self._clock.now_ms())
+            await asyncio.shield(self._journal.writer().add(lives_on))
             return True
         # Nothing was waited for since the question but what says the same under any master.
         writer = self._journal.writer()
