@@ -18,6 +18,7 @@ from aerobee.cluster_view.methods import PULL_STREAM
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
+from aerobee.runtime.run_together import run_together
 from aerobee.v1 import broker_pb2, common_pb2
 
 PullStream = Stream[broker_pb2.PullCommand, broker_pb2.PullFrame]
@@ -139,17 +140,7 @@ class Fetcher:
         stream = self._channels.open_stream(self._find_address(self.broker_id), PULL_STREAM)
         self._subscribe_all_again()
         try:
-            async with asyncio.TaskGroup() as tasks:
-                name = f"fetcher:{self.broker_name}:{self.broker_id}"
-                reader = tasks.create_task(self._read(stream), name=f"{name}:read")
-                await self._write(stream)
-                reader.cancel()
-        except BaseExceptionGroup as group:
-            # Reader and writer fail together when a stream breaks; one reason is enough.
-            known = group.subgroup(errors.MqError)
-            if known is None or len(known.exceptions) != len(group.exceptions):
-                raise
-            raise known.exceptions[0] from None
+            await run_together(self._write(stream), read=self._read(stream))
         finally:
             stream.cancel()
 
