@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aerobee.broker.cluster.group_registry import GroupRegistry
+from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
 from aerobee.runtime import errors
@@ -72,7 +72,7 @@ async def until(holds: Callable[[], bool], timeout_s: float) -> None:
 
 async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connection() -> None:
     async with nameserver_behind_a_path() as path:
-        registry = GroupRegistry((path.address,), IDENTITY)
+        registry = InSyncRegistry((path.address,), IDENTITY)
         try:
             assert (await registry.alter(1, PROPOSAL)).revision == 4
             path.die()

@@ -6,13 +6,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from typing import NoReturn
 
 import pytest
 
-from aerobee.broker.cluster.group_registry import GroupRegistry
+from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import Cut
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
+from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.roles_scene import OTHER, OWN, Scene, running, until
@@ -247,19 +249,26 @@ async def test_after_an_unknown_outcome_a_refusal_changes_nothing_until_the_reco
         await until(lambda: term.in_sync == {OWN, OTHER})
 
 
-async def test_a_refusal_does_not_undo_what_another_nameserver_may_have_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    registry = GroupRegistry(("ns1", "ns2"), common_pb2.BrokerIdentity(broker_name="broker-a"))
+class RefusingNameservers(Channels):
+    """Each nameserver answers with its error."""
+
+    def __init__(self, answers: dict[str, errors.MqError]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    async def call(
+        self, address: str, method: object, request: object, *, timeout_ms: int = 0
+    ) -> NoReturn:
+        raise self._answers[address]
+
+
+async def test_a_refusal_does_not_undo_what_another_nameserver_may_have_made() -> None:
     answers: dict[str, errors.MqError] = {
         "ns1": errors.Unreachable("no answer"),
         "ns2": errors.InvalidArgument("not of this cluster"),
     }
-
-    async def ask(address: str, request: object) -> nameserver_pb2.GroupRecord:
-        raise answers[address]
-
-    monkeypatch.setattr(registry, "_ask", ask)
+    identity = common_pb2.BrokerIdentity(broker_name="broker-a")
+    registry = InSyncRegistry(("ns1", "ns2"), identity, RefusingNameservers(answers))
     proposal = Proposal(frozenset({OWN}), 3)
     for _ in range(3):
         with pytest.raises(errors.Unreachable):

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 
-from aerobee.broker.edge.replicas.replication_client import METHOD
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.frames import FrameWriter, hello_of, master_event
 from aerobee.broker.replication.joining import (
@@ -17,6 +16,7 @@ from aerobee.broker.replication.joining import (
     Sender,
 )
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.cluster_view.methods import REPLICATE
 from aerobee.runtime.rpc import CODE_METADATA_KEY, build_channel
 from aerobee.v1 import replication_pb2
 from tests.support.replication_streams import (
@@ -38,7 +38,7 @@ class BareSlave:
 
     def __init__(self, channel: grpc.aio.Channel, sender: Sender = SENDER) -> None:
         self.frames = FrameWriter(sender)
-        self._call: Any = channel.stream_stream(METHOD)()
+        self._call: Any = channel.stream_stream(REPLICATE.path)()
 
     async def write(self, frame: bytes) -> None:
         await self._call.write(frame)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aerobee.broker.cluster.cluster_link import ClusterLink, identity_of
-from aerobee.broker.cluster.group_registry import GroupRegistry
+from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
@@ -82,7 +82,7 @@ class Broker:
         self._registration: Registration | None = None
         folder = opened.folder
         self._identity = identity_of(config, instance=opened.replica.state.instance)
-        self._registry = GroupRegistry(config.nameservers, self._identity)
+        self._registry = InSyncRegistry(config.nameservers, self._identity)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.parts: Parts = assemble(
             config,

@@ -1,19 +1,21 @@
 """Connections to nameservers and brokers: one gRPC channel per address, closed together.
 
-Owns: the channels. The only file of the client packages that knows grpc: calls and streams leave
-it as typed values, failures as `aerobee.runtime.errors`. A channel reconnects by itself; a stream
-that broke stays broken and its owner opens another. A channel without a connection is replaced when
-it is used again: a name that could not be resolved for a while would be asked for ever more seldom.
-What is still under way on it is finished: a server that stops answers the calls it has taken.
+Owns: the channels. The only file that makes them, for clients and for nodes that call each other:
+calls and streams leave it as typed values, failures as `aerobee.runtime.errors`. A channel
+reconnects by itself; a stream that broke stays broken, and its owner opens another. A channel
+without a connection is replaced when it is used again, because gRPC asks for a name that could not
+be resolved less and less often. Calls under way on the replaced channel end in their own time: a
+server that stops answers what it has accepted.
 
-Each call and each stream carries a request id, by which the logs of all services that it reached
-are joined: that of the request it is made for (`aerobee.runtime.call_context`), or one of its own.
+Each call and each stream carries a request id, which joins the logs of all services that it
+reaches: that of the request it is made for (`aerobee.runtime.call_context`), or a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import grpc
@@ -25,8 +27,8 @@ from aerobee.runtime import errors, rpc
 from aerobee.runtime.call_context import RequestNames, outgoing_ids
 from aerobee.runtime.clock import system_random
 
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
+Q = TypeVar("Q", bound=Message | bytes)
+R = TypeVar("R", bound=Message | bytes)
 
 RENEW_AFTER_S = 1.0
 """So long a channel may try by itself."""
@@ -118,8 +120,19 @@ class Stream(ServerStream[R], Generic[Q, R]):
             await self.wait_connected()
         try:
             await self._call.write(request)
+        except asyncio.InvalidStateError:
+            await self._raise_why_over()
         except _FAILURES as error:
             _raise_typed(error, self.address, self.request_id)
+
+    async def _raise_why_over(self) -> NoReturn:
+        """The call ended before the write: its status says why."""
+        try:
+            await self._call.wait_for_connection()
+        except _FAILURES as error:
+            _raise_typed(error, self.address, self.request_id)
+        ended = errors.Unreachable(f"{self.address} ended the stream")
+        raise _named(ended, self.request_id)
 
     async def done_writing(self) -> None:
         """Tell the peer that nothing more will be written."""
@@ -132,7 +145,13 @@ class Stream(ServerStream[R], Generic[Q, R]):
 class Channels:
     """The channels of one client, made on first use."""
 
-    def __init__(self, *, chance: random.Random | None = None) -> None:
+    def __init__(
+        self, *, chance: random.Random | None = None, own_connections: bool = False
+    ) -> None:
+        """Channels of one process to one address share a connection, also one that is dead until
+        keepalive notices it, after 15 s. With `own_connections` they do not: after `disconnect`
+        the next call begins with a new connection."""
+        self._own_connections = own_connections
         self._names = RequestNames.of_chance(chance or system_random())
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._opened_s: dict[str, float] = {}
@@ -158,7 +177,7 @@ class Channels:
             callable_ = channel.unary_unary(
                 method.path,
                 request_serializer=_serialize,
-                response_deserializer=method.answer.FromString,
+                response_deserializer=_parser(method.answer),
             )
             self._calls[address, method.path] = callable_
         ids = outgoing_ids(self._names)
@@ -173,7 +192,7 @@ class Channels:
         call = self._channel(address).stream_stream(
             method.path,
             request_serializer=_serialize,
-            response_deserializer=method.answer.FromString,
+            response_deserializer=_parser(method.answer),
         )
         ids = outgoing_ids(self._names)
         return Stream(address, call(metadata=ids.metadata()), ids.request_id)
@@ -183,10 +202,17 @@ class Channels:
         call = self._channel(address).unary_stream(
             method.path,
             request_serializer=_serialize,
-            response_deserializer=method.answer.FromString,
+            response_deserializer=_parser(method.answer),
         )
         ids = outgoing_ids(self._names)
         return ServerStream(address, call(request, metadata=ids.metadata()), ids.request_id)
+
+    async def disconnect(self, address: str) -> None:
+        """End the calls to `address` and their connection; the next call makes another."""
+        channel = self._channels.pop(address, None)
+        if channel is not None:
+            self._forget_calls(address)
+            await channel.close()
 
     async def close(self) -> None:
         """End all calls and connections; later calls raise Unreachable."""
@@ -213,7 +239,9 @@ class Channels:
             self._drop(address, channel)
             channel = None
         if channel is None:
-            channel = self._channels[address] = rpc.build_channel(address)
+            channel = self._channels[address] = rpc.build_channel(
+                address, own_connection=self._own_connections
+            )
             self._opened_s[address] = asyncio.get_running_loop().time()
         return channel
 
@@ -227,17 +255,25 @@ class Channels:
         """It has no connection for new calls; those under way may end on the one it had."""
         del self._channels[address]
         self._retired.add(channel)
-        for key in [key for key in self._calls if key[0] == address]:
-            del self._calls[key]
+        self._forget_calls(address)
         closing = asyncio.get_running_loop().create_task(
             self._close_retired(channel), name=f"close-channel:{address}"
         )
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
+    def _forget_calls(self, address: str) -> None:
+        for key in [key for key in self._calls if key[0] == address]:
+            del self._calls[key]
+
     async def _close_retired(self, channel: grpc.aio.Channel) -> None:
         await channel.close(RETIRED_GRACE_S)
         self._retired.discard(channel)
+
+
+def _parser(answer: type[Any]) -> Callable[[bytes], Any] | None:
+    """None leaves answers as bytes."""
+    return None if answer is bytes else answer.FromString
 
 
 def _serialize(request: Message | bytes) -> bytes:

@@ -13,13 +13,14 @@ from google.protobuf.message import Message
 
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2, nameserver_pb2
 
-Q = TypeVar("Q", bound=Message)
-R = TypeVar("R", bound=Message)
+Q = TypeVar("Q", bound=Message | bytes)
+R = TypeVar("R", bound=Message | bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, R]):
-    """One RPC: its path on the wire and the messages it takes and gives."""
+    """One RPC: its path on the wire and the messages it takes and gives; `bytes` where the caller
+    encodes and decodes them."""
 
     path: str
     request: type[Q]
@@ -56,6 +57,12 @@ DESCRIBE_CLUSTER = Method(
 )
 REMOVE_REPLICA = Method(
     _NAMESERVER + "RemoveReplica", nameserver_pb2.RemoveReplicaRequest, nameserver_pb2.GroupRecord
+)
+REGISTER = Method(
+    _NAMESERVER + "Register", nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective
+)
+ALTER_IN_SYNC_SET = Method(
+    _NAMESERVER + "AlterInSyncSet", nameserver_pb2.AlterInSyncSetRequest, nameserver_pb2.GroupRecord
 )
 
 _SEND = "/aerobee.v1.SendService/"
@@ -114,3 +121,5 @@ HAND_OVER = Method(_ADMIN + "HandOver", broker_pb2.HandOverRequest, broker_pb2.H
 _AUDIT = "/aerobee.v1.AuditService/"
 SNAPSHOT = Method(_AUDIT + "Snapshot", audit_pb2.SnapshotRequest, audit_pb2.SnapshotPart)
 CHECKSUM_LOG = Method(_AUDIT + "ChecksumLog", audit_pb2.ChecksumLogRequest, audit_pb2.LogChecksum)
+
+REPLICATE = Method("/aerobee.v1.ReplicationService/Replicate", bytes, bytes)

@@ -16,17 +16,16 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import grpc
-
+from aerobee.cluster_view.channels import Channels, Stream
+from aerobee.cluster_view.methods import REGISTER
 from aerobee.runtime import errors
-from aerobee.runtime.call_context import RequestNames, current_ids, request_scope
+from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
 from aerobee.runtime.log import log_event
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.rpc import build_channel, error_from_rpc
 from aerobee.runtime.run_together import run_together
-from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+from aerobee.v1 import common_pb2, nameserver_pb2
 
 log = logging.getLogger(__name__)
 
@@ -108,6 +107,8 @@ class Registration:
         self._leaving = False
         self._position = chance.randrange(len(config.nameservers))
         self._names = RequestNames.of_chance(chance)
+        # A stream that was given up begins again on a new connection.
+        self._channels = Channels(chance=chance, own_connections=True)
         self._registered = False
         self._registered_once = False
         self._stale = False
@@ -162,6 +163,7 @@ class Registration:
                     await self._attempt()
         finally:
             self._registered = False
+            await self._channels.close()
             self._ended.set()
 
     async def leave(self, timeout_s: float) -> None:
@@ -185,8 +187,6 @@ class Registration:
             if self._leaving:
                 return
             failure: errors.MqError = errors.Unreachable(f"{address} ended the registration stream")
-        except grpc.aio.AioRpcError as error:
-            failure = error_from_rpc(error, address)
         except errors.MqError as error:
             failure = error
         self._note_failure(address, failure)
@@ -233,15 +233,13 @@ class Registration:
 
     async def _hold_stream(self, address: str) -> None:
         """Heartbeats and directives on one stream, until it ends."""
-        channel = build_channel(address, own_connection=True)
         try:
-            stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
-            call = stub.Register(metadata=current_ids().metadata())
-            await run_together(self._receive(call, address), heartbeats=self._send(call))
+            stream = self._channels.open_stream(address, REGISTER)
+            await run_together(self._receive(stream), heartbeats=self._send(stream))
         finally:
-            await channel.close()
+            await self._channels.disconnect(address)
 
-    async def _send(self, call: _RegisterCall) -> None:
+    async def _send(self, stream: _RegisterStream) -> None:
         """A heartbeat at once, then every third of the lease and whenever woken."""
         while True:
             self._wake.clear()
@@ -253,11 +251,11 @@ class Registration:
             self._on_sending(self._sequence)
             self._revision_sent = heartbeat.metadata_revision
             try:
-                await call.write(heartbeat)
+                await stream.write(heartbeat)
                 if heartbeat.leaving:
-                    await call.done_writing()
+                    await stream.done_writing()
                     return
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            except errors.MqError:
                 return  # the receiver meets the stream's end too, with its reason
             try:
                 async with asyncio.timeout(self._heartbeat_interval_s):
@@ -265,21 +263,21 @@ class Registration:
             except TimeoutError:
                 pass
 
-    async def _receive(self, call: _RegisterCall, address: str) -> None:
+    async def _receive(self, stream: _RegisterStream) -> None:
         timeout_s = self._config.answer_timeout_ms / 1_000
         while True:
             try:
                 async with asyncio.timeout(timeout_s):
-                    directive = await call.read()
+                    directive = await stream.read()
             except TimeoutError:
                 raise errors.Unreachable(
-                    f"{address} left the heartbeats unanswered for {timeout_s:g} s"
+                    f"{stream.address} left the heartbeats unanswered for {timeout_s:g} s"
                 ) from None
-            if not isinstance(directive, nameserver_pb2.BrokerDirective):
+            if directive is None:
                 return  # the end of the stream
             if directive.status.code not in (common_pb2.OK, common_pb2.CODE_UNSPECIFIED):
                 raise errors.error_from_code(directive.status.code, directive.status.message)
-            await self._follow(directive, address)
+            await self._follow(directive, stream.address)
             timeout_s = self._silence_max_s()
 
     def _silence_max_s(self) -> float:
@@ -309,6 +307,4 @@ class Registration:
             self._wake.set()
 
 
-_RegisterCall = grpc.aio.StreamStreamCall[
-    nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective
-]
+_RegisterStream = Stream[nameserver_pb2.BrokerHeartbeat, nameserver_pb2.BrokerDirective]

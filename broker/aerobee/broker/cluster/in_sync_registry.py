@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import grpc
-
 from aerobee.broker.replication.master_term import Proposal
-from aerobee.runtime.call_context import current_ids
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import ALTER_IN_SYNC_SET
 from aerobee.runtime.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -20,19 +19,23 @@ from aerobee.runtime.errors import (
     StaleEpoch,
     Unreachable,
 )
-from aerobee.runtime.rpc import build_channel, error_from_rpc
-from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+from aerobee.v1 import common_pb2, nameserver_pb2
 
-ANSWER_TIMEOUT_S = 1.0
+ANSWER_TIMEOUT_MS = 1_000
 
 
-class GroupRegistry:
+class InSyncRegistry:
     """One broker's side."""
 
-    def __init__(self, nameservers: Sequence[str], identity: common_pb2.BrokerIdentity) -> None:
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        identity: common_pb2.BrokerIdentity,
+        channels: Channels | None = None,
+    ) -> None:
         self._nameservers = list(nameservers)
         self._identity = identity
-        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._channels = channels or Channels(own_connections=True)
 
     async def alter(self, epoch: int, proposal: Proposal) -> nameserver_pb2.GroupRecord:
         """The record after the change.
@@ -58,7 +61,9 @@ class GroupRegistry:
         failure: MqError = Unreachable("there is no nameserver to ask")
         for number, address in enumerate(tuple(self._nameservers)):
             try:
-                return await self._ask(address, request)
+                return await self._channels.call(
+                    address, ALTER_IN_SYNC_SET, request, timeout_ms=ANSWER_TIMEOUT_MS
+                )
             except StaleEpoch:
                 raise
             except MqError as error:
@@ -69,30 +74,9 @@ class GroupRegistry:
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
                 if isinstance(error, DeadlineExceeded | Unreachable):
-                    await self._disconnect(address)
+                    await self._channels.disconnect(address)
         raise failure
-
-    async def _ask(
-        self, address: str, request: nameserver_pb2.AlterInSyncSetRequest
-    ) -> nameserver_pb2.GroupRecord:
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = build_channel(address, own_connection=True)
-        stub = nameserver_pb2_grpc.NameserverServiceStub(channel)
-        try:
-            record: nameserver_pb2.GroupRecord = await stub.AlterInSyncSet(
-                request, timeout=ANSWER_TIMEOUT_S, metadata=current_ids().metadata()
-            )
-        except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error, address) from None
-        return record
 
     async def close(self) -> None:
         """End the connections."""
-        for address in tuple(self._channels):
-            await self._disconnect(address)
-
-    async def _disconnect(self, address: str) -> None:
-        channel = self._channels.pop(address, None)
-        if channel is not None:
-            await channel.close()
+        await self._channels.close()
