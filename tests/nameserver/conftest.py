@@ -165,6 +165,7 @@ class Broker:
     lease_ms: int = 1_000
     metadata_revision: int = 0
     metadata_history: str = ""
+    stores_topics: bool = True
     writable: bool = True
     directives: list[nameserver_pb2.BrokerDirective] = field(default_factory=list)
 
@@ -192,7 +193,8 @@ class Broker:
             while (directive := await call.read()) is not grpc.aio.EOF:
                 self.directives.append(directive)
                 told = (directive.metadata_revision, directive.metadata_history)
-                if told != (self.metadata_revision, self.metadata_history):
+                is_news = told != (self.metadata_revision, self.metadata_history)
+                if is_news and self.stores_topics:
                     self.metadata_revision, self.metadata_history = told
                     await call.write(self.heartbeat())
             raise ConnectionError("the nameserver ended the stream")

@@ -11,7 +11,7 @@ import pytest
 
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
-from aerobee.nameserver.stored import Keys
+from aerobee.nameserver.stored import BrokerKey, Keys
 from aerobee.runtime.rpc import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
@@ -119,6 +119,38 @@ async def test_a_broker_that_served_another_etcd_is_told_everything_and_then_eac
     assert (last_told(late).name, last_told(late).deleted) == ("orders", True)
     assert late.metadata_history == server.brokers[0].metadata_history != ""
     assert sum(d.topics_complete for d in late.directives) == 1, "and nothing more often than once"
+
+
+async def test_a_deleted_topic_is_created_again_once_every_live_master_knows_of_the_deletion(
+    server: Any, shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
+) -> None:
+    """One that does not, connected anywhere, would end what it acknowledged for the new topic."""
+    other = await start_nameserver(shared_etcd.endpoint)
+    slow = make_broker("broker-c")
+    await running(slow, other)
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+    slow.stores_topics = False
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    again = pb.CreateTopicRequest(name="orders", queues=3)
+    with pytest.raises(grpc.aio.AioRpcError, match="broker-c/0 has not heard of it yet"):
+        await server.stub.CreateTopic(again)
+    missing = pb.QueryRouteRequest(topics=["orders"], create_missing=True)
+    answer = await server.stub.QueryRoute(missing)
+    assert answer.routes[0].status.code == common_pb2.BUSY
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="another", queues=3))
+    slow.stores_topics = True
+    await server.stub.CreateTopic(again)
+
+
+async def test_a_broker_of_an_earlier_nameserver_holds_up_no_creation(
+    server: Any, etcd: Etcd, cluster: str
+) -> None:
+    """It is not known what such a one knows."""
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+    value = b'{"instance":"i","address":"127.0.0.1:9"}'
+    await etcd.transaction({}, [Put(Keys(cluster).broker(BrokerKey("broker-c", 0)), value)])
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
 
 
 def last_told(broker: Any) -> common_pb2.TopicConfig:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
@@ -52,6 +53,7 @@ class BrokerSession:
         self._renewed_sequence = 0
         self._told = nameserver_pb2.BrokerDirective()
         self._stale = False
+        self._topics_known = 0
         self._noted = ("", 0)
         """Incarnation and end of the log that etcd is known to have noted."""
         self._noted_s = float("-inf")
@@ -75,7 +77,7 @@ class BrokerSession:
             raise InvalidArgument("a registration stream is of one process of one broker")
         self.heartbeat = heartbeat
         self.heartbeat_s = self._sessions.clock.monotonic_s()
-        record = convert.broker_record(heartbeat)
+        record = self._record(heartbeat)
         # Before an election that this heartbeat may bring about.
         self._hear_positions(record)
         try:
@@ -150,6 +152,18 @@ class BrokerSession:
         ours = cache.table.history if cache.version > 0 else ""
         is_told = self.heartbeat.HasField("metadata_history")
         return 0 if ours and is_told and history != ours else revision
+
+    def _record(self, heartbeat: nameserver_pb2.BrokerHeartbeat) -> BrokerRecord:
+        """As it is to stand in etcd: how far the broker knows the topics is written again only once
+        it has heard of another deletion."""
+        known, cache = self.known_revision, self._sessions.cache
+        last_deletion = cache.table.last_deletion if cache.version > 0 else 0
+        # Another history's revision says nothing any more.
+        before = min(self._topics_known, known)
+        self._topics_known = known if before < last_deletion <= known else before
+        return dataclasses.replace(
+            convert.broker_record(heartbeat), topics_known=self._topics_known
+        )
 
     @property
     def registered_record(self) -> BrokerRecord | None:

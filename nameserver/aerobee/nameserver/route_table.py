@@ -74,6 +74,8 @@ class RouteTable:
     deletions_since: int = 0
     deletions: Mapping[str, TopicDeletion] = field(default_factory=lambda: _NO_DELETIONS)
     """By name; also of topics that were created again."""
+    last_deletion: int = 0
+    """Revision of the newest."""
     unreadable: frozenset[str] = frozenset()
     """Keys whose values make no sense; served as if they did not exist."""
     history: str = ""
@@ -115,6 +117,7 @@ class RouteTable:
         brokers, groups = dict(self.brokers), dict(self.groups)
         topics, unreadable = dict(self.topics), set(self.unreadable)
         deletions, history = dict(self.deletions), self.history
+        last_deletion = self.last_deletion
         for key, entry in changes:
             unreadable.discard(key)
             try:
@@ -130,7 +133,9 @@ class RouteTable:
                 case ("topics", name):
                     _set(topics, name, value if isinstance(value, Topic) else None)
                 case ("deleted", name):
-                    _set(deletions, name, value if isinstance(value, TopicDeletion) else None)
+                    deletion = value if isinstance(value, TopicDeletion) else None
+                    _set(deletions, name, deletion)
+                    last_deletion = max(last_deletion, deletion.revision if deletion else 0)
                 case ("history", _):
                     history = value.id if isinstance(value, History) else ""
         return dataclasses.replace(
@@ -139,6 +144,7 @@ class RouteTable:
             groups=groups,
             topics=topics,
             deletions=deletions,
+            last_deletion=last_deletion,
             history=history,
             unreadable=frozenset(unreadable),
         )

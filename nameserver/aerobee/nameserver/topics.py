@@ -30,6 +30,7 @@ from aerobee.nameserver.topic_limits import TopicLimits
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
+    Busy,
     IllegalName,
     InvalidArgument,
     NoBrokerAvailable,
@@ -47,6 +48,7 @@ ATTRIBUTES_BYTES_MAX = 1_024
 _ATTEMPTS_MAX = 8
 _ROUTES_TIMEOUT_S = 2.0
 _FORGOTTEN_AT_ONCE = 10
+_NAMED_MAX = 3
 
 
 class Topics:
@@ -77,7 +79,8 @@ class Topics:
         Raises:
             IllegalName, InvalidArgument, TopicExists, NoBrokerAvailable, RegistryUnavailable.
             LimitReached: the cluster has as many topics or queues as it may.
-            Busy: it comes `automatic`ally, and too many of these came just now.
+            Busy: it comes `automatic`ally, and too many of these came just now; or a topic of this
+                name was deleted, and not all masters have heard of it.
         """
         _check_name(name)
         _check_perm(perm or PERM_DEFAULT)
@@ -95,8 +98,9 @@ class Topics:
             attributes=dict(attributes or {}),
             queues_by_broker=place_queues(name, total, groups),
         )
+        deletion = await self._deletion_known_to_masters(name)
         with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
-            written = await self._write(topic, expected_revision=0)
+            written = await self._write(topic, expected_revision=0, deletion=deletion)
         if written is None:
             raise TopicExists(f"topic {name!r} exists already; update it, or choose another name")
         return written
@@ -172,6 +176,38 @@ class Topics:
                 return done.revision
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
+    async def _deletion_known_to_masters(self, name: str) -> int:
+        """The revision of the name's last deletion, once every live master knows of it; 0 if it was
+        never deleted. A master that does not know would store what is sent to the new topic with
+        the former one's messages, and end both.
+
+        Raises Busy: it takes too long.
+        """
+        entry = await self._etcd.get(self._keys.deletion(name))
+        if entry is None:
+            return 0
+        revision, cache = entry.revision, self._cache
+
+        def late() -> list[str]:
+            return [
+                f"{each.key.broker_name}/{each.key.broker_id}"
+                for each in cache.table.brokers.values()
+                if each.topics_known is not None
+                and each.topics_known < revision
+                and cache.table.is_master(each)
+            ]
+
+        def is_known() -> bool:
+            return cache.version >= revision and not late()
+
+        if not await cache.changed.wait_until(is_known, _ROUTES_TIMEOUT_S):
+            who = ", ".join(late()[:_NAMED_MAX]) or "this nameserver"
+            raise Busy(
+                f"topic {name!r} was deleted a moment ago, and {who} has not heard of it yet; try "
+                "again in a moment"
+            )
+        return revision
+
     def _after(self, before: KeyValue | None) -> int:
         """A time after the last deletion of the name; 0 if there is none that can be read."""
         with contextlib.suppress(Unreadable):
@@ -204,8 +240,11 @@ class Topics:
         assert isinstance(topic, Topic), "a topic key holds a topic"
         return topic, entry
 
-    async def _write(self, topic: Topic, *, expected_revision: int) -> Topic | None:
-        """The topic as written, or None when etcd holds another revision than expected."""
+    async def _write(
+        self, topic: Topic, *, expected_revision: int, deletion: int | None = None
+    ) -> Topic | None:
+        """The topic as written, or None when etcd holds another revision of it than expected, or of
+        its name's last `deletion`, if that is given."""
         value = encode_topic(topic)
         if len(value) > VALUE_BYTES_MAX:
             raise InvalidArgument(
@@ -213,7 +252,10 @@ class Topics:
                 f"{VALUE_BYTES_MAX} are allowed, so give it fewer or shorter attributes"
             )
         key = self._keys.topic(topic.name)
-        done = await self._etcd.transaction({key: expected_revision}, [Put(key, value)])
+        expected = {key: expected_revision}
+        if deletion is not None:
+            expected[self._keys.deletion(topic.name)] = deletion
+        done = await self._etcd.transaction(expected, [Put(key, value)])
         if not done.succeeded:
             return None
         await self._cache.wait_version(done.revision, _ROUTES_TIMEOUT_S)

@@ -117,7 +117,8 @@ class NameserverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CreateTopic(self, request, context):
-        """Fails with ILLEGAL_NAME, TOPIC_EXISTS, NO_BROKER_AVAILABLE, REGISTRY_UNAVAILABLE.
+        """Fails with ILLEGAL_NAME, TOPIC_EXISTS, NO_BROKER_AVAILABLE, REGISTRY_UNAVAILABLE; with BUSY while
+        not all masters know that a topic of this name was deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
