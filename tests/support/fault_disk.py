@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class FaultDisk:
         self.read_error: tuple[PathTest, OSError] | None = None
         self.write_error: tuple[PathTest, OSError] | None = None
         self.datasync_error: tuple[PathTest, OSError] | None = None
+        self.datasync_gate: threading.Event | None = None
+        """Syncs wait until it is set."""
         self.lock_error: OSError | None = None
         self.free: int | None = None
         self.total: int | None = None
@@ -270,6 +273,9 @@ class FaultFile:
         fault = self._disk.datasync_error
         if fault is not None and fault[0](self._node.path):
             raise fault[1]
+        gate = self._disk.datasync_gate
+        if gate is not None:
+            gate.wait(10)
         self._file.datasync()
         self._node.synced = self._file.read_at(0, self._file.size())
         self._node.writes.clear()

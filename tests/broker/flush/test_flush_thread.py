@@ -237,6 +237,26 @@ async def test_on_the_way_out_both_threads_finish_what_they_have(tmp_path: Path)
     check_agreement(reopened)
 
 
+async def test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on_the_disk(
+    tmp_path: Path,
+) -> None:
+    """After a power failure queues and checkpoint would speak of records that are lost."""
+    async with running(tmp_path, SYNC) as flushing:
+        flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # no flush before this
+        append(flushing.store, "Orders", 0, b"a")
+        await flushing.until(lambda: flushing.store.checkpoint_due)
+        flushing.disk.datasync_gate = threading.Event()
+        flushing.disk.calls.clear()
+        flushing.thread.appended()
+        await flushing.until(lambda: any(kind == "datasync" for kind, _ in flushing.disk.calls))
+        await asyncio.sleep(0.05)  # time enough for another thread's mistake
+        before = [path for kind, path in flushing.disk.calls if kind == "write"]
+        flushing.disk.datasync_gate.set()
+        await flushing.until(lambda: ("write", "checkpoint") in flushing.disk.calls)
+        assert all(path.startswith("commitlog/") for path in before), before
+    flushing.store.close()
+
+
 async def test_what_comes_during_a_flush_is_flushed_right_after_it(tmp_path: Path) -> None:
     async with running(tmp_path, SYNC) as flushing:
         flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # time must not help

@@ -14,6 +14,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.errors import StoreLocked, StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.opening import was_left_running
+from aerobee.broker.store.recovery.start import load_checkpoint
 from aerobee.broker.store.replicas.closed_log import BEGIN_FILE, begin_log_at, cut_log
 from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.clock import ManualClock
@@ -73,6 +74,7 @@ def test_a_cut_log_ends_there_and_what_follows_from_it_too(cut: int) -> None:
     assert log_bytes(reopened) == before[:end]
     check_agreement(reopened)
     check_answers(reopened)
+    assert reopened.recovery.rebuilt_queues == (), "its queues are cut like the log"
     # It goes on there with other records, at the queues' next offsets.
     grow(reopened, ManualClock(), 5, "new")
     check_agreement(reopened)
@@ -99,6 +101,20 @@ def test_a_log_is_cut_though_a_full_disk_kept_its_folder_from_being_closed_in_or
     assert log_bytes(reopened) == before[: ends[2]]
     check_agreement(reopened)
     check_answers(reopened)
+
+
+def test_the_checkpoint_of_a_cut_log_knows_no_time_of_what_is_cut_off() -> None:
+    """By the next broker's clock what follows may be older, and recovery would pass over it."""
+    disk = SimulatedDisk()
+    store = store_of(disk)
+    kept = log_records(store)[:9]
+    store.close()
+    cut_log(disk, CONFIG, kept[-1].physical_offset + kept[-1].size)
+    checkpoint = load_checkpoint(disk)
+    latest_ms = kept[-1].store_timestamp_ms
+    assert 0 < checkpoint.physic_msg_timestamp <= latest_ms
+    assert 0 < checkpoint.logics_msg_timestamp <= latest_ms
+    assert 0 < checkpoint.index_msg_timestamp <= latest_ms
 
 
 def test_a_log_is_cut_between_two_segments() -> None:

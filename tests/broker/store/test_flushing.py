@@ -12,6 +12,7 @@ from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.store_format.checkpoint import Checkpoint
 from tests.support.fault_disk import FaultDisk, broken, no_space
+from tests.support.indexes import INDEXED, append_keys
 from tests.support.stores import (
     SMALL,
     append,
@@ -49,6 +50,21 @@ def test_the_log_is_synced_before_queues_and_queues_before_the_checkpoint(tmp_pa
     assert f"consumequeue/Orders/0/{'0' * 20}" in named
     for directory in ("commitlog", "", "consumequeue", "consumequeue/Orders"):
         assert ("fsync_directory", directory) in disk.calls
+
+
+def test_the_key_index_is_synced_before_the_checkpoint(tmp_path: Path) -> None:
+    """Apache's recovery takes the checkpoint's word for it."""
+    clock = ManualClock()
+    disk = FaultDisk(tmp_path)
+    store = open_store(disk, INDEXED, clock)
+    for number in range(40):
+        append_keys(store, "Orders", f"unique-{number} key")
+    clock.advance_ms(5_000)
+    disk.calls.clear()
+    flush(store)
+    synced = [path for call, path in disk.calls if call == "datasync"]
+    assert len({path for path in synced if path.startswith("index/")}) > 1
+    assert synced.index("checkpoint") == len(synced) - 1
 
 
 def test_flushed_end_moves_only_when_the_flush_is_finished(tmp_path: Path) -> None:

@@ -191,12 +191,13 @@ def test_a_stray_file_is_left_alone_with_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "index" / "notes.txt").read_text() == "mine"
 
 
-def test_entries_that_lead_behind_a_cut_log_do_not_survive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first_lost", [17, -1], ids=["many", "the last one"])
+def test_entries_that_lead_behind_a_cut_log_do_not_survive(tmp_path: Path, first_lost: int) -> None:
     clock = ManualClock()
     store = filled(tmp_path, clock)
     records = log_records(store)
     store.close()
-    cut = records[17].physical_offset
+    cut = records[first_lost].physical_offset
     segment = tmp_path / "commitlog" / ("0" * 20)
     content = segment.read_bytes()
     segment.write_bytes(content[: cut + 40] + bytes(len(content) - cut - 40))

@@ -18,6 +18,7 @@ from aerobee.broker.store.statistics import RecoveryProgress
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.record import Record
+from tests.support.fault_disk import FaultDisk
 from tests.support.stores import (
     SMALL,
     append,
@@ -252,6 +253,38 @@ def test_after_a_clean_stop_records_in_no_queue_are_found_behind_the_last_that_i
     with pytest.raises(StoreDamaged) as caught:
         open_store(tmp_path)
     assert last_queued < (caught.value.position or 0) < end
+
+
+@pytest.mark.parametrize("behind", ["physic_msg_timestamp", "logics_msg_timestamp"])
+def test_after_a_crash_the_log_is_read_from_the_older_of_the_checkpoints_times(
+    tmp_path: Path, behind: str
+) -> None:
+    """Queues are older than the log where only they failed to be written."""
+    clock = ManualClock()
+    store = open_store(tmp_path / "running", clock=clock)
+    for _ in range(6):
+        append(store, "Orders", 0, bytes(3_000))
+        clock.advance_ms(10_000)
+    flush(store)
+    crashed = crashed_copy(tmp_path / "running", tmp_path / "crashed")
+    path = crashed / "checkpoint"
+    checkpoint = Checkpoint.decode(path.read_bytes())
+    older_ms = log_records(store)[3].store_timestamp_ms
+    path.write_bytes(replace(checkpoint, **{behind: older_ms}).encode())
+    # A checkpoint's times are true up to three seconds.
+    assert open_store(crashed).recovery.scan_start == store.segments()[2].base
+
+
+def test_all_that_recovery_serves_is_on_the_disk_then(tmp_path: Path) -> None:
+    """Of several segments that were never flushed, what it found may be in the page cache only."""
+    store = open_store(tmp_path / "running")
+    for _ in range(4):
+        append(store, "Orders", 0, bytes(3_000))
+    disk = FaultDisk(crashed_copy(tmp_path / "running", tmp_path / "crashed"))
+    recovered = open_store(disk)
+    assert recovered.flushed_end == store.appended_end
+    for segment in recovered.segments():
+        assert ("datasync", f"commitlog/{segment.base:020d}") in disk.calls
 
 
 def test_a_crash_right_after_a_clean_start_is_recovered_from_a_segments_start(

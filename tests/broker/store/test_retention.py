@@ -36,6 +36,7 @@ from tests.support.stores import (
     SMALL,
     append,
     check_agreement,
+    flush,
     log_records,
     open_store,
     read_queue,
@@ -159,11 +160,26 @@ def test_a_segment_stays_until_its_queue_entries_are_in_their_files(tmp_path: Pa
     clock = ManualClock()
     store = open_retained(tmp_path, clock)
     fill(store, 23)
+    flush(store, checkpoint=False)
     expire(tmp_path, clock)
     assert clean_here(store.retention, request=COMMAND) == []
-    assert "not on the disk yet" in store.retention.kept_because
+    assert "places in their queues are not on the disk yet" in store.retention.kept_because
     settle(store, clock)
     assert clean_here(store.retention, request=COMMAND)
+
+
+def test_a_segment_stays_until_something_of_the_next_one_is_on_the_disk(tmp_path: Path) -> None:
+    """A power failure would leave no log at all."""
+    clock = ManualClock()
+    store = open_retained(tmp_path, clock)
+    while len(store.segments()) < 2:
+        settle(store, clock)
+        fill(store, 1)
+    expire(tmp_path, clock)
+    assert clean_here(store.retention, request=COMMAND) == []
+    assert "what follows it in the log is not on the disk yet" in store.retention.kept_because
+    flush(store, checkpoint=False)
+    assert len(clean_here(store.retention, request=COMMAND)) == 1
 
 
 def test_a_file_that_must_not_be_touched_leaves_the_log_as_it_was(tmp_path: Path) -> None:

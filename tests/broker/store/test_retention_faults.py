@@ -128,6 +128,16 @@ def test_a_queue_that_cannot_be_read_counts_as_unread_and_the_reason_names_its_f
     store.close()
 
 
+def test_messages_whose_queue_file_is_gone_count_as_unread(tmp_path: Path) -> None:
+    clock = ManualClock()
+    _, store = filled(tmp_path, clock)
+    for path in (tmp_path / "consumequeue" / "T" / "0").iterdir():
+        path.unlink()
+    readers = (QueueReaders("T", 0, {"billing": 60}),)
+    assert clean_here(store.retention, readers, COMMAND) == []
+    assert "group billing has not read topic T" in store.retention.kept_because
+
+
 def test_a_ceiling_counts_also_where_the_queue_cannot_be_read(tmp_path: Path) -> None:
     clock = ManualClock()
     disk, store = filled(tmp_path, clock)
