@@ -218,6 +218,27 @@ def test_a_reset_takes_the_queue_from_its_holder() -> None:
     assert scene.sessions["a"].leases[0].epoch > old.epoch
 
 
+def test_a_queue_that_was_taken_waits_until_its_holders_session_could_have_ended() -> None:
+    """The holder may not have heard of it, and then works on until it misses its heartbeats."""
+    scene = Scene()
+    scene.join("a")
+    scene.join("b")
+    scene.acquire("a", 0)
+    scene.acquire("b", 0)
+    for name in ("a", "b"):
+        scene.coordinator.heartbeat(scene.members[name], 4.0, None)
+    scene.told()
+    scene.coordinator.revoke(scene.sessions["a"].leases[0].key, "reset")
+    assert scene.told() == ["pulls of a end", "a loses 0"]
+    for name in ("a", "b"):
+        scene.coordinator.heartbeat(scene.members[name], 12.0, None)
+    assert scene.coordinator.next_expiry_s() == 14.0
+    scene.coordinator.expire(13.9)
+    assert scene.told() == []
+    scene.coordinator.expire(14.0)
+    assert scene.told() == ["b gets 0"]
+
+
 def test_after_an_unclean_stop_others_wait_for_the_end_of_the_longest_session() -> None:
     scene = Scene(run=2, grace_end_s=10.0)
     old = Lease(QueueKey("g", "t", 0), "a", (1 << COUNTER_BITS) + 9)

@@ -174,3 +174,16 @@ async def test_a_crash_after_a_clean_restart_still_remembers_the_members_taken_o
 async def test_a_stop_within_the_grace_does_not_count_as_clean() -> None:
     record = state_after(LeaseRecord(4, 20_000, is_clean=False), []).clean_record()
     assert (record.is_clean, record.session_timeout_max_ms) == (False, 20_000)
+
+
+async def test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_clean() -> None:
+    """Or the next run would give its queue to another member at once."""
+    state = state_after(FIRST_RECORD, [])
+    await state.promise_session(9_000)
+    key = QueueKey("g", "t", 0)
+    assert state.leases.acquire(key, "a") is not None
+    state.leases.revoke(key, 59.0)
+    record = state.clean_record()
+    assert (record.is_clean, record.session_timeout_max_ms) == (False, 9_000)
+    state.leases.end_blocks(59.0)
+    assert state.clean_record().is_clean

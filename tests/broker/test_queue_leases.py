@@ -99,6 +99,16 @@ def test_a_revoked_queue_is_nobodys_until_its_holder_can_believe_in_it_no_more()
     assert leases.revoke(QueueKey("g", "t", 9), 30.0) is None
 
 
+def test_nobody_elses_asking_or_giving_back_shows_that_the_former_holder_has_heard() -> None:
+    leases, first = revoked()
+    for client in ("b", "c"):
+        assert leases.acquire(KEY, client) is None
+    assert leases.release(KEY, "c", first.epoch) == (None, [])
+    assert leases.next_block_end_s() == 30.0
+    assert leases.end_blocks(29.9) == []
+    assert [lease.client_id for lease in leases.end_blocks(30.0)] == ["b"]
+
+
 def test_a_former_holder_that_asks_or_gives_back_has_heard_of_it() -> None:
     leases, _ = revoked()
     granted_now = leases.acquire(KEY, "a")

@@ -396,3 +396,26 @@ def test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history() -> 
     proposal = term.propose(0, 0.3)
     assert proposal is not None
     assert proposal.in_sync == {OWN, newcomer}
+
+
+def test_a_newcomer_is_in_sync_only_once_it_has_all_that_is_confirmed() -> None:
+    """It was up to date a moment ago; elected now, it would lose what was acknowledged since."""
+    newcomer = OTHERS[0]
+    term = MasterTerm(
+        epoch=1,
+        own=OWN,
+        in_sync=(OWN,),
+        revision=1,
+        log_end=0,
+        confirmed_end=0,
+        policy=TermPolicy(),
+        now_s=0.0,
+    )
+    term.joined(newcomer, 10, 10, 0.0)
+    term.acknowledged(newcomer, 10, 10, 0.1)
+    assert term.confirm(20) == 20
+    assert term.propose(20, 0.2) is None
+    term.acknowledged(newcomer, 20, 30, 0.3)
+    proposal = term.propose(30, 0.4)
+    assert proposal is not None
+    assert proposal.in_sync == {OWN, newcomer}

@@ -294,6 +294,17 @@ async def test_a_master_that_was_stopped_reads_what_waits_before_it_judges_its_r
         assert scene.proposals == []
 
 
+async def test_a_replica_that_is_still_under_an_earlier_epoch_does_not_join() -> None:
+    """It would take this master's log for its earlier one's, and cut nothing."""
+    scene = Scene()
+    async with running(scene):
+        scene.hear(scene.record(3))
+        await until(lambda: scene.terms == [3])
+        with pytest.raises(errors.StaleEpoch, match="epoch 2 is over"):
+            scene.roles.check_joining(OTHER, "run-of-1", 2)
+        assert scene.roles.may_act()
+
+
 async def test_a_stranger_who_speaks_of_newer_epochs_does_not_stop_a_master() -> None:
     scene = Scene()
     async with running(scene):

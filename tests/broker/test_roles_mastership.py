@@ -139,6 +139,19 @@ def test_the_lease_counts_from_when_the_heartbeat_was_sent() -> None:
     assert not scene.may_act
 
 
+def test_a_renewal_says_nothing_of_heartbeats_that_were_sent_after_it() -> None:
+    scene = leading()
+    scene.beat(confirmed=False)
+    renewed, sent_s = scene.sequence, scene.now_s
+    scene.now_s += 6.0
+    scene.beat(confirmed=False)
+    scene.mastership.renewed(renewed, LEASE_MS)
+    scene.now_s = sent_s + 8.4
+    assert scene.may_act
+    scene.now_s = sent_s + 8.6
+    assert not scene.may_act
+
+
 def test_a_record_that_is_older_than_the_known_one_changes_nothing() -> None:
     scene = leading(3)
     newest = scene.revision

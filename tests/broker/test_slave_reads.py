@@ -20,14 +20,16 @@ from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import LeaseExpired, NotMaster, ReplicaBehind
 from aerobee.v1 import nameserver_pb2
-from tests.support.stores import append, batch_of, open_store
+from tests.support.stores import SMALL, append, batch_of, open_store
 
 FAR_BYTES = 1_000
 
@@ -40,6 +42,10 @@ class Group:
     group: nameserver_pb2.GroupRecord | None = None
     endpoints: dict[int, object] = field(default_factory=dict)
     own: ReplicaName = field(default_factory=lambda: ReplicaName(0, "i0"))
+    confirmed_end: int = 0
+
+    def note_confirmed(self, end: int) -> None:
+        self.confirmed_end = end
 
     def follow(self, master_id: int = 1) -> None:
         self.term = None
@@ -224,3 +230,27 @@ async def test_a_reader_that_waits_at_a_slave_is_told_once_where_to_go_on(
     assert grown.fetched is not None
     assert grown.fetched.count == 1
     await asyncio.sleep(0)
+
+
+async def test_a_reader_that_waits_at_a_slave_gets_what_its_master_confirms_at_once(
+    egress: Egress, group: Group, store: MessageStore
+) -> None:
+    group.follow()
+    group.endpoints.clear()
+    durability = Durability(
+        store,
+        egress,
+        cast(Roles, group),
+        SMALL,
+        lambda end: EndWaiters(end, on_deadline_set=lambda _: None),
+    )
+    stream = Stream(PullSession(egress, is_current=lambda key, epoch: False))
+    stream.session.subscribe(1, PullParameters("t", 0, 0, 100, 10, None), 1 << 20)
+    stream.run()
+    store.append(batch_of("t", b"x"), queue_id=0)
+    durability.on_copied()
+    assert stream.run() == []
+    durability.on_confirmed(store.appended_end)
+    (frame,) = stream.run()
+    assert frame.fetched is not None
+    assert frame.fetched.count == 1
