@@ -83,6 +83,15 @@ def test_single_finished_messages_cost_no_command_each() -> None:
     assert window.grant(cached_count=100, cached_bytes=100 * 1_024, span=99) > 0
 
 
+def test_little_room_is_enough_while_the_broker_has_no_credit_left() -> None:
+    """It would send nothing until a quarter of the room is free, however long that takes."""
+    window = CreditWindow(FlowLimits())
+    window.on_received(window.grant(cached_count=0, cached_bytes=0, span=0), 1_000)
+    assert window.in_flight_bytes == 0
+    assert window.grant(cached_count=1_000, cached_bytes=1_000 * 1_024, span=1_000) == 0
+    assert window.grant(cached_count=999, cached_bytes=999 * 1_024, span=999) == 1_024
+
+
 def test_limits_below_one_are_refused() -> None:
     with pytest.raises(errors.InvalidArgument):
         FlowLimits(messages_max=0)

@@ -116,6 +116,25 @@ async def test_members_share_all_queues_of_all_brokers_and_take_over_from_one_th
     assert sorted(journal.offsets(1)) == sorted([*range(10), *range(20)])
 
 
+async def test_the_members_that_a_lost_broker_named_last_are_not_believed(
+    two_brokers: RealCluster, quick: ConsumerOptions, eventually: Eventually
+) -> None:
+    """A member that has left meanwhile would keep its share of what other brokers have."""
+    journal = Journal()
+
+    def member(name: str) -> PushConsumer:
+        return PushConsumer(
+            two_brokers.address, "g", journal.listener(name), client_id=name, options=quick
+        ).subscribe("orders")
+
+    of_b = [("broker-b", 0), ("broker-b", 1)]
+    async with member("m1") as first:
+        async with member("m2") as second:
+            await eventually(lambda: owned_ids(second) == of_b)
+            await two_brokers.brokers["broker-a"].stop()
+        await eventually(lambda: set(owned_ids(first)) >= set(of_b))
+
+
 async def test_a_queue_moves_only_after_its_listeners_ended_and_its_offset_was_committed(
     cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
 ) -> None:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.key_values import Delete
+from aerobee.nameserver.key_values import Delete, LeaseNotFound
 from aerobee.nameserver.stored import BrokerKey, Keys
 from aerobee.runtime.rpc import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
@@ -98,6 +98,27 @@ async def test_a_restarted_broker_at_the_same_address_takes_its_place_at_once(
     task.cancel()
     await running(make_broker("broker-a", address=killed.address), server)
     await until(lambda: _is(live(server), ["instance-2"]), timeout_s=2)
+
+
+async def test_a_successor_ends_the_lease_of_the_one_before(
+    shared_etcd: Any,
+    etcd: Etcd,
+    cluster: str,
+    start_nameserver: Any,
+    make_broker: Any,
+    running: Any,
+) -> None:
+    """Whatever still keeps that one alive, it renews nothing any more."""
+    server = await start_nameserver(shared_etcd.endpoint)
+    killed = make_broker("broker-a", lease_ms=60_000)
+    task = await running(killed, server)
+    before = await etcd.get(Keys(cluster).broker(BrokerKey("broker-a", 0)))
+    assert before is not None
+    assert (await etcd.keep_alive(before.lease_id)).duration_ms == 60_000
+    task.cancel()
+    await running(make_broker("broker-a", address=killed.address), server)
+    with pytest.raises(LeaseNotFound):
+        await etcd.keep_alive(before.lease_id)
 
 
 async def test_a_process_is_succeeded_once_it_is_not_heard_any_more_and_does_not_come_back(
