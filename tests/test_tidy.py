@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,8 @@ def sources() -> Iterator[tuple[str, Path]]:
                     yield path.relative_to(package).as_posix(), path
 
 
-def imported_modules(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def imported_modules(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -113,56 +114,99 @@ def imported_modules(tree: ast.AST) -> Iterator[str]:
                 yield node.module
 
 
-SOURCES = dict(sources())
+@dataclass(frozen=True)
+class Source:
+    """What the tests ask of a product file; `name` is its path below `aerobee/`."""
+
+    name: str
+    lines: int
+    docstring: str | None
+    imports: tuple[str, ...]
+    functions: tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]
+    uses_global: bool
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_package_imports_only_the_layers_below_it(name: str) -> None:
-    package = name.split("/")[0]
-    allowed = LAYERS[package] | {package}
-    for module in imported_modules(ast.parse(SOURCES[name].read_text())):
-        parts = module.split(".")
-        if parts[0] == "aerobee":
-            assert parts[1] in allowed, f"{name} must not import {module}"
+def parse(name: str, path: Path) -> Source:
+    text = path.read_text()
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    return Source(
+        name=name,
+        lines=text.count("\n"),
+        docstring=ast.get_docstring(tree),
+        imports=tuple(imported_modules(nodes)),
+        functions=tuple(
+            node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ),
+        uses_global=any(isinstance(node, ast.Global) for node in nodes),
+    )
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_special_modules_stay_behind_their_fences(name: str) -> None:
-    for module in imported_modules(ast.parse(SOURCES[name].read_text())):
-        fence = FENCES.get(module.split(".")[0])
-        if fence is not None:
-            assert name.startswith(fence), f"{name} must not import {module}"
-        if module.split(".")[0] in {"asyncio", "threading"}:
-            assert not name.startswith(LOOP_FREE), f"{name} must not import {module}"
+@pytest.fixture(scope="module")
+def parsed() -> list[Source]:
+    """Every product file; parsing them takes seconds, so it is done once."""
+    return [parse(name, path) for name, path in sources()]
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_each_file_opens_with_what_it_is_for(name: str) -> None:
-    text = SOURCES[name].read_text()
-    assert ast.get_docstring(ast.parse(text)), f"{name} has no docstring at its head"
-    assert text.count("\n") <= FILE_LINES_MAX, f"{name} is too long: is it one idea?"
+def test_a_package_imports_only_the_layers_below_it(parsed: list[Source]) -> None:
+    wrong = []
+    for source in parsed:
+        package = source.name.split("/")[0]
+        allowed = LAYERS[package] | {package}
+        for module in source.imports:
+            parts = module.split(".")
+            if parts[0] == "aerobee" and parts[1] not in allowed:
+                wrong.append(f"{source.name} must not import {module}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_functions_fit_on_one_screen(name: str) -> None:
-    for node in ast.walk(ast.parse(SOURCES[name].read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def test_special_modules_stay_behind_their_fences(parsed: list[Source]) -> None:
+    wrong = []
+    for source in parsed:
+        for module in source.imports:
+            first = module.split(".")[0]
+            fence = FENCES.get(first)
+            is_outside = fence is not None and not source.name.startswith(fence)
+            is_loop = first in {"asyncio", "threading"} and source.name.startswith(LOOP_FREE)
+            if is_outside or is_loop:
+                wrong.append(f"{source.name} must not import {module}")
+    assert wrong == []
+
+
+def test_each_file_opens_with_what_it_is_for(parsed: list[Source]) -> None:
+    assert [source.name for source in parsed if not source.docstring] == []
+
+
+def test_each_file_is_short_enough_for_one_idea(parsed: list[Source]) -> None:
+    long = [source.name for source in parsed if source.lines > FILE_LINES_MAX]
+    assert long == []
+
+
+def test_functions_fit_on_one_screen(parsed: list[Source]) -> None:
+    wrong = []
+    for source in parsed:
+        for node in source.functions:
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= FUNCTION_LINES_MAX, f"{name}: {node.name} has {lines} lines"
+            if lines > FUNCTION_LINES_MAX:
+                wrong.append(f"{source.name}: {node.name} has {lines} lines")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_no_state_lives_in_modules(name: str) -> None:
+def test_no_state_lives_in_modules(parsed: list[Source]) -> None:
     """Module-level dicts, lists and sets are constants: no function changes them."""
-    tree = ast.parse(SOURCES[name].read_text())
-    for node in ast.walk(tree):
-        assert not isinstance(node, ast.Global), f"{name} uses `global`"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for decorator in node.decorator_list:
-                assert "cache" not in ast.unparse(decorator).split(".")[-1], (
-                    f"{name}: {node.name} keeps a cache in the module; let an owner hold it"
-                )
+    assert [source.name for source in parsed if source.uses_global] == []
+
+
+def test_no_function_keeps_a_cache_in_its_module(parsed: list[Source]) -> None:
+    """An owner holds it, who also knows when it is stale."""
+    wrong = [
+        f"{source.name}: {node.name}"
+        for source in parsed
+        for node in source.functions
+        for decorator in node.decorator_list
+        if "cache" in ast.unparse(decorator).split(".")[-1]
+    ]
+    assert wrong == []
 
 
 def test_no_folder_makes_the_namespace_a_package() -> None:
