@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.power_cuts.campaign import describe_failure, run_seeds, variant_of
+from tests.power_cuts.campaign import CAMPAIGN
 from tests.power_cuts.mutants import MUTANTS
-from tests.power_cuts.scenario import run_seed
 
 SEEDS_MAX = 400
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_store_that_is_broken_on_purpose_is_caught(mutant: str) -> None:
-    result = run_seeds(range(SEEDS_MAX), mutant, failures_max=1)
-    (seed,) = result.failures
-    run_seed(seed, variant=variant_of(""))  # it is the mutation that was caught
+    CAMPAIGN.first_caught(mutant, SEEDS_MAX)
 
 
 def test_a_failing_seed_is_told_with_all_that_repeats_it() -> None:
     mutant = "unsynced-group-commit"
-    (seed,) = run_seeds(range(SEEDS_MAX), mutant, failures_max=1).failures
-    told = describe_failure(seed, mutant, lines_max=10_000)
+    seed = CAMPAIGN.first_caught(mutant, SEEDS_MAX)
+    told = CAMPAIGN.describe_failure(seed, mutant, lines_max=10_000)
     assert f"python -m tests.power_cuts --seed {seed} --trace --mutant {mutant}" in told
     assert "power failure: " in told
     assert "Violation: " in told

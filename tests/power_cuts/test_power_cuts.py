@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.power_cuts.campaign import describe_failure, run_seeds
+from tests.power_cuts.campaign import CAMPAIGN
 from tests.power_cuts.driver import Variant
 from tests.power_cuts.exhaustive import SCRIPTS, run_exhaustively
 from tests.power_cuts.scenario import run_seed
@@ -19,9 +19,8 @@ _SEEDS_PER_TEST = 250
 
 
 def _pass(seeds: range) -> None:
-    result = run_seeds(seeds, failures_max=1)
-    for seed in result.failures:
-        pytest.fail(describe_failure(seed), pytrace=False)
+    for seed in CAMPAIGN.run_seeds(seeds, failures_max=1).failures:
+        pytest.fail(CAMPAIGN.describe_failure(seed), pytrace=False)
 
 
 def test_no_promise_is_broken_in_the_first_seeds() -> None:
