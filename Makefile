@@ -43,8 +43,10 @@ demo: .venv/.product
 	@deploy/setup/java.sh
 	@touch $@
 
+# On two workers, each of which takes whole files; what takes minutes by nature is in `make proof`.
 test: setup .venv/.java
-	$(RUN) python -m tests.suite
+	$(RUN) pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 20 \
+	  -m "not long and not kubernetes and not procedures"
 
 # On Spark: offsets, stores and replicas of the cluster that `make up` runs.
 audit: setup .venv/.java

@@ -1,5 +1,6 @@
 """What all tests share: property tests take the same examples everywhere and judge results, not the
-speed of a busy machine; nothing that a test starts finds or leaves anything in the user's home.
+speed of a busy machine; nothing that a test starts finds or leaves anything in the user's home;
+of two workers each runs whole files, so that what the tests of a file share is set up once.
 """
 
 from __future__ import annotations
@@ -7,22 +8,59 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadGroupScheduling
 
 from tests.support.property_runs import register_profiles
 
 register_profiles()
 settings.load_profile("fixed")
 
+TESTS = Path(__file__).parent
+LONG_FILES = (
+    "failover/test_failover.py",
+    "faults/test_killed_processes.py",
+    "offset_audit/damages/test_damage_traces.py",
+    "offset_audit/test_run_programs.py",
+    "offset_audit/test_messages_failover.py",
+    "broker/test_roles_failover.py",
+    "faults/test_store_bit_flips.py",
+    "nameserver/test_election_races.py",
+    "nameserver/test_election_torture.py",
+    "power_cuts/test_power_cuts.py",
+    "broker/test_cluster_simulation.py",
+    "torture/test_kill_broker.py",
+)
+"""Those of more than about 20 s."""
 
-FIRST = ("test_healthy_cluster.py",)
-"""Takes minutes: begun last, it would keep one worker long after the others have nothing to do."""
+SPARK = "spark"
+"""All tests that need a session of Spark: in one worker, so that there is one JVM."""
+
+
+class WholeFiles(LoadGroupScheduling):  # type: ignore[misc]
+    """A worker takes all tests of a file, in order, or all of a group; see `--dist loadgroup`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group: str = super()._split_scope(nodeid)
+        return group.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles | None:
+    return WholeFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in FIRST)
+    """Long files first: begun last, one would keep its worker when the other has nothing to do."""
+    on_spark = {item.path for item in items if SPARK in getattr(item, "fixturenames", ())}
+    order = {TESTS / name: place for place, name in enumerate(LONG_FILES)}
+    order.update(dict.fromkeys(on_spark, -1))
+    for item in items:
+        if item.path in on_spark:
+            item.add_marker(pytest.mark.xdist_group(SPARK))
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 def share_java_classes(home: Path) -> None:

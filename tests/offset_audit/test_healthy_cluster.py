@@ -1,4 +1,4 @@
-"""A healthy cluster under load, audited ten times while it works: nothing above INFO.
+"""A healthy cluster under load, audited again and again while it works: nothing above INFO.
 
 During two of the audits another replica becomes master: once between the registry and the brokers,
 once between the brokers and their journals.
@@ -7,7 +7,7 @@ once between the brokers and their journals.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,9 +28,8 @@ from tests.offset_audit.damages.auditing import audit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-RUNS = 10
-HAND_OVERS = {3: "brokers", 6: "offset journals"}
-"""By the number of the audit: the stage at whose beginning the master changes."""
+STAGES = ("brokers", "offset journals")
+"""At whose beginnings the master changes, in two of the audits."""
 TOPICS = {"orders": 4, "payments": 2}
 GROUPS = {
     "billing": ("orders", "*"),
@@ -115,7 +114,10 @@ async def in_sync(connection: ClusterConnection, nameserver: str) -> None:
     await eventually(holds, "two replicas in sync")
 
 
-async def audits_under_load(spark: SparkSession, folder: Path) -> list[Summary]:
+async def audits_under_load(
+    spark: SparkSession, folder: Path, runs: int, hand_overs: Mapping[int, str]
+) -> list[Summary]:
+    """`hand_overs`: by the number of an audit, the stage at whose beginning the master changes."""
     async with AsyncExitStack() as stack:
         process = ClusterProcess(folder, "--replicas", "2")
         await process.start()
@@ -141,8 +143,8 @@ async def audits_under_load(spark: SparkSession, folder: Path) -> list[Summary]:
             masters.append(asyncio.run_coroutine_threadsafe(done, loop).result(60).master_id)
 
         summaries = []
-        for run in range(RUNS):
-            meanwhile = {HAND_OVERS[run]: hand_over} if run in HAND_OVERS else {}
+        for run in range(runs):
+            meanwhile = {hand_overs[run]: hand_over} if run in hand_overs else {}
             if meanwhile:
                 await in_sync(connection, process.nameserver)
             summaries.append(await asyncio.to_thread(audit, spark, request, meanwhile))
@@ -151,14 +153,27 @@ async def audits_under_load(spark: SparkSession, folder: Path) -> list[Summary]:
         return summaries
 
 
-def test_ten_audits_of_a_busy_cluster_find_nothing_above_info(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    summaries = asyncio.run(audits_under_load(spark, tmp_path))
+def assert_nothing_found(summaries: Sequence[Summary]) -> None:
     for summary in summaries:
         assert [one for one in summary.findings if one["severity"] != "INFO"] == []
         assert summary.exit_code == 0
         assert (summary.brokers_total, summary.brokers_answered) == (2, 2)
         assert {one["role"] for one in summary.brokers} == {"MASTER", "SLAVE"}
         assert summary.states["OK"] == sum(TOPICS[topic] for topic, _ in GROUPS.values())
-    assert len({summary.run_id for summary in summaries}) == RUNS
+    assert len({summary.run_id for summary in summaries}) == len(summaries)
+
+
+def test_audits_of_a_busy_cluster_find_nothing_above_info(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The second and the third have a run before them to compare with, and a hand-over."""
+    hand_overs = dict(enumerate(STAGES, 1))
+    assert_nothing_found(asyncio.run(audits_under_load(spark, tmp_path, 3, hand_overs)))
+
+
+@pytest.mark.long
+def test_ten_audits_of_a_busy_cluster_find_nothing_above_info(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hand_overs = {3: STAGES[0], 6: STAGES[1]}
+    assert_nothing_found(asyncio.run(audits_under_load(spark, tmp_path, 10, hand_overs)))
