@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.observe.metrics.traffic import MESSAGE_SIZES
+from aerobee.broker.sending.acknowledged import MESSAGE_SIZES
 from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import PULL

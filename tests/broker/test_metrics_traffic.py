@@ -5,13 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.broker.groups.consumer_groups import Member
 from aerobee.broker.observe.metrics.rocketmq import connection_families
-from aerobee.broker.observe.metrics.traffic import GROUP_IDLE_S, MESSAGE_SIZES, Traffic
+from aerobee.broker.observe.metrics.traffic import GROUP_IDLE_S, Traffic
+from aerobee.broker.sending.acknowledged import MESSAGE_SIZES, AcknowledgedBatches
+from aerobee.broker.store.appended import Appended
 from aerobee.runtime.metrics.families import OTHER, Family
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch
@@ -22,24 +23,15 @@ HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024
 
 
-class Log:
-    """Up to where acknowledgements have come."""
-
-    end = 0
+def traffic_of(*, topics: int = 10, consumers: int = 10) -> Traffic:
+    return Traffic(topics_max=topics, consumers_max=consumers)
 
 
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-def traffic_of(log: Log, *, waits: bool = False, topics: int = 10, consumers: int = 10) -> Traffic:
-    return Traffic(
-        waits=waits,
-        acknowledged_end=lambda: log.end,
-        topics_max=topics,
-        consumers_max=consumers,
-    )
+def take_in(traffic: Traffic, batch: CheckedBatch) -> None:
+    """A batch is stored and acknowledged at once."""
+    batches = AcknowledgedBatches((traffic.acknowledged,))
+    batches.stored(batch, Appended(0, 0, batch.size, 1))
+    batches.reached(batch.size)
 
 
 def batch_of(topic: str, *bodies: int) -> CheckedBatch:
@@ -60,52 +52,32 @@ def counted(traffic: Traffic) -> dict[str, tuple[int, int]]:
     return {topic: (counts.messages, counts.bytes) for topic, counts in traffic.incoming()}
 
 
-def test_with_the_page_cache_a_batch_counts_at_once(log: Log) -> None:
-    traffic = traffic_of(log)
+def test_a_batch_counts_under_its_topic_with_its_messages_and_bytes() -> None:
+    traffic = traffic_of()
     batch = batch_of("t", 10, 20)
-    traffic.stored(batch, 1_000)
-    traffic.stored(batch_of("u", 5), 1_100)
+    take_in(traffic, batch)
+    take_in(traffic, batch_of("u", 5))
     assert counted(traffic)["t"] == (2, batch.size)
     assert counted(traffic)["u"][0] == 1
-
-
-def test_where_acknowledgements_wait_a_batch_counts_when_its_end_is_safe(log: Log) -> None:
-    traffic = traffic_of(log, waits=True)
-    traffic.stored(batch_of("t", 10), 100)
-    traffic.stored(batch_of("t", 10), 200)
-    assert counted(traffic)["t"] == (0, 0)
-    log.end = 199
-    assert counted(traffic)["t"][0] == 1
-    log.end = 200
-    assert counted(traffic)["t"][0] == 2
-
-
-def test_what_waits_is_settled_without_a_scrape(log: Log) -> None:
-    traffic = traffic_of(log, waits=True)
-    batch = batch_of("t", 10)
-    for number in range(10_000):
-        log.end = number
-        traffic.stored(batch, number + 1)
-    assert len(traffic._pending) < 2_000
 
 
 @given(st.lists(st.integers(1, 5_000) | st.integers(1, 5 * MIB), min_size=1, max_size=40))
 def test_each_message_is_in_the_bucket_of_its_record(bodies: list[int]) -> None:
     # Bodies above 4 MiB are refused before: sizes are what the broker would store.
     bodies = [min(body, 4 * MIB - 1_000) for body in bodies][:12]
-    traffic = traffic_of(Log())
+    traffic = traffic_of()
     batch = batch_of("t", *bodies)
-    traffic.stored(batch, 1)
+    take_in(traffic, batch)
     ((_, counts),) = traffic.incoming()
     expected = Counter(bisect_left(MESSAGE_SIZES, size) for size in batch.sizes.tolist())
     assert counts.sizes == [expected[bucket] for bucket in range(len(MESSAGE_SIZES) + 1)]
     assert sum(counts.sizes) == counts.messages == len(bodies)
 
 
-def test_topics_beyond_the_bound_are_added_up_under_one_name(log: Log) -> None:
-    traffic = traffic_of(log, topics=2)
+def test_topics_beyond_the_bound_are_added_up_under_one_name() -> None:
+    traffic = traffic_of(topics=2)
     for topic in ("a", "b", "c", "d", "a"):
-        traffic.stored(batch_of(topic, 10), 1)
+        take_in(traffic, batch_of(topic, 10))
     assert {topic: messages for topic, (messages, _) in counted(traffic).items()} == {
         "a": 2,
         "b": 1,
@@ -113,19 +85,19 @@ def test_topics_beyond_the_bound_are_added_up_under_one_name(log: Log) -> None:
     }
 
 
-def test_the_place_of_a_topic_that_is_gone_is_for_another(log: Log) -> None:
-    traffic = traffic_of(log, topics=1, consumers=1)
-    traffic.stored(batch_of("a", 10), 1)
+def test_the_place_of_a_topic_that_is_gone_is_for_another() -> None:
+    traffic = traffic_of(topics=1, consumers=1)
+    take_in(traffic, batch_of("a", 10))
     traffic.delivered("g", "a", 1, 10)
     traffic.forget(lambda topic: topic == "b", {"g"}, 0.0)
-    traffic.stored(batch_of("b", 10), 1)
+    take_in(traffic, batch_of("b", 10))
     traffic.delivered("g", "b", 1, 10)
     assert set(counted(traffic)) == {"b"}
     assert [reader for reader, _ in traffic.outgoing()] == [("g", "b")]
 
 
-def test_readers_are_counted_by_group_and_topic_and_beyond_the_bound_together(log: Log) -> None:
-    traffic = traffic_of(log, consumers=2)
+def test_readers_are_counted_by_group_and_topic_and_beyond_the_bound_together() -> None:
+    traffic = traffic_of(consumers=2)
     for group, topic in (("g", "t"), ("", "t"), ("h", "t"), ("g", "u"), ("g", "t")):
         traffic.delivered(group, topic, 2, 50)
     found = {
@@ -138,8 +110,8 @@ def readers(traffic: Traffic) -> dict[tuple[str, str], int]:
     return {tuple(reader): counts.messages for reader, counts in traffic.outgoing()}  # type: ignore[misc]
 
 
-def test_the_places_of_groups_that_came_and_went_are_for_later_ones(log: Log) -> None:
-    traffic = traffic_of(log, consumers=100)
+def test_the_places_of_groups_that_came_and_went_are_for_later_ones() -> None:
+    traffic = traffic_of(consumers=100)
     for number in range(100):
         traffic.delivered(f"throw-away-{number}", "t", 1, 10)
     traffic.delivered("real", "t", 1, 10)
@@ -150,8 +122,8 @@ def test_the_places_of_groups_that_came_and_went_are_for_later_ones(log: Log) ->
     assert readers(traffic) == {("real", "t"): 2, (OTHER, OTHER): 1}
 
 
-def test_who_reads_or_has_members_keeps_its_counts(log: Log) -> None:
-    traffic = traffic_of(log)
+def test_who_reads_or_has_members_keeps_its_counts() -> None:
+    traffic = traffic_of()
     for group in ("quiet with members", "reading", "gone"):
         traffic.delivered(group, "t", 1, 10)
     for now_s in (0.0, GROUP_IDLE_S - 1, 2 * GROUP_IDLE_S - 2, 2 * GROUP_IDLE_S):

@@ -12,11 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.observe.stats import Counters
+from aerobee.broker.sending.acknowledged import AcknowledgedBatches
+from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
+from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.batch import BatchLimits
+from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, producer_number
 from aerobee.store_format.record import encode_record, iterate_records
 from aerobee.store_format.tags import TagsCodes
@@ -156,16 +160,24 @@ class Taking:
     def _ingest(self) -> Ingest:
         topics = TopicTable()
         topics.put(TopicConfig(name="t", read_queue_count=3, write_queue_count=3))
-        return Ingest(
-            Guard(topics, broker_name="a"),
+        guard, counters = Guard(topics, broker_name="a"), Counters()
+        appender = Appender(
+            guard,
             _Refusing(self),
-            Counters(),
+            AcknowledgedBatches(),
+            counters,
+            on_appended=lambda: None,
+            on_store_failed=_no_failure,
+        )
+        return Ingest(
+            guard,
+            appender,
+            self.store.producers,
+            counters,
             limits=BatchLimits(batch_bytes_max=3_000),
             store_host_ipv6=False,
             tags=TagsCodes(),
             waits=True,
-            on_appended=lambda: None,
-            on_store_failed=_no_failure,
         )
 
     def restart(self) -> None:
@@ -181,14 +193,10 @@ class _Refusing:
     def __init__(self, taking: Taking) -> None:
         self._taking = taking
 
-    @property
-    def producers(self) -> Any:
-        return self._taking.store.producers
-
-    def append(self, batch: Any, *, queue_id: int) -> Any:
+    def append(self, batch: CheckedBatch, **place: Any) -> Appended:
         if self._taking.busy:
             raise Busy("the test says so")
-        return self._taking.store.append(batch, queue_id=queue_id)
+        return self._taking.store.append(batch, **place)
 
 
 def _no_failure(error: Exception) -> None:

@@ -7,19 +7,22 @@ from typing import cast
 
 import pytest
 
-from aerobee.broker.reading.egress import Egress
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import GroupView, Mastership
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.watermarks import EndWaiters
+from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotEnoughReplicas, NotMaster
+from tests.support.stores import batch_of
 
+A_BATCH = batch_of("t", b"x")
 OWN = ReplicaName(0, "log-a")
 OTHER = ReplicaName(1, "log-b")
 
@@ -32,22 +35,17 @@ class Store:
     confirmed_end: int = 0
     unflushed_bytes: int = 0
 
-    def confirm(self, end: int) -> list[tuple[str, int]]:
+    def confirm(self, end: int) -> None:
         assert self.confirmed_end <= end <= self.appended_end
         self.confirmed_end = end
-        return [("t", 0)]
 
 
 @dataclass
 class Streams:
-    """Both ends of replication, and whoever pulls."""
+    """Both ends of replication."""
 
-    grown: int = 0
     appended: int = 0
     confirmed: int = 0
-
-    def on_grown(self, queues: list[tuple[str, int]]) -> None:
-        self.grown += 1
 
     def on_appended(self) -> None:
         self.appended += 1
@@ -67,6 +65,7 @@ class Scene:
     clock: ManualClock = field(default_factory=ManualClock)
     store: Store = field(default_factory=Store)
     streams: Streams = field(default_factory=Streams)
+    counted: list[int] = field(default_factory=list)
     told: list[tuple[int, bool]] = field(default_factory=list)
     why: list[Late] = field(default_factory=list)
 
@@ -76,10 +75,11 @@ class Scene:
         self.roles = Roles(
             self.mastership, EpochHistory(), self.store, self.clock, config, segment_bytes=1 << 20
         )
+        self.batches = AcknowledgedBatches((lambda batch: self.counted.append(batch.end),))
         self.durability = Durability(
             cast(MessageStore, self.store),
-            cast(Egress, self.streams),
             self.roles,
+            self.batches,
             StoreConfig(flush_mode=self.flush),
             lambda end: EndWaiters(end, on_deadline_set=lambda _: None),
         )
@@ -116,7 +116,8 @@ class Scene:
 
     def append(self, end: int) -> None:
         """One more batch, whose producer waits for its acknowledgement."""
-        self.store.appended_end = end
+        begin, self.store.appended_end = self.store.appended_end, end
+        self.batches.stored(A_BATCH, Appended(0, begin, end, 1))
         self.store.unflushed_bytes = end - self.store.flushed_end
         self.durability.on_appended()
         deadline_s = self.clock.monotonic_s() + 3.0
@@ -144,7 +145,7 @@ def test_sync_replication_acknowledges_once_the_whole_set_has_it() -> None:
     assert scene.store.confirmed_end == 0
     scene.roles.replica_acknowledged(OTHER, 100)
     assert scene.told == [(100, True)]
-    assert (scene.store.confirmed_end, scene.streams.grown) == (100, 1)
+    assert scene.store.confirmed_end == 100
 
 
 def test_disk_and_replicas_go_in_parallel_and_both_must_have_it() -> None:
@@ -191,6 +192,24 @@ def test_who_waits_when_the_term_ends_is_told_that_the_outcome_is_open() -> None
     scene.roles.end_term()
     assert scene.told == [(100, False)]
     assert scene.why == [Late.REPLICAS]
+    assert len(scene.batches) == 0, "and it never counts"
+
+
+@pytest.mark.parametrize("flush", list(FlushMode))
+@pytest.mark.parametrize("mode", list(ReplicationMode))
+def test_a_batch_counts_when_it_is_acknowledged(mode: ReplicationMode, flush: FlushMode) -> None:
+    scene = Scene(mode=mode, flush=flush)
+    scene.roles.replica_joined(OTHER, 0)
+    for end in (100, 200):
+        scene.append(end)
+        assert scene.counted == [end for end, in_time in scene.told if in_time]
+    scene.flushed(150)
+    scene.roles.replica_acknowledged(OTHER, 150)
+    assert scene.counted == [end for end, in_time in scene.told if in_time]
+    assert 100 in scene.counted
+    scene.flushed(200)
+    scene.roles.replica_acknowledged(OTHER, 200)
+    assert scene.counted == [100, 200]
 
 
 def test_a_late_disk_a_late_replica_and_a_missing_one_are_told_apart() -> None:

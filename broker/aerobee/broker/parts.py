@@ -43,10 +43,13 @@ from aerobee.broker.replication_parts import (
 )
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.sending.acknowledged import AcknowledgedBatches
+from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard, Role
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.sending.message_encoder import MessageEncoder
+from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
@@ -163,29 +166,24 @@ def assemble(
     loop_delay = LoopDelay(clock)
     roles = roles_of(config, replica, store, clock)
     guard = Guard(folder.topics, broker_name=config.broker_name, authority=roles)
-    reads = ReadPool(
-        threads.reads,
-        counters,
-        clock,
-        loop_delay=loop_delay,
-        threads=config.read_threads_max,
-        bytes_per_s=config.catch_up_bytes_per_s,
-    )
+    reads = _read_pool(config, threads, counters, clock, loop_delay)
     places = ReadPlaces(roles, store, slave_read_bytes=config.replication.slave_read_bytes)
     egress = Egress(guard, store, counters, pool=reads, places=places)
-    durability = Durability(store, egress, roles, config.store, _end_waiters(clock))
-    minutes = _acknowledged_minutes(guard, durability, clock)
-    traffic = _traffic(config, durability)
-    ingest = _ingest(
-        config, guard, store, counters, durability, minutes, traffic, store_host, on_store_failed
-    )
+    store.on_grown(egress.on_grown)
+    minutes = AcknowledgedMinutes(epoch=lambda: guard.epoch, now_ms=clock.now_ms)
+    metrics = config.metrics
+    traffic = Traffic(topics_max=metrics.topics_max, consumers_max=metrics.consumers_max)
+    batches = AcknowledgedBatches((traffic.acknowledged, minutes.acknowledged))
+    durability = Durability(store, roles, batches, config.store, _end_waiters(clock))
+    appender = Appender(guard, store, batches, counters, durability.on_appended, on_store_failed)
+    ingest = _ingest(config, guard, appender, store, counters, durability, store_host)
+    writes = _own_writes(config, appender, clock, store_host)
     files = _table_files(folder, disk, clock, threads.files)
     shared = Shared(folder, guard, egress, durability, reads, files, disk, threads, clock, chance)
     replication = assemble_replication(config, replica, roles, shared, cluster, on_store_failed)
     queues = QueueReader(store, reads)
-    around = Around(folder, guard, roles, durability, egress, reads, queues, files, clock)
-    groups = assemble_groups(config, around, store_host=store_host, on_store_failed=on_store_failed)
-    offsets = groups.offsets
+    around = Around(folder, guard, roles, durability, writes, egress, reads, queues, files, clock)
+    groups = assemble_groups(config, around, on_store_failed=on_store_failed)
     return Parts(
         config=config,
         clock=clock,
@@ -207,58 +205,60 @@ def assemble(
         group_state=groups.state,
         coordinator=groups.coordinator,
         journal=groups.journal,
-        offsets=offsets,
+        offsets=groups.offsets,
         groups=groups,
         files=files,
-        snapshots=Snapshots(folder, groups.coordinator, offsets, roles, minutes, reads, clock),
+        snapshots=Snapshots(
+            folder, groups.coordinator, groups.offsets, roles, minutes, reads, clock
+        ),
         checksums=LogChecksums(store, reads),
         started_s=clock.monotonic_s(),
     )
 
 
-def _acknowledged_minutes(
-    guard: Guard, durability: Durability, clock: Clock
-) -> AcknowledgedMinutes:
-    return AcknowledgedMinutes(
-        waits=durability.waits,
-        acknowledged_end=lambda: durability.acknowledged.end,
-        epoch=lambda: guard.epoch,
-        now_ms=clock.now_ms,
-    )
-
-
-def _traffic(config: BrokerConfig, durability: Durability) -> Traffic:
-    return Traffic(
-        waits=durability.waits,
-        acknowledged_end=lambda: durability.acknowledged.end,
-        topics_max=config.metrics.topics_max,
-        consumers_max=config.metrics.consumers_max,
+def _read_pool(
+    config: BrokerConfig, threads: Threads, counters: Counters, clock: Clock, delay: LoopDelay
+) -> ReadPool:
+    return ReadPool(
+        threads.reads,
+        counters,
+        clock,
+        loop_delay=delay,
+        threads=config.read_threads_max,
+        bytes_per_s=config.catch_up_bytes_per_s,
     )
 
 
 def _ingest(
     config: BrokerConfig,
     guard: Guard,
+    appender: Appender,
     store: MessageStore,
     counters: Counters,
     durability: Durability,
-    minutes: AcknowledgedMinutes,
-    traffic: Traffic,
     store_host: HostAddress,
-    on_store_failed: Callable[[StoreFailed], None],
 ) -> Ingest:
     return Ingest(
         guard,
-        store,
+        appender,
+        store.producers,
         counters,
         limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
         store_host_ipv6=store_host.is_ipv6,
         tags=TagsCodes(delays_ms=config.store.delay_levels_ms),
         waits=durability.waits,
-        on_appended=durability.on_appended,
-        on_store_failed=on_store_failed,
-        on_stored=minutes.stored,
-        on_counted=traffic.stored,
+    )
+
+
+def _own_writes(
+    config: BrokerConfig, appender: Appender, clock: Clock, store_host: HostAddress
+) -> OwnWrites:
+    return OwnWrites(
+        appender,
+        clock,
+        store_host=store_host,
+        limits=BatchLimits(batch_bytes_max=config.store.batch_bytes_max),
+        tags=TagsCodes(delays_ms=config.store.delay_levels_ms),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.retention.retention_policy import DiskSpace
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import ManualClock
@@ -105,8 +106,11 @@ def test_prepared_and_rollback_records_take_no_offset_and_no_queue_entry(
     store: MessageStore, transaction_type: int
 ) -> None:
     append(store, "Orders", 0, b"a")
+    grown: list[QueueName] = []
+    store.on_grown(grown.extend)
     store.append(batch_of("Orders", b"half", sys_flag=transaction_type), queue_id=0)
-    assert store.confirm(store.appended_end) == []
+    store.confirm(store.appended_end)
+    assert grown == []
     append(store, "Orders", 0, b"b")
     assert read_queue(store, "Orders", 0) == [b"a", b"b"]
     assert [record.queue_offset for record in log_records(store)] == [0, 0, 1]
@@ -126,11 +130,15 @@ def test_consumers_see_nothing_before_it_is_confirmed(store: MessageStore) -> No
     store.append(batch_of("Orders", b"b"), queue_id=0)
     store.append(batch_of("Orders", b"c"), queue_id=1)
     assert store.queue_bounds("Orders", 0).max_offset == 0
-    assert store.confirm(first.end) == [("Orders", 0)]
+    grown: list[list[QueueName]] = []
+    store.on_grown(lambda queues: grown.append(list(queues)))
+    store.confirm(first.end)
+    assert grown == [[("Orders", 0)]]
     assert read_queue(store, "Orders", 0) == [b"a"]
     assert store.dispatched_end == store.confirmed_end == first.end
-    assert store.confirm(store.appended_end) == [("Orders", 0), ("Orders", 1)]
-    assert store.confirm(store.appended_end) == []
+    store.confirm(store.appended_end)
+    store.confirm(store.appended_end)
+    assert grown[1:] == [[("Orders", 0), ("Orders", 1)]], "each queue once, and no empty news"
 
 
 # ---------------------------------------------------------------------------------- refusals

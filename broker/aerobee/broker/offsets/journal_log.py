@@ -12,19 +12,15 @@ from aerobee.broker.offsets.journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC,
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
-from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import MessageTooLarge, StoreFailed
-from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch
+from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.record import encode_record, iterate_records
-from aerobee.store_format.record_layout import HostAddress
-from aerobee.store_format.tags import TagsCodes
-from aerobee.store_format.topic_end import topic_end_properties
+from aerobee.store_format.record import iterate_records
 
 READ_BYTES = 128 * 1024
 """What is read and applied in one turn of the loop."""
@@ -42,20 +38,15 @@ class OffsetJournalLog:
         durability: Durability,
         roles: Roles,
         reads: ReadPool,
-        clock: Clock,
+        writes: OwnWrites,
         *,
-        store_host: HostAddress,
-        limits: BatchLimits,
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
         self._store = store
         self._durability = durability
         self._roles = roles
         self._reads = reads
-        self._clock = clock
-        self._store_host = store_host
-        self._limits = limits
-        self._tags = TagsCodes(delays_ms=())
+        self._writes = writes
         self._on_store_failed = on_store_failed
 
     # ------------------------------------------------------------------------------ writing
@@ -68,35 +59,10 @@ class OffsetJournalLog:
             NotWritable, Busy, ShuttingDown, MessageTooLarge: nothing was stored.
             StoreFailed: the broker ends.
         """
-        self._roles.check_may_act()
-        record = encode_record(
-            topic=JOURNAL_TOPIC.encode(),
-            body=body,
-            properties=topic_end_properties(ends_topic) if ends_topic else b"",
-            born_timestamp_ms=self._clock.now_ms(),
-            born_host=self._store_host,
-            store_host_ipv6=self._store_host.is_ipv6,
+        # Of a full disk too: without commits retention could free nothing.
+        return self._writes.append(
+            JOURNAL_TOPIC, JOURNAL_QUEUE, body, reserve=True, ends_topic=ends_topic
         )
-        try:
-            checked = check_batch(
-                record,
-                [len(record)],
-                topic=JOURNAL_TOPIC,
-                limits=self._limits,
-                store_host_ipv6=self._store_host.is_ipv6,
-                tags=self._tags,
-            )
-        except BatchIllegal as error:
-            raise MessageTooLarge(f"a record of the offset journal cannot be: {error}") from error
-        try:
-            appended = self._store.append(
-                checked, queue_id=JOURNAL_QUEUE, is_own=True, ends_topic=ends_topic
-            )
-            self._durability.on_appended()
-        except StoreFailed as error:
-            self._on_store_failed(error)
-            raise
-        return appended
 
     def fail(self, error: StoreFailed) -> None:
         """The broker ends."""

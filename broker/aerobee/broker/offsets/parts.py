@@ -31,6 +31,7 @@ from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import PERM_READ, Guard
+from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.tables.config_tables import (
     CONSUMER_OFFSETS_PATH,
     SUBSCRIPTION_GROUPS_PATH,
@@ -40,8 +41,6 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import StoreFailed
-from aerobee.store_format.batch import BatchLimits
-from aerobee.store_format.record_layout import HostAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,7 @@ class Around:
     guard: Guard
     roles: Roles
     durability: Durability
+    writes: OwnWrites
     egress: Egress
     reads: ReadPool
     queues: QueueReader
@@ -77,7 +77,6 @@ def assemble_groups(
     config: BrokerConfig,
     around: Around,
     *,
-    store_host: HostAddress,
     on_store_failed: Callable[[StoreFailed], None],
 ) -> Groups:
     """Make every part and hand each the others that it needs."""
@@ -93,9 +92,7 @@ def assemble_groups(
         around.durability,
         around.roles,
         around.reads,
-        around.clock,
-        store_host=store_host,
-        limits=BatchLimits(batch_bytes_max=config.store.batch_bytes_max),
+        around.writes,
         on_store_failed=on_store_failed,
     )
 

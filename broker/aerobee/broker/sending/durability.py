@@ -1,4 +1,4 @@
-"""What follows an append: flush it, replicate it, let consumers see it, tell whoever waits.
+"""What follows an append: flush it, replicate it, have it confirmed, tell whoever waits.
 
 Owns: the watermarks behind the appends and who waits for them. Disk and replicas go in parallel:
 
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-from aerobee.broker.reading.egress import Egress
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
@@ -75,15 +75,16 @@ class Durability:
     def __init__(
         self,
         store: MessageStore,
-        egress: Egress,
         roles: Roles,
+        batches: AcknowledgedBatches,
         config: StoreConfig,
         new_waiters: Callable[[int], EndWaiters],
     ) -> None:
-        """`new_waiters` makes waiters of a watermark that begins at the given position."""
+        """`batches` is told what is acknowledged. `new_waiters` makes waiters of a watermark that
+        begins at the given position."""
         self._store = store
-        self._egress = egress
         self._roles = roles
+        self._batches = batches
         self._flusher: Flusher | None = None
         self._is_sync_flush = config.flush_mode is FlushMode.SYNC
         self._behind_bytes = int(config.unflushed_bytes_max * BEHIND_SHARE)
@@ -144,6 +145,7 @@ class Durability:
         if term is None:
             self.confirmed.give_up()
             self.acknowledged.give_up()
+            self._batches.give_up()
             return
         if not roles.may_act():
             return
@@ -151,7 +153,7 @@ class Durability:
         own_end = store.flushed_end if self._is_sync_flush else store.appended_end
         confirmed_end = term.confirm(own_end)
         if confirmed_end > store.confirmed_end:
-            self._egress.on_grown(store.confirm(confirmed_end))
+            store.confirm(confirmed_end)
         if confirmed_end > self.confirmed.end:
             self.confirmed.reached(confirmed_end)
             if self._sending is not None:
@@ -160,6 +162,7 @@ class Durability:
             own_end = confirmed_end if self._has_enough() else 0
         if own_end > self.acknowledged.end:
             self.acknowledged.reached(own_end)
+            self._batches.reached(own_end)
 
     def on_confirmed(self, confirmed_end: int) -> None:
         """On a slave: its master says that everything below is confirmed. Raises StoreFailed."""
@@ -167,7 +170,7 @@ class Durability:
         self._roles.note_confirmed(confirmed_end)
         visible_end = min(confirmed_end, store.appended_end)
         if visible_end > store.confirmed_end:
-            self._egress.on_grown(store.confirm(visible_end))
+            store.confirm(visible_end)
 
     def why_late(self, end: int) -> Late:
         """Why what was stored up to `end` is not acknowledged yet."""

@@ -99,6 +99,10 @@ class Guard:
     def check_acting(self) -> None:
         """Raises as `check_available`, and NotMaster."""
         self.check_available()
+        self.check_may_act()
+
+    def check_may_act(self) -> None:
+        """Raises NotMaster when this replica may not act as master at this moment."""
         if self._authority is not None:
             self._authority.check_may_act()
         elif self.role is not Role.MASTER:

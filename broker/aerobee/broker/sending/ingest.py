@@ -2,7 +2,7 @@
 
     frame of batches -> may we? (guard) -> stored before? (store.producers)
       -> join neighbours, check the bytes (store_format: batch, client_records)
-      -> append and stamp (store)
+      -> append
       -> acknowledge now (page cache), or when `wait_end` is safe
 
 Owns: the order of these steps and the answer to each batch. Everything here is sync and runs on the
@@ -15,11 +15,11 @@ time, and like then only once that is safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from aerobee.broker.observe.stats import Counters
+from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.resent import (
     Appended,
@@ -73,15 +73,6 @@ _ADVICE: dict[BatchFault, str] = {
 """What to do, where the codec's own words do not say it."""
 
 
-class Appender(Protocol):
-    """What the send path needs of the store."""
-
-    @property
-    def producers(self) -> ProducerMemory: ...
-
-    def append(self, batch: CheckedBatch, *, queue_id: int) -> Appended: ...
-
-
 @dataclass(slots=True)
 class Receipt:
     """The answer to one batch. `wait_end` > 0: not to be given before the log is safe up to it."""
@@ -120,33 +111,24 @@ class Ingest:
     def __init__(
         self,
         guard: Guard,
-        store: Appender,
+        appender: Appender,
+        memory: ProducerMemory,
         counters: Counters,
         *,
         limits: BatchLimits,
         store_host_ipv6: bool,
         tags: TagsCodes,
         waits: bool,
-        on_appended: Callable[[], None],
-        on_store_failed: Callable[[StoreFailed], None],
-        on_stored: Callable[[str, int, int, int], None] = lambda *_: None,
-        on_counted: Callable[[CheckedBatch, int], None] = lambda *_: None,
     ) -> None:
-        """`on_appended` is called once per frame: it has new records dispatched, or flushed
-        first. `on_store_failed` ends the broker. `waits`: receipts promise
-        the disk or the replicas. `on_stored` is told of each append: topic, store time, the log's
-        end after it, messages; `on_counted` the same: the batch, and the log's end."""
+        """`waits`: receipts promise the disk or the replicas."""
         self._guard = guard
-        self._store = store
+        self._appender = appender
+        self._memory = memory
         self._counters = counters
         self._limits = limits
         self._store_host_ipv6 = store_host_ipv6
         self._tags = tags
         self._waits = waits
-        self._on_appended = on_appended
-        self._on_store_failed = on_store_failed
-        self._on_stored = on_stored
-        self._on_counted = on_counted
 
     @property
     def limits(self) -> BatchLimits:
@@ -163,9 +145,8 @@ class Ingest:
         else:
             receipts = self._accept_many(batches)
         try:
-            self._on_appended()
+            self._appender.publish()
         except StoreFailed as error:
-            self._on_store_failed(error)
             return [self._refusal(batch, error) for batch in batches]
         return receipts
 
@@ -225,7 +206,7 @@ class Ingest:
             joined = self._checked(topic, b"".join(run.records), run.sizes)
             if run.sequence_ends:
                 number_batch(joined, run.producers)
-            appended = self._store.append(joined, queue_id=queue_id)
+            appended = self._appender.append(joined, queue_id=queue_id, batches=len(run.batches))
         except BatchIllegal:
             # One of them is wrong: let each speak for itself.
             for position, batch in zip(run.positions, run.batches, strict=True):
@@ -235,9 +216,6 @@ class Ingest:
             for position, batch in zip(run.positions, run.batches, strict=True):
                 receipts[position] = self._refusal(batch, error)
             return
-        self._count(len(run.batches), joined.count, run.size)
-        self._on_stored(topic, appended.store_timestamp_ms, appended.end, joined.count)
-        self._on_counted(joined, appended.end)
         queue_offset = appended.base_queue_offset
         physical_offset = appended.base_physical_offset
         for index, batch in enumerate(run.batches):
@@ -250,7 +228,7 @@ class Ingest:
     def _is_new(self, queue: tuple[str, int], producer_id: int, sequence: int, count: int) -> bool:
         try:
             check_numbers(producer_id, sequence, count)
-            standing = self._store.producers.standing(*queue, producer_id, sequence, count)
+            standing = self._memory.standing(*queue, producer_id, sequence, count)
         except MqError:
             return False
         return standing.stored_count == 0
@@ -267,14 +245,11 @@ class Ingest:
             checked = self._checked(batch.topic, batch.records, batch.record_sizes)
             if producer_id:
                 number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
-            appended = self._store.append(checked, queue_id=batch.queue_id)
+            appended = self._appender.append(checked, queue_id=batch.queue_id)
         except BatchIllegal as error:
             return self._refusal(batch, _error_of(error))
         except MqError as error:
             return self._refusal(batch, error)
-        self._count(1, checked.count, len(checked.buffer))
-        self._on_stored(batch.topic, appended.store_timestamp_ms, appended.end, checked.count)
-        self._on_counted(checked, appended.end)
         return self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )
@@ -300,7 +275,7 @@ class Ingest:
         beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
         count = len(batch.record_sizes)
         check_numbers(producer_id, sequence, count)
-        memory = self._store.producers
+        memory = self._memory
         queue = batch.topic, batch.queue_id
         standing = memory.standing(*queue, producer_id, sequence, count)
         stored_count, queue_offset = standing.stored_count, standing.queue_offset
@@ -330,15 +305,8 @@ class Ingest:
 
     def _refusal(self, batch: IncomingBatch, error: MqError) -> Receipt:
         self._counters.refused += 1
-        if isinstance(error, StoreFailed):
-            self._on_store_failed(error)
         retry_after_ms = error.retry_after_ms if isinstance(error, Busy) else 0
         return Receipt(batch.sequence, error.code, str(error), retry_after_ms=retry_after_ms)
-
-    def _count(self, batches: int, messages: int, size: int) -> None:
-        self._counters.batches_in += batches
-        self._counters.messages_in += messages
-        self._counters.bytes_in += size
 
 
 def _error_of(illegal: BatchIllegal) -> MqError:

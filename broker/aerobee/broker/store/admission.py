@@ -140,8 +140,8 @@ class Admission:
             return "the disk has no room for another log segment: free space"
         return ""
 
-    def _leaves_own_room(self, fits: bool) -> bool:
-        """Whether a disk that is too full for messages takes a record of the broker's own."""
+    def _leaves_reserve(self, fits: bool) -> bool:
+        """Whether a disk that is too full for messages takes what frees space."""
         if self._queue_files_full:
             return False
         is_hard = self._is_below_minimum() or self._allocation_pause_end_s != 0.0
@@ -149,11 +149,11 @@ class Admission:
 
     # ------------------------------------------------------------------------------ refusing
 
-    def refuse(self, waiting_bytes: int, size: int, *, own_fits: bool | None = None) -> None:
+    def refuse(self, waiting_bytes: int, size: int, *, reserve_fits: bool | None = None) -> None:
         """Raise what stands against an append of `size` while `waiting_bytes` wait for the disk.
 
-        Returns if nothing does any more. `own_fits`, of the broker's own records: whether it takes
-        no other segment; None: it is a client's.
+        Returns if nothing does any more. `reserve_fits`, of what may take the last space: whether
+        it takes no other segment; None: it may not.
         """
         self.check_not_failed()
         if self._closing:
@@ -161,7 +161,7 @@ class Admission:
         if self._read_only:
             raise NotWritable("the store was opened for reading only")
         why_full = self.why_full
-        if why_full and (own_fits is None or not self._leaves_own_room(own_fits)):
+        if why_full and (reserve_fits is None or not self._leaves_reserve(reserve_fits)):
             raise NotWritable(why_full)
         if not why_full:
             self._allocation_pause_end_s = 0.0

@@ -14,7 +14,7 @@ from aerobee.broker.store.dispatcher import Dispatcher, Pending
 from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
-from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.replicas.scanned_chunk import EndedQueues
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
@@ -48,14 +48,14 @@ class AppendPath:
         self.counters = AppendCounters()
 
     def append(
-        self, batch: CheckedBatch, queue_id: int, *, is_own: bool = False, ends_topic: str = ""
+        self, batch: CheckedBatch, queue_id: int, *, reserve: bool = False, ends_topic: str = ""
     ) -> Appended:
         """See `MessageStore.append`."""
         size = len(batch.buffer)
         log = self._log
         waiting = log.end - min(self._ledger.flushed_end, self.confirmed_end)
         if not self._admission.writable or waiting + size > self._config.unflushed_bytes_max:
-            self._refuse(waiting, size, is_own=is_own)
+            self._refuse(waiting, size, reserve=reserve)
         queue = self._queues.get_or_create(batch.topic, queue_id)
         base_queue_offset = queue.next_offset
         try:
@@ -93,20 +93,19 @@ class AppendPath:
         self.counters.add(batch.count, size)
         return Appended(base_queue_offset, base, end, timestamp_ms)
 
-    def _refuse(self, waiting_bytes: int, size: int, *, is_own: bool) -> None:
-        spared = self._log.fits(size) if is_own else None
+    def _refuse(self, waiting_bytes: int, size: int, *, reserve: bool) -> None:
+        fits = self._log.fits(size) if reserve else None
         try:
-            self._admission.refuse(waiting_bytes, size, own_fits=spared)
+            self._admission.refuse(waiting_bytes, size, reserve_fits=fits)
         except Exception:
             self.counters.refused_batches += 1
             raise
 
-    def confirm(self, end: int) -> list[QueueName]:
+    def confirm(self, end: int) -> None:
         """See `MessageStore.confirm`."""
         self._admission.check_not_failed()
         assert self.confirmed_end <= end, "what was confirmed stays confirmed"
         assert end <= self._log.end, "only what was appended can be confirmed"
         self.confirmed_end = end
-        grown = self._dispatcher.dispatch(end)
+        self._dispatcher.dispatch(end)
         self._ledger.watch_memory()
-        return grown

@@ -8,7 +8,7 @@ again.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from aerobee.broker.store.index.key_index import KeyIndex
@@ -39,9 +39,14 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._pending: deque[Pending | ScannedChunk | EndedQueues] = deque()
+        self._listeners: list[Callable[[Iterable[QueueName]], None]] = []
         self.end = end
         # Of the last record dispatched.
         self.store_timestamp_ms = store_timestamp_ms
+
+    def on_grown(self, told: Callable[[Iterable[QueueName]], None]) -> None:
+        """Tell `told`, after each dispatch, which queues grew, each once."""
+        self._listeners.append(told)
 
     def submit(self, pending: Pending) -> None:
         """Appended, in log order."""
@@ -65,8 +70,8 @@ class Dispatcher:
                 found.append(pending.entries)
         return b"".join(found)
 
-    def dispatch(self, confirmed_end: int) -> list[QueueName]:
-        """Let the queues grow up to `confirmed_end`; returns those that did, each once."""
+    def dispatch(self, confirmed_end: int) -> None:
+        """Let the queues grow up to `confirmed_end`, and tell whoever listens."""
         pending = self._pending
         grown: dict[QueueName, None] = {}
         while pending and pending[0].end <= confirmed_end:
@@ -90,7 +95,9 @@ class Dispatcher:
             if divided is not None:
                 self._dispatch_chunk(divided[0], grown)
                 pending[0] = divided[1]
-        return list(grown)
+        if grown:
+            for told in self._listeners:
+                told(grown)
 
     def _dispatch_chunk(self, chunk: ScannedChunk, grown: dict[QueueName, None]) -> None:
         for queue, entries, ends in chunk.runs:

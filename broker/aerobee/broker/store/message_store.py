@@ -13,7 +13,7 @@ appends, flushes or reads gets StoreFailed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Self
 
 from aerobee.broker.store.admission import Admission
@@ -239,13 +239,13 @@ class MessageStore:
         return self._log.end - self._ledger.flushed_end
 
     def append(
-        self, batch: CheckedBatch, *, queue_id: int, is_own: bool = False, ends_topic: str = ""
+        self, batch: CheckedBatch, *, queue_id: int, reserve: bool = False, ends_topic: str = ""
     ) -> Appended:
         """Stamp the batch and write it to the log: all of it or nothing. In the page cache then.
 
-        `is_own`: the broker's own, little and needed so that space can be freed at all; taken on a
-        disk that is too full for messages, as far as there is room. `ends_topic`: the batch is one
-        record with the properties of `topic_end_properties`; the topic is empty from there on.
+        `reserve`: taken also on a disk that is too full for messages, as far as there is room;
+        for what is little, and needed so that space can be freed at all. `ends_topic`: the batch is
+        one record with the properties of `topic_end_properties`; the topic is empty from there on.
 
         Raises:
             ShuttingDown, NotWritable, Busy: nothing was stored; later it may work.
@@ -253,12 +253,15 @@ class MessageStore:
             IllegalName: the topic cannot be a folder.
             StoreFailed: the disk failed; whether the bytes are there is unknown.
         """
-        return self._appends.append(batch, queue_id, is_own=is_own, ends_topic=ends_topic)
+        return self._appends.append(batch, queue_id, reserve=reserve, ends_topic=ends_topic)
 
-    def confirm(self, end: int) -> list[QueueName]:
-        """Let consumers see everything up to `end`; returns the queues that grew, each once. Raises
-        StoreFailed."""
-        return self._appends.confirm(end)
+    def confirm(self, end: int) -> None:
+        """Let consumers see everything up to `end`. Raises StoreFailed."""
+        self._appends.confirm(end)
+
+    def on_grown(self, told: Callable[[Iterable[QueueName]], None]) -> None:
+        """Tell `told`, from now on, which queues grew whenever more is confirmed, each once."""
+        self._dispatcher.on_grown(told)
 
     # ------------------------------------------------------------------------------ flushing
 
@@ -321,10 +324,7 @@ class MessageStore:
         return self._log.read_nowait(runs)
 
     def read(self, runs: Sequence[tuple[int, int]]) -> bytes:
-        """[any thread] The bytes of `runs` end to end; may block on the disk.
-
-        Raises MessageNotFound for bytes outside the log.
-        """
+        """[any thread] The bytes of `runs` end to end; may block. Raises MessageNotFound."""
         return self._log.read(runs)
 
     def record_at(self, physical_offset: int, size: int) -> bytes:
@@ -372,7 +372,7 @@ class MessageStore:
         return self._log.contiguous_end(position)
 
     def walk_log(self, start: int = 0, chunk_bytes: int = 1 << 20) -> Iterator[tuple[int, bytes]]:
-        """The log's bytes from `start` on, blanks included: (position, bytes) in one segment."""
+        """The log's bytes, blanks included: (position, bytes) in one segment."""
         return self._log.walk(start, chunk_bytes)
 
     def statistics(self) -> StoreStatistics:

@@ -1,10 +1,8 @@
 """How many messages this master acknowledged, by topic and minute of store time.
 
-Owns: the counts of about the last day. A batch costs one addition; where acknowledgements wait for
-disk or replicas, one more when they have come. Under another epoch counting begins anew.
-
-Always holds: what is counted was acknowledged, or could be without waiting any longer; messages
-whose outcome was left open by the end of a term never are. On the loop.
+Owns: the counts of about the last day. A batch costs one addition, when it is acknowledged; since
+store times rise with the log, minutes begin one after the other. Under another epoch counting
+begins anew. On the loop.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from aerobee.broker.sending.acknowledged import AcknowledgedBatch
+
 MS_PER_MINUTE = 60_000
 MINUTES_MAX = 24 * 60
 ENTRIES_MAX = 200_000
 """Topics times minutes that are kept; beyond it the oldest minutes go."""
-SETTLE_PENDING = 1_024
 
 _UNKNOWN = -1
 
@@ -32,20 +31,10 @@ class MinuteCounts(NamedTuple):
 
 
 class AcknowledgedMinutes:
-    """See the module."""
+    """Counts what a master acknowledges, for the audit to compare with its log."""
 
-    def __init__(
-        self,
-        *,
-        waits: bool,
-        acknowledged_end: Callable[[], int],
-        epoch: Callable[[], int],
-        now_ms: Callable[[], int],
-    ) -> None:
-        """`waits`: acknowledgements wait until `acknowledged_end` has come; it belongs to the
-        present term. `epoch` is that of the term."""
-        self._waits = waits
-        self._acknowledged_end = acknowledged_end
+    def __init__(self, *, epoch: Callable[[], int], now_ms: Callable[[], int]) -> None:
+        """`epoch` is that of the present term."""
         self._epoch_now = epoch
         self._now_ms = now_ms
         self._epoch = _UNKNOWN
@@ -53,30 +42,19 @@ class AcknowledgedMinutes:
         self._entries = 0
         self._minute = _UNKNOWN
         self._open: dict[str, int] = {}
-        # Stored, not acknowledged yet: where it ends in the log, its minute, topic, messages.
-        self._pending: deque[tuple[int, int, str, int]] = deque()
-        # Acknowledged late, after their minute was closed: few.
-        self._late: dict[tuple[int, str], int] = {}
         self.first_whole_minute = now_ms() // MS_PER_MINUTE + 1
 
-    def stored(self, topic: str, store_timestamp_ms: int, end: int, messages: int) -> None:
-        """Messages of one topic were stored, up to `end` of the log."""
-        minute = store_timestamp_ms // MS_PER_MINUTE
+    def acknowledged(self, batch: AcknowledgedBatch) -> None:
+        """Messages of one topic were acknowledged."""
+        minute = batch.store_timestamp_ms // MS_PER_MINUTE
         if minute != self._minute or self._epoch_now() != self._epoch:
             self._begin_minute(minute)
-        if self._waits:
-            self._pending.append((end, minute, topic, messages))
-            if len(self._pending) > SETTLE_PENDING:
-                self._settle()
-        else:
-            self._open[topic] = self._open.get(topic, 0) + messages
+        self._open[batch.topic] = self._open.get(batch.topic, 0) + batch.messages
 
     def minutes(self) -> list[MinuteCounts]:
         """What is counted so far, oldest first."""
         if self._epoch_now() != self._epoch:
             return []
-        self._settle()
-        self._fold_late()
         counted = list(self._closed)
         if self._open:
             counted.append(MinuteCounts(self._minute, tuple(self._open), (*self._open.values(),)))
@@ -87,44 +65,19 @@ class AcknowledgedMinutes:
     def _begin_minute(self, minute: int) -> None:
         if self._epoch_now() != self._epoch:
             self._begin_epoch(minute)
-        self._settle()
+        assert minute >= self._minute, "store times rise with the log"
         if self._open:
-            self._close(self._minute, self._open, len(self._closed))
+            counts = array("q", self._open.values())
+            self._closed.append(MinuteCounts(self._minute, tuple(self._open), counts))
+            self._entries += len(self._open)
             self._open.clear()
         self._minute = minute
-        self._fold_late()
         while self._closed and (
             self._closed[0].minute <= minute - MINUTES_MAX or self._entries > ENTRIES_MAX
         ):
             gone = self._closed.popleft()
             self._entries -= len(gone.topics)
             self.first_whole_minute = max(self.first_whole_minute, gone.minute + 1)
-
-    def _close(self, minute: int, counts: dict[str, int], place: int) -> None:
-        closed = MinuteCounts(minute, tuple(counts), array("q", counts.values()))
-        self._closed.insert(place, closed)
-        self._entries += len(counts)
-
-    def _fold_late(self) -> None:
-        """Add what was acknowledged late to the minutes that it belongs to, which are young."""
-        late: dict[int, dict[str, int]] = {}
-        for (minute, topic), messages in self._late.items():
-            late.setdefault(minute, {})[topic] = messages
-        self._late.clear()
-        for minute, added in late.items():
-            place = len(self._closed)
-            while place and self._closed[place - 1].minute > minute:
-                place -= 1
-            counts: dict[str, int] = {}
-            if place and self._closed[place - 1].minute == minute:
-                place -= 1
-                known = self._closed[place]
-                del self._closed[place]
-                self._entries -= len(known.topics)
-                counts = dict(zip(known.topics, known.messages, strict=True))
-            for topic, messages in added.items():
-                counts[topic] = counts.get(topic, 0) + messages
-            self._close(minute, counts, place)
 
     def _begin_epoch(self, minute: int) -> None:
         # Of this minute another master may have acknowledged the beginning.
@@ -133,17 +86,4 @@ class AcknowledgedMinutes:
         self._closed.clear()
         self._entries = 0
         self._open.clear()
-        self._pending.clear()
-        self._late.clear()
-
-    def _settle(self) -> None:
-        """Count what has been acknowledged since."""
-        end = self._acknowledged_end()
-        pending = self._pending
-        while pending and pending[0][0] <= end:
-            _, minute, topic, messages = pending.popleft()
-            if minute == self._minute:
-                self._open[topic] = self._open.get(topic, 0) + messages
-            else:
-                name = (minute, topic)
-                self._late[name] = self._late.get(name, 0) + messages
+        self._minute = _UNKNOWN

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from aerobee.broker.groups.consumer_groups import Member
 from aerobee.broker.observe.metrics.lag import GroupLag
-from aerobee.broker.observe.metrics.traffic import MESSAGE_SIZES, Incoming, Outgoing, Reader
+from aerobee.broker.observe.metrics.traffic import Incoming, Outgoing, Reader
 from aerobee.broker.observe.stats import BrokerStatistics
+from aerobee.broker.sending.acknowledged import MESSAGE_SIZES
 from aerobee.broker.sending.guard import PERM_READ, PERM_WRITE
 from aerobee.runtime.metrics.families import (
     OTHER,

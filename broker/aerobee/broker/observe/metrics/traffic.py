@@ -2,8 +2,8 @@
 
 Owns: the counts since the folder was opened. A message counts as in once it is as safe as its
 acknowledgement promises: at once with the page cache, else when disk or replicas have it; one whose
-outcome was left open counts if and when that comes true. It counts as out when the frame with it
-was given to the network.
+outcome the end of a term left open does not count. It counts as out when the frame with it was
+given to the network.
 
 Always holds: as many topics, and pairs of group and topic, as the bounds say have counts of their
 own; what the others do is in `OTHER`'s. Topics that are gone, and groups without members that have
@@ -12,17 +12,12 @@ read nothing for long, give their places to others. On the loop.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
+from aerobee.broker.sending.acknowledged import MESSAGE_SIZES, AcknowledgedBatch
 from aerobee.runtime.metrics.families import OTHER
-from aerobee.store_format.checked_batch import CheckedBatch
 
-KIB = 1024
-MESSAGE_SIZES = (KIB, 4 * KIB, 512 * KIB, 1024 * KIB, 2048 * KIB, 4096 * KIB)
-"""RocketMQ's buckets, in bytes of the stored record."""
-SETTLE_PENDING = 1_024
 GROUP_IDLE_S = 600.0
 """A group without members that reads nothing for so long loses its places."""
 
@@ -56,52 +51,29 @@ class Reader(NamedTuple):
     topic: str
 
 
-class _Pending(NamedTuple):
-    """Stored, not acknowledged yet: where it ends in the log, and what it will count."""
-
-    end: int
-    counts: Incoming
-    messages: int
-    size: int
-    sizes: list[int] | None
-
-
 class Traffic:
     """See the module."""
 
-    def __init__(
-        self,
-        *,
-        waits: bool,
-        acknowledged_end: Callable[[], int],
-        topics_max: int,
-        consumers_max: int,
-    ) -> None:
-        """`waits`: acknowledgements wait until `acknowledged_end` of the log has come."""
-        self._waits = waits
-        self._acknowledged_end = acknowledged_end
+    def __init__(self, *, topics_max: int, consumers_max: int) -> None:
         self._topics_max = topics_max
         self._consumers_max = consumers_max
         self._incoming: dict[str, Incoming] = {}
         self._other_incoming = Incoming()
         self._outgoing: dict[tuple[str, str], Outgoing] = {}
         self._other_outgoing = Outgoing()
-        self._pending: deque[_Pending] = deque()
 
-    def stored(self, batch: CheckedBatch, end: int) -> None:
-        """A batch was stored, up to `end` of the log."""
+    def acknowledged(self, batch: AcknowledgedBatch) -> None:
+        """Messages came in."""
         counts = self._incoming.get(batch.topic)
         if counts is None:
             counts = self._new_incoming(batch.topic)
-        messages, size = batch.count, len(batch.buffer)
-        # Most batches are of small messages, and to see that is cheap.
-        sizes = None if size <= KIB or batch.largest <= KIB else batch.size_counts(MESSAGE_SIZES)
-        if self._waits:
-            self._pending.append(_Pending(end, counts, messages, size, sizes))
-            if len(self._pending) > SETTLE_PENDING:
-                self._settle()
-        else:
-            _add(counts, messages, size, sizes)
+        counts.messages += batch.messages
+        counts.bytes += batch.size
+        if batch.size_counts is None:
+            counts.sizes[0] += batch.messages
+            return
+        for bucket, count in enumerate(batch.size_counts):
+            counts.sizes[bucket] += count
 
     def delivered(self, group: str, topic: str, messages: int, size: int) -> None:
         """A frame of records is on its way to a reader; without a group its group is empty."""
@@ -113,7 +85,6 @@ class Traffic:
 
     def incoming(self) -> list[tuple[str, Incoming]]:
         """By topic, at this moment; the rest as OTHER's, if there is any."""
-        self._settle()
         rows = list(self._incoming.items())
         if self._other_incoming.messages:
             rows.append((OTHER, self._other_incoming))
@@ -155,24 +126,3 @@ class Traffic:
             return self._other_outgoing
         counts = self._outgoing[group, topic] = Outgoing()
         return counts
-
-    def _settle(self) -> None:
-        """Count what has been acknowledged since."""
-        pending = self._pending
-        if not pending:
-            return
-        end = self._acknowledged_end()
-        while pending and pending[0].end <= end:
-            _, counts, messages, size, sizes = pending.popleft()
-            _add(counts, messages, size, sizes)
-
-
-def _add(counts: Incoming, messages: int, size: int, sizes: list[int] | None) -> None:
-    """`sizes`: how many messages each bucket gets; None: all are in the first one."""
-    counts.messages += messages
-    counts.bytes += size
-    if sizes is None:
-        counts.sizes[0] += messages
-        return
-    for bucket, count in enumerate(sizes):
-        counts.sizes[bucket] += count

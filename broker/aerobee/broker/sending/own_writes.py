@@ -1,0 +1,82 @@
+"""Records that the broker writes itself: a body and a queue in, a place in the log out.
+
+Owns: the turn of bodies into records. They enter the log as clients' batches do, by `append`; what
+clients may not do, such as sending to a system topic, is for the caller to know.
+"""
+
+from __future__ import annotations
+
+from aerobee.broker.sending.append import Appender
+from aerobee.broker.store.appended import Appended
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MessageTooLarge
+from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch
+from aerobee.store_format.record_encode import encode_record
+from aerobee.store_format.record_layout import HostAddress
+from aerobee.store_format.tags import TagsCodes
+from aerobee.store_format.topic_end import topic_end_properties
+
+
+class OwnWrites:
+    """Appends single records, born here and now."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        clock: Clock,
+        *,
+        store_host: HostAddress,
+        limits: BatchLimits,
+        tags: TagsCodes,
+    ) -> None:
+        self._appender = appender
+        self._clock = clock
+        self._store_host = store_host
+        self._limits = limits
+        self._tags = tags
+
+    def append(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        *,
+        properties: bytes = b"",
+        reserve: bool = False,
+        ends_topic: str = "",
+    ) -> Appended:
+        """One record, `properties` encoded.
+
+        `reserve`: it may take the space that a full disk keeps back; only for what is little
+        and needed to free space. `ends_topic`: it is the end of this topic, and has the properties
+        that say so; see `MessageStore.append`.
+
+        Raises:
+            NotMaster: nothing was stored; this replica may not act as master now.
+            NotWritable, Busy, ShuttingDown, MessageTooLarge: nothing was stored.
+            StoreFailed: the broker ends.
+        """
+        record = encode_record(
+            topic=topic.encode(),
+            body=body,
+            properties=topic_end_properties(ends_topic) if ends_topic else properties,
+            born_timestamp_ms=self._clock.now_ms(),
+            born_host=self._store_host,
+            store_host_ipv6=self._store_host.is_ipv6,
+        )
+        try:
+            checked = check_batch(
+                record,
+                [len(record)],
+                topic=topic,
+                limits=self._limits,
+                store_host_ipv6=self._store_host.is_ipv6,
+                tags=self._tags,
+            )
+        except BatchIllegal as error:
+            raise MessageTooLarge(f"a record of topic {topic} cannot be: {error}") from error
+        appended = self._appender.append(
+            checked, queue_id=queue_id, reserve=reserve, ends_topic=ends_topic
+        )
+        self._appender.publish()
+        return appended
