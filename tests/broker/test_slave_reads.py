@@ -20,6 +20,7 @@ from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.watermarks import EndWaiters
@@ -237,10 +238,11 @@ async def test_a_reader_that_waits_at_a_slave_gets_what_its_master_confirms_at_o
 ) -> None:
     group.follow()
     group.endpoints.clear()
+    store.on_grown(egress.on_grown)
     durability = Durability(
         store,
-        egress,
         cast(Roles, group),
+        AcknowledgedBatches(),
         SMALL,
         lambda end: EndWaiters(end, on_deadline_set=lambda _: None),
     )
