@@ -62,6 +62,7 @@ LAYERS: dict[str, frozenset[str]] = {
 FENCES: dict[str, tuple[str, ...]] = {
     "grpc": (
         "runtime/rpc.py",
+        "runtime/own_protocol.py",
         "runtime/rpc_latency.py",
         "runtime/request_border.py",
         "runtime/method_wrapping.py",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.edge.own.convert import UNKNOWN_HOST, host_of_peer, pull_frame_bytes
+from aerobee.broker.edge.own.convert import READ_CODES, UNKNOWN_HOST, host_of_peer, pull_frame_bytes
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.reading.egress import Fetched, ReadCode
 from aerobee.runtime.errors import LeaseExpired
@@ -37,7 +37,7 @@ def test_a_frame_as_bytes_is_what_protobuf_would_have_made(
     assert parsed == broker_pb2.PullFrame(
         handle=handle,
         result=broker_pb2.PullResult(
-            code=common_pb2.Code.Name(code),
+            code=common_pb2.Code.Name(READ_CODES[code]),
             next_offset=offsets[0],
             min_offset=offsets[1],
             max_offset=offsets[2],
@@ -56,7 +56,7 @@ def test_a_frame_that_ends_a_handle_carries_code_and_sentence() -> None:
 
 
 def test_read_codes_are_those_of_the_protocol() -> None:
-    assert {code.name: code.value for code in ReadCode} == {
+    assert {code.name: READ_CODES[code] for code in ReadCode} == {
         code.name: common_pb2.Code.Value(code.name) for code in ReadCode
     }
 

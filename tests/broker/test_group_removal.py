@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from aerobee.broker.config import GroupsConfig
-from aerobee.runtime.rpc import error_from_rpc
+from aerobee.runtime.own_protocol import code_of, error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.test_membership import Participant
 
@@ -41,7 +41,7 @@ async def delete(broker: Any, group: str, *, force: bool = False, timeout: float
             broker_pb2.DeleteGroupRequest(group=group, force=force), timeout=timeout
         )
     except grpc.aio.AioRpcError as error:
-        return error_from_rpc(error, "broker").code
+        return code_of(error_from_rpc(error, "broker"))
 
 
 async def test_a_deleted_group_is_gone_for_good(start_broker: Any, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_an_offset_under_which_a_member_works_is_not_deleted(broker: Any) 
     for queue_ids in ((), (0,), (1, 0)):
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await deleting(*queue_ids)
-        assert error_from_rpc(refused.value, "broker").code == common_pb2.LEASE_HELD
+        assert code_of(error_from_rpc(refused.value, "broker")) == common_pb2.LEASE_HELD
     assert await offsets(broker, "g") == {0: 1, 1: 1}
     assert (await deleting(1)).removed_count == 1
     assert await offsets(broker, "g") == {0: 1}

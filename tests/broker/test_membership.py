@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.runtime.rpc import error_from_rpc
+from aerobee.runtime.own_protocol import code_of, error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
 
 
@@ -286,7 +286,7 @@ async def test_a_running_pull_ends_when_its_lease_moves(broker: Any) -> None:
     request = broker_pb2.PullRequest(topic="t", queue_id=0, group="g", lease_epoch=lease.epoch)
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await broker.pull.Pull(request)
-    assert error_from_rpc(failure.value, "the broker").code == common_pb2.LEASE_EXPIRED
+    assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.LEASE_EXPIRED
     request.lease_epoch = taken.epoch
     assert (await broker.pull.Pull(request)).record_count == 2
 
@@ -309,7 +309,7 @@ async def test_a_single_pull_that_waits_ends_when_its_lease_moves(broker: Any) -
     await broker.send_bodies("t", 0, b"not for the former holder")
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await asyncio.wait_for(pulling, 5)
-    assert error_from_rpc(failure.value, "the broker").code == common_pb2.LEASE_EXPIRED
+    assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.LEASE_EXPIRED
 
 
 async def test_a_reset_revokes_the_lease_and_the_next_one_starts_there(broker: Any) -> None:
@@ -343,7 +343,7 @@ async def test_a_group_is_described_with_members_leases_and_lag(broker: Any) -> 
     await broker.send_bodies("t", 1, *[b"x"] * 5)
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await broker.groups.DescribeGroup(broker_pb2.DescribeGroupRequest(group="g"))
-    assert error_from_rpc(failure.value, "the broker").code == common_pb2.GROUP_NOT_FOUND
+    assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.GROUP_NOT_FOUND
     member, listener = Participant(broker, "b"), Participant(broker, "a")
     await member.join()
     await listener.join(broadcasting=True)
@@ -462,4 +462,4 @@ async def test_text_that_cannot_be_shown_gets_no_queue_and_commits_nothing(broke
                 offsets=[broker_pb2.QueueOffset(topic="t", queue_id=0, offset=1)],
             )
         )
-    assert error_from_rpc(refused.value, "broker").code == common_pb2.ILLEGAL_NAME
+    assert code_of(error_from_rpc(refused.value, "broker")) == common_pb2.ILLEGAL_NAME

@@ -13,7 +13,7 @@ import pytest
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.config_tables import ConsumerOffsetTable, TopicConfig
-from aerobee.runtime.rpc import error_from_rpc
+from aerobee.runtime.own_protocol import code_of, error_from_rpc
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import write_topics
 from tests.support.fault_disk import FaultDisk
@@ -96,7 +96,7 @@ async def test_an_illegal_group_is_refused(broker: Any) -> None:
     ):
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await call(request)
-        assert error_from_rpc(failure.value, "the broker").code == common_pb2.ILLEGAL_NAME
+        assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.ILLEGAL_NAME
 
 
 async def test_bounds_are_told_per_queue(broker: Any) -> None:

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 from tests.support.etcd import running_etcd
@@ -146,7 +147,7 @@ class Member:
             if event.WhichOneof("event") == kind:
                 return getattr(event, kind)
             if event.WhichOneof("event") == "failed":
-                raise errors.error_from_code(event.failed.code, event.failed.message)
+                raise error_from_code(event.failed.code, event.failed.message)
         raise AssertionError(f"the stream ended without {kind}")
 
 

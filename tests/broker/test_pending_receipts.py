@@ -6,10 +6,10 @@ import asyncio
 
 from aerobee.broker.edge.own.send_service import ACKS_PER_FRAME_MAX, RECEIPTS_MAX, PendingReceipts
 from aerobee.broker.sending.durability import Late
-from aerobee.broker.sending.ingest import OK, Receipt
+from aerobee.broker.sending.ingest import Receipt
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.runtime.clock import ManualClock
-from aerobee.v1 import common_pb2
+from aerobee.runtime.errors import TopicNotFound
 
 
 class HandDurability:
@@ -29,18 +29,18 @@ def pending_receipts(durability: HandDurability) -> PendingReceipts:
 async def test_at_the_deadline_a_frame_s_safe_batches_are_not_called_late() -> None:
     durability = HandDurability()
     pending = pending_receipts(durability)
-    frame = [Receipt(n, OK, wait_end=100 * n, timeout_ms=1_000) for n in (1, 2, 3)]
+    frame = [Receipt(n, wait_end=100 * n, timeout_ms=1_000) for n in (1, 2, 3)]
     pending.add(frame, 300, 0.0)
     durability.acknowledged.reached(200)
     durability.acknowledged.on_time(1.0)
-    told = {receipt.sequence: receipt.code for receipt in await pending.take()}
-    assert told == {1: OK, 2: OK, 3: common_pb2.FLUSH_SLAVE_TIMEOUT}
+    told = {receipt.sequence: receipt.late for receipt in await pending.take()}
+    assert told == {1: None, 2: None, 3: Late.REPLICAS}
 
 
 async def test_a_stream_is_not_read_on_while_its_receipts_are_not_taken() -> None:
     pending = pending_receipts(HandDurability())
     for _ in range(RECEIPTS_MAX // 1_000 + 1):
-        pending.add([Receipt(n, common_pb2.TOPIC_NOT_FOUND) for n in range(1_000)], 1, 0.0)
+        pending.add([Receipt(n, TopicNotFound("t")) for n in range(1_000)], 1, 0.0)
     room = asyncio.ensure_future(pending.wait_room())
     await asyncio.sleep(0)
     assert not room.done()

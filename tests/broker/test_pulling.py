@@ -13,7 +13,7 @@ import pytest
 
 from aerobee.broker.store.disk import DiskFile, RealDisk
 from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.runtime.rpc import error_from_rpc
+from aerobee.runtime.own_protocol import code_of, error_from_rpc
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -187,7 +187,7 @@ async def test_a_handle_used_twice_ends_the_stream(broker: Any) -> None:
     await puller.subscribe(1, 1)
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await puller.frame()
-    assert error_from_rpc(failure.value, "the broker").code == common_pb2.INVALID_ARGUMENT
+    assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.INVALID_ARGUMENT
 
 
 async def test_an_empty_command_ends_the_stream(broker: Any) -> None:
@@ -195,7 +195,7 @@ async def test_an_empty_command_ends_the_stream(broker: Any) -> None:
     await puller.call.write(broker_pb2.PullCommand())
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await puller.frame()
-    assert error_from_rpc(failure.value, "the broker").code == common_pb2.INVALID_ARGUMENT
+    assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.INVALID_ARGUMENT
 
 
 async def test_half_closing_ends_the_stream(broker: Any) -> None:
@@ -273,7 +273,7 @@ async def test_sql_filters_are_refused(broker: Any) -> None:
     )
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await broker.pull.Pull(request)
-    assert error_from_rpc(failure.value, "the broker").code == common_pb2.FILTER_ILLEGAL
+    assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.FILTER_ILLEGAL
 
 
 # ---------------------------------------------------------------------------- filters

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
-from aerobee.runtime import errors, rpc
+from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
@@ -37,7 +37,7 @@ class ScriptedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self.server = rpc.RpcServer(["aerobee.v1.NameserverService"])
+        self.server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self.server.server)
         self.port = await self.server.start(f"127.0.0.1:{self.port}")
 
@@ -46,7 +46,7 @@ class ScriptedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         if server is not None:
             await server.stop(0)
 
-    @rpc.stream
+    @own_protocol.stream
     async def Register(
         self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat], context: object
     ) -> AsyncIterator[nameserver_pb2.BrokerDirective]:

@@ -15,6 +15,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.replicas.closed_log import begin_log_at
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.replica_group import LEASE_MS, MIB, Replica, ReplicaGroup, replica_group, until
@@ -225,7 +226,7 @@ async def outcome(
     try:
         return (await group.send(broker_id, "t", body, timeout_ms=timeout_ms)).code
     except errors.MqError as error:
-        return error.code
+        return code_of(error)
 
 
 async def test_what_a_deposed_master_never_had_confirmed_is_cut_from_its_log(

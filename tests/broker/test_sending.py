@@ -12,7 +12,7 @@ import pytest
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.names import SYSTEM_TOPICS
-from aerobee.runtime.rpc import error_from_rpc
+from aerobee.runtime.own_protocol import code_of, error_from_rpc
 from aerobee.store_format.message_id import parse_offset_message_id
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.store_format.record_encode import encode_record
@@ -360,4 +360,4 @@ async def test_a_wrong_request_fails_with_its_typed_error(
         await broker.send.Send(request_)
     error = error_from_rpc(failure.value, "the broker")
     assert isinstance(error, MqError)
-    assert error.code == code, error
+    assert code_of(error) == code, error

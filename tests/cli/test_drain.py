@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aerobee.runtime import errors, rpc
+from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.health import Question
 from aerobee.runtime.health_server import serve_health
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
@@ -39,7 +39,7 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
     follows: bool = True
     address: str = ""
 
-    @rpc.unary
+    @own_protocol.unary
     async def GetStats(
         self, request: broker_pb2.GetStatsRequest, context: Any
     ) -> broker_pb2.BrokerStats:
@@ -55,7 +55,7 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
         )
         return broker_pb2.BrokerStats(role=common_pb2.SLAVE, slave=slave)
 
-    @rpc.unary
+    @own_protocol.unary
     async def HandOver(
         self, request: broker_pb2.HandOverRequest, context: Any
     ) -> broker_pb2.HandOverResponse:
@@ -69,7 +69,7 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
 @pytest_asyncio.fixture
 async def replica() -> AsyncIterator[Replica]:
     replica = Replica()
-    server = rpc.RpcServer(["aerobee.v1.AdminService"])
+    server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AdminService"])
     broker_pb2_grpc.add_AdminServiceServicer_to_server(replica, server.server)
     replica.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     yield replica

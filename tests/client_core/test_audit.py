@@ -12,7 +12,7 @@ import pytest
 
 from aerobee.client_core import Audit, ClusterConnection
 from aerobee.cluster_view.channels import Channels
-from aerobee.runtime import errors, rpc
+from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.v1 import audit_pb2, audit_pb2_grpc
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class OddBroker(audit_pb2_grpc.AuditServiceServicer):
         self.refuses: errors.MqError | None = None
         self.cancelled = asyncio.Event()
 
-    @rpc.stream
+    @own_protocol.stream
     async def Snapshot(
         self, request: audit_pb2.SnapshotRequest, context: Any
     ) -> AsyncIterator[audit_pb2.SnapshotPart]:
@@ -53,7 +53,7 @@ class OddBroker(audit_pb2_grpc.AuditServiceServicer):
 
 @pytest.fixture
 async def odd() -> AsyncIterator[tuple[OddBroker, str]]:
-    broker, server = OddBroker(), rpc.RpcServer(["aerobee.v1.AuditService"])
+    broker, server = OddBroker(), rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AuditService"])
     audit_pb2_grpc.add_AuditServiceServicer_to_server(broker, server.server)
     yield broker, f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     await server.stop(0)
@@ -117,7 +117,7 @@ async def test_who_stops_reading_ends_the_call(
 
 
 async def test_a_broker_that_knows_no_audits_says_so(channels: Channels) -> None:
-    server = rpc.RpcServer([])
+    server = rpc.RpcServer(own_protocol.BORDER, [])
     address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     with pytest.raises(errors.MqError, match=grpc.StatusCode.UNIMPLEMENTED.name):
         [part async for part in Audit(channels).snapshot(address, EVERYTHING)]

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from aerobee.client_core import ClusterConnection, MessageQueue, Offsets
-from aerobee.runtime import errors, rpc
+from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
@@ -29,7 +29,7 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
         self.answers = asyncio.Event()
         self.answers.set()
         self.asked = 0
-        self._server = rpc.RpcServer(["aerobee.v1.OffsetService"])
+        self._server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.OffsetService"])
         self.address = ""
 
     async def start(self) -> Self:
@@ -46,7 +46,7 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
         if self.refuse is not None:
             raise self.refuse
 
-    @rpc.unary
+    @own_protocol.unary
     async def QueryOffsets(
         self, request: broker_pb2.QueryOffsetsRequest, context: Any
     ) -> broker_pb2.QueryOffsetsResponse:
@@ -56,7 +56,7 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
         )
         return broker_pb2.QueryOffsetsResponse(offsets=[found])
 
-    @rpc.unary
+    @own_protocol.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Any
     ) -> broker_pb2.QueryBoundsResponse:

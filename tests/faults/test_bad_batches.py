@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.store_format.record import HostAddress
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import SYS_FLAG_AT
@@ -381,7 +382,7 @@ async def test_a_wrong_batch_is_refused_before_it_is_stored(
     batch.sequence = 77
     good = [batch_of("u", 1, b"before", sequence=1), batch_of("u", 1, b"after", sequence=2)]
     (ack,) = await client.exchange(batch)
-    refused.check(errors.error_from_code(ack.code, ack.message))
+    refused.check(error_from_code(ack.code, ack.message))
     assert ack.sequence == 77
     assert (ack.store_timestamp_ms, ack.durability) == (0, broker_pb2.DURABILITY_UNSPECIFIED)
     after = await client.stats()

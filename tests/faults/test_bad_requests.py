@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.faults.refused import INVALID, NOT_FOUND, Refused
 from tests.faults.serving import MIB, Client, refusal
@@ -167,7 +168,7 @@ async def test_a_wrong_subscription_ends_its_handle_and_not_the_stream(
             )
         )
     frames = {frame.handle: frame.result for frame in (await call.read(), await call.read())}
-    refused.check(errors.error_from_code(frames[1].code, frames[1].message))
+    refused.check(error_from_code(frames[1].code, frames[1].message))
     assert frames[2].code == common_pb2.OK
     assert frames[2].record_count > 0
     call.cancel()
@@ -230,7 +231,7 @@ async def test_a_wrong_commit_or_reset_changes_nothing(
         await client.commit("committers", topic, queue_id, offset),
         reset.results[0],
     ):
-        found = errors.error_from_code(status.code, status.message)
+        found = error_from_code(status.code, status.message)
         assert type(found) is error, status
         assert all(word in status.message for word in words), status.message
     kept = await client.offsets.QueryOffsets(broker_pb2.QueryOffsetsRequest(group="committers"))

@@ -18,7 +18,7 @@ from aerobee.nameserver.key_values import Delete, Put
 from aerobee.nameserver.stored import Keys, Topic, encode_topic
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.errors import MqError
-from aerobee.runtime.rpc import CODE_METADATA_KEY
+from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb

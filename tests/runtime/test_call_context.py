@@ -15,7 +15,7 @@ import pytest
 
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import Method
-from aerobee.runtime import errors, rpc
+from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.call_context import (
     REQUEST_ID_KEY,
     TRACEPARENT_KEY,
@@ -44,7 +44,7 @@ class Echo:
         self.channels = Channels(chance=random.Random(1))
         self.address = ""
 
-    @rpc.unary
+    @own_protocol.unary
     async def Call(self, request: Request, context: grpc.aio.ServicerContext[Any, Any]) -> Request:
         log_event(log, "served", topic=request.topic)
         if request.topic == "refused":
@@ -53,7 +53,7 @@ class Echo:
             await self.channels.call(self.address, CALL, Request(topic="last"))
         return request
 
-    @rpc.stream
+    @own_protocol.stream
     async def Watch(
         self, request: Request, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[Request]:
@@ -68,7 +68,7 @@ class Echo:
 @pytest.fixture
 async def echo() -> AsyncIterator[Echo]:
     servicer = Echo()
-    server = rpc.RpcServer([SERVICE])
+    server = rpc.RpcServer(own_protocol.BORDER, [SERVICE])
     handlers = {
         "Call": grpc.unary_unary_rpc_method_handler(
             servicer.Call, Request.FromString, Request.SerializeToString

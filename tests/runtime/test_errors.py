@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from aerobee.runtime import errors
-from aerobee.runtime.rpc import STATUS
+from aerobee.runtime.own_protocol import ERRORS, code_of, error_from_code
 from aerobee.v1 import common_pb2
 
-NOT_ON_THE_WIRE = {errors.Unreachable.code}
-CLASSES = errors.error_classes()
+NOT_ON_THE_WIRE = {ERRORS[errors.Unreachable].code}
+CLASSES = {said.code: kind for kind, said in ERRORS.items()}
+
+
+def kinds(error: type[errors.MqError]) -> set[type[errors.MqError]]:
+    """The error and all its heirs in the tree that is for every protocol."""
+    found = {error} if error.__module__ == errors.__name__ else set()
+    return found.union(*(kinds(heir) for heir in error.__subclasses__()))
 
 
 def test_every_refusal_of_the_protocol_has_one_class_and_the_other_way_round() -> None:
@@ -23,16 +29,23 @@ def test_a_class_is_named_as_its_code(code: int) -> None:
     assert CLASSES[code].__name__.casefold() == name
 
 
-def test_every_class_has_a_grpc_status() -> None:
-    assert set(STATUS) == set(CLASSES.values())
+def test_the_table_has_every_error_once() -> None:
+    assert set(ERRORS) == kinds(errors.MqError)
+    assert len(CLASSES) == len(ERRORS)
+
+
+def test_an_error_that_a_client_derives_is_said_as_what_it_derives_from() -> None:
+    class Forked(errors.NotMaster): ...
+
+    assert code_of(Forked("x")) == common_pb2.NOT_MASTER
 
 
 def test_a_code_gives_its_class_back_and_an_unknown_one_the_base() -> None:
-    assert type(errors.error_from_code(205, "x")) is errors.DuplicateBroker
-    assert type(errors.error_from_code(12_345, "x")) is errors.MqError
+    assert type(error_from_code(205, "x")) is errors.DuplicateBroker
+    assert type(error_from_code(12_345, "x")) is errors.MqError
 
 
 @pytest.mark.parametrize("code", [100, 106, 207, 12_345])
 def test_an_error_without_a_reason_is_a_sentence_all_the_same(code: int) -> None:
-    error = errors.error_from_code(code, "")
+    error = error_from_code(code, "")
     assert str(error).startswith(f"{type(error).__name__}, and no reason was given: ")

@@ -6,7 +6,8 @@ import grpc
 import pytest
 
 from aerobee.runtime.errors import MqError, NotMaster, Unreachable
-from aerobee.runtime.rpc import CODE_METADATA_KEY, error_from_rpc
+from aerobee.runtime.own_protocol import CODE_METADATA_KEY, error_from_rpc
+from aerobee.v1 import common_pb2
 
 
 def failed(status: grpc.StatusCode, details: str, *, code: int | None = None) -> MqError:
@@ -39,7 +40,7 @@ def test_a_connection_that_breaks_in_a_call_is_no_failure_of_the_server(
 
 
 def test_what_a_server_says_itself_stays_what_it_said() -> None:
-    error = failed(grpc.StatusCode.INTERNAL, "Internal error from Core", code=NotMaster.code)
+    error = failed(grpc.StatusCode.INTERNAL, "Internal error from Core", code=common_pb2.NOT_MASTER)
     assert isinstance(error, NotMaster)
     error = failed(grpc.StatusCode.INTERNAL, "a bug")
     assert str(error) == "host:1 failed with INTERNAL: a bug"

@@ -17,7 +17,8 @@ from aerobee.broker.replication.joining import (
 )
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.cluster_view.methods import REPLICATE
-from aerobee.runtime.rpc import CODE_METADATA_KEY, build_channel
+from aerobee.runtime.own_protocol import CODE_METADATA_KEY
+from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import replication_pb2
 from tests.support.replication_streams import (
     CLUSTER,

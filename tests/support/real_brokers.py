@@ -23,7 +23,7 @@ from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
-from aerobee.runtime import errors, rpc
+from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.record import HostAddress, encode_batch
@@ -201,7 +201,7 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
         self.address = ""
 
     async def start(self, port: int = 0) -> Self:
-        self._server = rpc.RpcServer(["aerobee.v1.NameserverService"])
+        self._server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self._server.server)
         self.address = f"127.0.0.1:{await self._server.start(f'127.0.0.1:{port}')}"
         return self
@@ -251,13 +251,13 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
             routes=[self._route(topic) for topic in topics],
         )
 
-    @rpc.unary
+    @own_protocol.unary
     async def QueryRoute(
         self, request: nameserver_pb2.QueryRouteRequest, context: Any
     ) -> nameserver_pb2.QueryRouteResponse:
         return self._answer(request.topics)
 
-    @rpc.unary
+    @own_protocol.unary
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Any
     ) -> nameserver_pb2.ListTopicsResponse:

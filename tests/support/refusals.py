@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import grpc
 
-from aerobee.runtime import errors
 from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.own_protocol import error_from_code, error_from_rpc
 from aerobee.runtime.request_limits import RequestLimits
-from aerobee.runtime.rpc import error_from_rpc
 from aerobee.v1 import broker_pb2
 from tests.support.costly_requests import Place
 from tests.support.loop_price import Price, watched
@@ -46,7 +45,7 @@ async def refusal_of(channel: grpc.aio.Channel, place: Place, request: bytes) ->
                 running.cancel()
                 if method.output_type.name == "GroupEvent" and isinstance(answer, bytes):
                     failed = broker_pb2.GroupEvent.FromString(answer).failed
-                    return errors.error_from_code(failed.code, failed.message)
+                    return error_from_code(failed.code, failed.message)
             elif method.server_streaming:
                 running = call(request)
                 await running.read()

@@ -42,6 +42,7 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch
+from aerobee.runtime.own_protocol import BORDER
 from aerobee.runtime.rpc import RpcServer
 from aerobee.v1 import nameserver_pb2
 
@@ -233,7 +234,7 @@ async def running_master(
     """A master under epoch 1, alone in sync."""
     async with running_replica(root, config) as replica:
         master = Master(replica, StreamLimits(**limits))
-        server = RpcServer([SERVICE_NAME])
+        server = RpcServer(BORDER, [SERVICE_NAME])
         add_replication_service(ReplicationService(master.sender), server.server)
         master.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
         master.roles.begin_term()

@@ -22,6 +22,7 @@ from aerobee.cluster_view.methods import (
 )
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2, common_pb2
 
 T = TypeVar("T")
@@ -215,4 +216,4 @@ def _topic_queues(queues: Sequence[MessageQueue]) -> list[broker_pb2.TopicQueue]
 
 def _raise_unless_ok(status: common_pb2.Status, queue: MessageQueue) -> None:
     if status.code != common_pb2.OK:
-        raise errors.error_from_code(status.code, f"{queue}: {status.message}")
+        raise error_from_code(status.code, f"{queue}: {status.message}")

@@ -26,6 +26,7 @@ from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.runtime import errors, rpc
 from aerobee.runtime.call_context import RequestNames, outgoing_ids
 from aerobee.runtime.clock import system_random
+from aerobee.runtime.own_protocol import error_from_rpc
 
 Q = TypeVar("Q", bound=Message | bytes)
 R = TypeVar("R", bound=Message | bytes)
@@ -284,7 +285,7 @@ def _raise_typed(error: BaseException, address: str, request_id: str) -> NoRetur
     """As an MqError, or as the cancellation that it is if the task was cancelled. What the
     transport raised tells a user nothing more, in a dozen frames."""
     if isinstance(error, grpc.aio.AioRpcError):
-        raise _named(rpc.error_from_rpc(error, address), request_id) from None
+        raise _named(error_from_rpc(error, address), request_id) from None
     if isinstance(error, asyncio.CancelledError):
         # grpc.aio also raises this when the call, not the task, was cancelled.
         task = asyncio.current_task()

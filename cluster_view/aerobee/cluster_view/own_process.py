@@ -14,8 +14,6 @@ from aerobee.runtime.errors import MqError
 class UsedAfterFork(MqError):
     """An open client was used in a child of the process that opened it; set by clients only."""
 
-    code = 396
-
 
 class OwnProcess:
     """The process in which this was made."""

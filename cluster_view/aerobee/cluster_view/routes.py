@@ -24,6 +24,7 @@ from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.runtime.names import check_topic_name
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2, nameserver_pb2
 
@@ -220,8 +221,8 @@ class Routes:
         if known is None:
             # An OK that is older than the deletion we know of counts as not found.
             code = answer.status.code
-            error = errors.error_from_code(
-                errors.TopicNotFound.code if code == common_pb2.OK else code,
+            error = error_from_code(
+                common_pb2.TOPIC_NOT_FOUND if code == common_pb2.OK else code,
                 answer.status.message or f"topic {topic!r} does not exist in {self._cluster!r}",
             )
             if isinstance(error, errors.Busy) and answer.status.retry_after_ms:

@@ -18,6 +18,7 @@ from aerobee.cluster_view.methods import PULL_STREAM
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.run_together import run_together
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -230,7 +231,7 @@ class Fetcher:
         del self._queues[frame.handle]
         self._handles.pop(owned, None)
         self._to_credit.pop(frame.handle, None)
-        error = errors.error_from_code(result.code, result.message)
+        error = error_from_code(result.code, result.message)
         self._events.on_fetch_ended(self, owned, error)
 
 

@@ -34,6 +34,7 @@ from aerobee.consumer_client.session_outbox import SessionOutbox
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import broker_pb2
 
@@ -372,7 +373,7 @@ class GroupSession:
             )
             self._lose_one(held, event.revoked.reason or "revoked by the broker")
         elif kind == "failed":
-            raise errors.error_from_code(event.failed.code, event.failed.message)
+            raise error_from_code(event.failed.code, event.failed.message)
 
     def _on_granted(self, granted: broker_pb2.LeaseGranted) -> None:
         key = QueueKey(granted.topic, granted.queue_id)

@@ -32,6 +32,7 @@ from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.endpoint import serve_metrics
 from aerobee.runtime.metrics.health import gather_health
+from aerobee.runtime.own_protocol import BORDER
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.rpc_latency import LatencyInterceptor
@@ -92,7 +93,7 @@ async def serve_nameserver(
         )
         timing = LatencyInterceptor(figures.latencies, clock)
         limits = nameserver_request_limits()
-        server = RpcServer([SERVICE_NAME], limits=limits, interceptors=[timing])
+        server = RpcServer(BORDER, [SERVICE_NAME], limits=limits, interceptors=[timing])
         add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
         add_service(service, server.server)  # type: ignore[no-untyped-call]
         port = await server.start(config.listen, serving=False)

@@ -8,6 +8,7 @@ from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
 from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica, Topic
 from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
 
 
@@ -122,7 +123,7 @@ def topic_route(
             ],
         )
     if failure is not None:
-        code = common_pb2.Code.Name(failure.code)
+        code = common_pb2.Code.Name(code_of(failure))
         wait_ms = failure.retry_after_ms if isinstance(failure, Busy) else 0
         status = common_pb2.Status(code=code, message=str(failure), retry_after_ms=wait_ms)
     else:

@@ -29,6 +29,7 @@ from aerobee.producer_client.sequences import Sequences
 from aerobee.producer_client.store_host import StoreHosts
 from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.store_format.record import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
@@ -383,6 +384,7 @@ async def _wait_connected(
 
 
 def _error_of(ack: broker_pb2.SendAck) -> errors.MqError:
-    if ack.code == errors.Busy.code:
-        return errors.Busy(ack.message, retry_after_ms=ack.retry_after_ms)
-    return errors.error_from_code(ack.code, ack.message)
+    error = error_from_code(ack.code, ack.message)
+    if isinstance(error, errors.Busy):
+        error.retry_after_ms = ack.retry_after_ms
+    return error

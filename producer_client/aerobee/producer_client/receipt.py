@@ -181,8 +181,6 @@ class PartlySent(MqError):
     whose outcome is unknown.
     """
 
-    code = 397
-
     def __init__(self, message: str, *, receipts: Sequence[Receipt | None] = ()) -> None:
         super().__init__(message)
         self.receipts = receipts

@@ -36,21 +36,21 @@ _ROUTE_IS_OLD = Retry(is_counted=False, refreshes_route=True, avoids_broker=Fals
 _BUSY = Retry(is_counted=False, refreshes_route=False, avoids_broker=True)
 _BROKEN = Retry(is_counted=True, refreshes_route=True, avoids_broker=True)
 
-_RETRIES: dict[int, Retry] = {
-    errors.Unreachable.code: _UNREACHABLE,
-    errors.ShuttingDown.code: _UNREACHABLE,
-    errors.NoBrokerAvailable.code: _ROUTE_IS_OLD,
-    errors.NotMaster.code: _ROUTE_IS_OLD,
-    errors.StaleEpoch.code: _ROUTE_IS_OLD,
-    errors.TopicNotFound.code: _ROUTE_IS_OLD,
-    errors.QueueNotFound.code: _ROUTE_IS_OLD,
-    errors.Busy.code: _BUSY,
-    errors.NotEnoughReplicas.code: _BUSY,
-    errors.NotWritable.code: _BROKEN,
-    errors.StoreFailed.code: _BROKEN,
-    errors.DeadlineExceeded.code: _BROKEN,
-    errors.RegistryUnavailable.code: _BROKEN,
-    errors.MqError.code: _BROKEN,
+_RETRIES: dict[type[errors.MqError], Retry] = {
+    errors.Unreachable: _UNREACHABLE,
+    errors.ShuttingDown: _UNREACHABLE,
+    errors.NoBrokerAvailable: _ROUTE_IS_OLD,
+    errors.NotMaster: _ROUTE_IS_OLD,
+    errors.StaleEpoch: _ROUTE_IS_OLD,
+    errors.TopicNotFound: _ROUTE_IS_OLD,
+    errors.QueueNotFound: _ROUTE_IS_OLD,
+    errors.Busy: _BUSY,
+    errors.NotEnoughReplicas: _BUSY,
+    errors.NotWritable: _BROKEN,
+    errors.StoreFailed: _BROKEN,
+    errors.DeadlineExceeded: _BROKEN,
+    errors.RegistryUnavailable: _BROKEN,
+    errors.MqError: _BROKEN,
 }
 
 
@@ -60,10 +60,10 @@ def retry_of(error: errors.MqError) -> Retry | None:
     >>> retry_of(errors.MessageTooLarge("9 MiB")) is None
     True
     """
-    return _RETRIES.get(error.code)
+    return _RETRIES.get(type(error))
 
 
-_UNKNOWN = frozenset({errors.StoreFailed.code, errors.DeadlineExceeded.code})
+_UNKNOWN = frozenset({errors.StoreFailed, errors.DeadlineExceeded})
 
 
 def leaves_unknown(error: errors.MqError) -> bool:
@@ -72,7 +72,7 @@ def leaves_unknown(error: errors.MqError) -> bool:
     >>> leaves_unknown(errors.StoreFailed("")), leaves_unknown(errors.Busy("", retry_after_ms=1))
     (True, False)
     """
-    return error.code in _UNKNOWN
+    return type(error) in _UNKNOWN
 
 
 def refused(batch: Batch, error: errors.MqError) -> errors.MqError:

@@ -9,7 +9,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee.runtime import errors
 from aerobee.runtime.health import REASON_METADATA_KEY
-from aerobee.runtime.rpc import build_channel, error_from_rpc
+from aerobee.runtime.own_protocol import error_from_rpc
+from aerobee.runtime.rpc import build_channel
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
 """gRPC plumbing that every service shares: server, health, reflection, and the error border.
 
-Requests are read within their limits (`request_border`). The error border is the only place where
-domain errors become gRPC statuses. A servicer method wrapped in
-`unary` or `stream` raises MqError; the caller sees the status of the table below, the message, and
-the numeric aerobee.v1.Code in the trailing metadata `aerobee-code`. Anything else is a bug: it is
-logged with its traceback and answered as INTERNAL without details. Every line that is logged behind
-the border carries the call's ids, which are read from its metadata when the line is written.
+Requests are read within their limits (`request_border`). A servicer method wrapped in `unary` or
+`stream` of a protocol's error border raises MqError, which is answered as that protocol says it.
+Anything else is a bug: it is logged with its traceback and answered as INTERNAL without details.
+Every line that is logged behind the border carries the call's ids, which are read from its metadata
+when the line is written.
 """
 
 from __future__ import annotations
@@ -26,53 +25,8 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.request_border import RequestBorder
 from aerobee.runtime.request_limits import RequestLimits
 
-CODE_METADATA_KEY = "aerobee-code"
 FRAME_BYTES_MAX = 32 * 1024 * 1024
 """Largest gRPC message either side accepts: a maximal batch plus its envelope, with room."""
-
-STATUS: dict[type[errors.MqError], grpc.StatusCode] = {
-    errors.MqError: grpc.StatusCode.INTERNAL,
-    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.IllegalName: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.TopicNotFound: grpc.StatusCode.NOT_FOUND,
-    errors.QueueNotFound: grpc.StatusCode.NOT_FOUND,
-    errors.GroupNotFound: grpc.StatusCode.NOT_FOUND,
-    errors.MessageIllegal: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.MessageTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.PropertiesTooLarge: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.CorruptBody: grpc.StatusCode.DATA_LOSS,
-    errors.TopicExists: grpc.StatusCode.ALREADY_EXISTS,
-    errors.FilterIllegal: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotWritableTopic: grpc.StatusCode.PERMISSION_DENIED,
-    errors.NotReadableTopic: grpc.StatusCode.PERMISSION_DENIED,
-    errors.NoBrokerAvailable: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.MessageNotFound: grpc.StatusCode.NOT_FOUND,
-    errors.LimitReached: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.OutOfSequence: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ForeignCluster: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ReplicaDiverged: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ReplicaIncomplete: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ReplicationGap: grpc.StatusCode.ABORTED,
-    errors.CorruptFrame: grpc.StatusCode.DATA_LOSS,
-    errors.NotMaster: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.StaleEpoch: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.LeaseHeld: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.LeaseExpired: grpc.StatusCode.ABORTED,
-    errors.DuplicateClient: grpc.StatusCode.ALREADY_EXISTS,
-    errors.DuplicateBroker: grpc.StatusCode.ALREADY_EXISTS,
-    errors.UnknownMember: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.GroupDeleted: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.GroupInUse: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.ShuttingDown: grpc.StatusCode.UNAVAILABLE,
-    errors.NotWritable: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.Busy: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.StoreFailed: grpc.StatusCode.UNAVAILABLE,
-    errors.RegistryUnavailable: grpc.StatusCode.UNAVAILABLE,
-    errors.DeadlineExceeded: grpc.StatusCode.DEADLINE_EXCEEDED,
-    errors.NotEnoughReplicas: grpc.StatusCode.UNAVAILABLE,
-    errors.ReplicaBehind: grpc.StatusCode.UNAVAILABLE,
-    errors.Unreachable: grpc.StatusCode.UNAVAILABLE,
-}
 
 CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
@@ -100,6 +54,10 @@ SERVER_OPTIONS: Sequence[tuple[str, int]] = (
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Context = grpc.aio.ServicerContext[Any, Any]
+AnswerError = Callable[[Context, errors.MqError], Awaitable[NoReturn]]
+"""Ends a call with an error, as one protocol says it."""
+
 log = logging.getLogger(__name__)
 
 
@@ -121,20 +79,21 @@ class RpcServer:
 
     def __init__(
         self,
+        border: ErrorBorder,
         service_names: Sequence[str],
         *,
         limits: RequestLimits | None = None,
         connections_max: int | None = None,
         interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
     ) -> None:
-        """`service_names`: full protobuf names, listed by reflection and health. `limits` of these
-        services' requests; without them only what cannot be read is refused. Connections beyond
-        `connections_max` are closed at once."""
+        """`border` answers requests that no servicer sees. `service_names`: full protobuf names,
+        listed by reflection and health. `limits` of these services' requests; without them only
+        what cannot be read is refused. Connections beyond `connections_max` are closed at once."""
         options = list(SERVER_OPTIONS)
         if connections_max is not None:
             options.append(("grpc.max_allowed_incoming_connections", connections_max))
-        border = RequestBorder(limits, _refuse_request)
-        self.server = grpc.aio.server(options=options, interceptors=[*interceptors, border])
+        requests = RequestBorder(limits, border.refuse)
+        self.server = grpc.aio.server(options=options, interceptors=[*interceptors, requests])
         self._health = health.aio.HealthServicer()
         self._service_names = tuple(service_names)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
@@ -178,15 +137,6 @@ class RpcServer:
         await self.server.stop(grace_s)
 
 
-async def abort(context: grpc.aio.ServicerContext[Any, Any], error: errors.MqError) -> NoReturn:
-    """End a call with the status, message and code of a typed error."""
-    await context.abort(
-        STATUS.get(type(error), grpc.StatusCode.INTERNAL),
-        str(error),
-        trailing_metadata=((CODE_METADATA_KEY, str(type(error).code)),),
-    )
-
-
 class _ServedCall:
     """A call that a servicer works on; reads nothing of it before it is asked."""
 
@@ -210,63 +160,61 @@ def _begin(name: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         log_event(log, "call", level=logging.DEBUG)
 
 
-def unary(
-    method: Callable[P, Awaitable[R]],
-) -> Callable[P, Awaitable[R]]:
-    """The error border of a servicer method (self, request, context) that returns one answer."""
+class ErrorBorder:
+    """The only `except` between a protocol's servicers and what they call."""
 
-    @functools.wraps(method)
-    async def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
-        _begin(method.__name__, _context_of(args))
-        try:
-            return await method(*args, **kwargs)
-        except Exception as error:
-            await _end(_context_of(args), error)
+    def __init__(self, answer_error: AnswerError) -> None:
+        self._answer_error = answer_error
 
-    return bordered
+    def unary(self, method: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """The border of a servicer method (self, request, context) that returns one answer."""
 
+        @functools.wraps(method)
+        async def bordered(*args: P.args, **kwargs: P.kwargs) -> R:
+            _begin(method.__name__, _context_of(args))
+            try:
+                return await method(*args, **kwargs)
+            except Exception as error:
+                await self._end(_context_of(args), error)
 
-def stream(
-    method: Callable[P, AsyncIterator[R]],
-) -> Callable[P, AsyncIterator[R]]:
-    """The error border of a servicer method that is an async generator."""
+        return bordered
 
-    @functools.wraps(method)
-    async def bordered(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
-        _begin(method.__name__, _context_of(args))
-        try:
-            async for answer in method(*args, **kwargs):
-                yield answer
-        except Exception as error:
-            await _end(_context_of(args), error)
+    def stream(self, method: Callable[P, AsyncIterator[R]]) -> Callable[P, AsyncIterator[R]]:
+        """The border of a servicer method that is an async generator."""
 
-    return bordered
+        @functools.wraps(method)
+        async def bordered(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+            _begin(method.__name__, _context_of(args))
+            try:
+                async for answer in method(*args, **kwargs):
+                    yield answer
+            except Exception as error:
+                await self._end(_context_of(args), error)
 
+        return bordered
 
-async def _end(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> NoReturn:
-    """Answer a typed error, end quietly when the client is gone; anything else is a bug."""
-    cause = _bare(error)
-    if isinstance(cause, errors.MqError):
-        log_event(log, "call refused", level=logging.DEBUG, code=type(cause).__name__, reason=cause)
-        await abort(context, cause)
-    if isinstance(cause, grpc.aio.InternalError):
-        # A write failed because nobody is there any more: what a cancelled call is, too. gRPC
-        # itself would log it as a bug of the servicer.
-        raise asyncio.CancelledError from None
-    if isinstance(cause, grpc.aio.BaseError):
-        raise cause  # gRPC's own, of a call that has ended already
-    log_event(log, "a servicer failed by a bug", level=logging.ERROR, error=cause)
-    await context.abort(
-        grpc.StatusCode.INTERNAL, "the server failed by a bug of its own; its log says where"
-    )
+    async def refuse(self, name: str, context: Context, error: errors.MqError) -> None:
+        """Answer a request that no servicer sees."""
+        _begin(name, context)
+        await self._end(context, error)
 
-
-async def _refuse_request(
-    name: str, context: grpc.aio.ServicerContext[Any, Any], error: errors.MqError
-) -> None:
-    """Answer a request that no servicer sees."""
-    _begin(name, context)
-    await _end(context, error)
+    async def _end(self, context: Context, error: Exception) -> NoReturn:
+        """Answer a typed error, end quietly when the client is gone; anything else is a bug."""
+        cause = _bare(error)
+        if isinstance(cause, errors.MqError):
+            name = type(cause).__name__
+            log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
+            await self._answer_error(context, cause)
+        if isinstance(cause, grpc.aio.InternalError):
+            # A write failed because nobody is there any more: what a cancelled call is, too. gRPC
+            # itself would log it as a bug of the servicer.
+            raise asyncio.CancelledError from None
+        if isinstance(cause, grpc.aio.BaseError):
+            raise cause  # gRPC's own, of a call that has ended already
+        log_event(log, "a servicer failed by a bug", level=logging.ERROR, error=cause)
+        await context.abort(
+            grpc.StatusCode.INTERNAL, "the server failed by a bug of its own; its log says where"
+        )
 
 
 def _bare(error: Exception) -> Exception:
@@ -280,37 +228,3 @@ def _bare(error: Exception) -> Exception:
 def _context_of(args: Sequence[Any]) -> grpc.aio.ServicerContext[Any, Any]:
     context: grpc.aio.ServicerContext[Any, Any] = args[-1]
     return context
-
-
-_BROKEN = ("Internal error from Core", "RST_STREAM")
-"""How gRPC calls it when a connection ends in the middle of a call: no server has said so."""
-
-
-def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
-    """The typed error behind a failed call: the mirror of `abort`."""
-    metadata = error.trailing_metadata()
-    if metadata is not None:
-        for key, value in metadata:
-            if key == CODE_METADATA_KEY and str(value).isdigit():
-                return errors.error_from_code(int(str(value)), error.details() or "")
-    status = error.code()
-    if status == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.DeadlineExceeded(f"{address} did not answer in time")
-    details = error.details() or ""
-    is_broken = status == grpc.StatusCode.INTERNAL and any(one in details for one in _BROKEN)
-    if is_broken or status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        broke = is_broken or not details
-        why = "the connection broke" if broke else _cause(details, address)
-        return errors.Unreachable(f"cannot reach {address}: {why}")
-    return errors.MqError(f"{address} failed with {status.name}: {error.details()}")
-
-
-# How gRPC's resolvers begin what they say of a name that they cannot look up.
-_LOOKUP_FAILED = ("DNS resolution failed", "errors resolving", "address lookup failed")
-
-
-def _cause(details: str, address: str) -> str:
-    """A name that does not resolve is told as such; the rest in gRPC's words."""
-    if any(begin in details for begin in _LOOKUP_FAILED):
-        return f"the host name {address.rpartition(':')[0]} cannot be resolved"
-    return details

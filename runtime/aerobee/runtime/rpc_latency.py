@@ -12,9 +12,8 @@ from typing import Any, Protocol
 import grpc
 
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import error_from_code
 from aerobee.runtime.method_wrapping import WrappingInterceptor
-from aerobee.runtime.rpc import CODE_METADATA_KEY
+from aerobee.runtime.own_protocol import CODE_METADATA_KEY, error_from_code
 
 SUCCESS = "success"
 CANCELLED = "cancelled"

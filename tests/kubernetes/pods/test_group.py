@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aerobee.runtime.own_protocol import BORDER
 from aerobee.runtime.rpc import RpcServer
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 from tests.failover.world import GROUP
@@ -47,7 +48,7 @@ class Broker(broker_pb2_grpc.AdminServiceServicer):
 
 @asynccontextmanager
 async def served(servicer: Nameserver | Broker) -> AsyncIterator[str]:
-    server = RpcServer([])
+    server = RpcServer(BORDER, [])
     if isinstance(servicer, Nameserver):
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(servicer, server.server)
     else:

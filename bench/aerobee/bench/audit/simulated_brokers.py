@@ -22,7 +22,7 @@ import grpc
 import numpy as np
 import uvloop
 
-from aerobee.runtime import rpc
+from aerobee.runtime import own_protocol, rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.v1 import (
     audit_pb2,
@@ -137,7 +137,7 @@ class SimulatedBroker:
         self.name = name
         self._parts = parts
         self._clock = SystemClock()
-        self._rpc = rpc.RpcServer(["aerobee.v1.AuditService"])
+        self._rpc = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AuditService"])
         self.address = ""
 
     async def start(self) -> None:
@@ -199,7 +199,7 @@ class SimulatedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         self._brokers = brokers
         self._size = size
 
-    @rpc.unary
+    @own_protocol.unary
     async def DescribeCluster(
         self, request: nameserver_pb2.DescribeClusterRequest, context: Context
     ) -> nameserver_pb2.ClusterDescription:
@@ -231,7 +231,7 @@ class SimulatedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
             ],
         )
 
-    @rpc.unary
+    @own_protocol.unary
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Context
     ) -> nameserver_pb2.ListTopicsResponse:
@@ -255,7 +255,7 @@ async def serve(brokers: int, size: Size) -> None:
     simulated = [SimulatedBroker(f"broker-{number:03d}", parts) for number in range(brokers)]
     for broker in simulated:
         await broker.start()
-    nameserver = rpc.RpcServer(["aerobee.v1.NameserverService"])
+    nameserver = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
     nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(
         SimulatedNameserver(simulated, size), nameserver.server
     )

@@ -23,6 +23,7 @@ from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
 from aerobee.runtime.log import log_event
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.run_together import run_together
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -276,7 +277,7 @@ class Registration:
             if directive is None:
                 return  # the end of the stream
             if directive.status.code not in (common_pb2.OK, common_pb2.CODE_UNSPECIFIED):
-                raise errors.error_from_code(directive.status.code, directive.status.message)
+                raise error_from_code(directive.status.code, directive.status.message)
             await self._follow(directive, stream.address)
             timeout_s = self._silence_max_s()
 

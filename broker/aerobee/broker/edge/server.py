@@ -23,6 +23,7 @@ from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
+from aerobee.runtime.own_protocol import BORDER
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.rpc_latency import SUCCESS, LatencyInterceptor
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc, common_pb2
@@ -39,6 +40,7 @@ class BrokerServer:
 
     def __init__(self, parts: Parts, identity: common_pb2.BrokerIdentity) -> None:
         self._rpc = RpcServer(
+            BORDER,
             SERVICE_NAMES,
             limits=broker_request_limits(),
             connections_max=connections_max(parts.config.own_files),

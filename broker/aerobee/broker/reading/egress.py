@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from enum import IntEnum
+from enum import Enum, auto
 from typing import Protocol
 
 from aerobee.broker.groups.queue_leases import Lease, QueueKey
@@ -31,14 +31,14 @@ READ_BYTES_MAX = 4 * 1024 * KIB
 READ_MESSAGES_MAX = 65_536
 
 
-class ReadCode(IntEnum):
-    """How a read ended; the numbers are those of aerobee.v1.Code."""
+class ReadCode(Enum):
+    """How a read ended."""
 
-    OK = 1
-    NO_NEW_MESSAGE = 20
-    OFFSET_TOO_SMALL = 21
-    OFFSET_TOO_LARGE = 22
-    MESSAGE_REMOVED = 24
+    OK = auto()
+    NO_NEW_MESSAGE = auto()
+    OFFSET_TOO_SMALL = auto()
+    OFFSET_TOO_LARGE = auto()
+    MESSAGE_REMOVED = auto()
 
 
 _CODE_OF_STATUS: dict[GetStatus, ReadCode] = {

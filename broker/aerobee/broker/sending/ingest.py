@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.append import Appender
+from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.resent import (
     Appended,
@@ -28,7 +29,6 @@ from aerobee.broker.sending.resent import (
     check_numbers,
 )
 from aerobee.runtime.errors import (
-    Busy,
     CorruptBody,
     MessageIllegal,
     MessageTooLarge,
@@ -47,9 +47,6 @@ from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.client_records import check_client_records
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.tags import TagsCodes
-
-OK = 1
-"""aerobee.v1.Code.OK; everything else that ends here is an MqError's code."""
 
 _ERROR_OF_FAULT: dict[BatchFault, type[MqError]] = {
     BatchFault.BODY_TOO_LARGE: MessageTooLarge,
@@ -78,16 +75,17 @@ class Receipt:
     """The answer to one batch. `wait_end` > 0: not to be given before the log is safe up to it."""
 
     sequence: int
-    code: int
-    message: str = ""
+    error: MqError | None = None
+    """Why the batch was refused: nothing was stored."""
     base_queue_offset: int = 0
     base_physical_offset: int = 0
     store_timestamp_ms: int = 0
-    retry_after_ms: int = 0
     stored_count: int = 0
     """Of a batch that had been stored only in part: how much of it this receipt is for."""
     wait_end: int = 0
     timeout_ms: int = 0
+    late: Late | None = None
+    """It is stored, but was not safe up to `wait_end` in time: why not."""
 
 
 @dataclass(slots=True)
@@ -296,7 +294,7 @@ class Ingest:
         self, batch: IncomingBatch, appended: Appended, queue_offset: int, physical_offset: int
     ) -> Receipt:
         receipt = Receipt(
-            batch.sequence, OK, "", queue_offset, physical_offset, appended.store_timestamp_ms
+            batch.sequence, None, queue_offset, physical_offset, appended.store_timestamp_ms
         )
         if self._waits and not batch.skip_wait:
             receipt.wait_end = appended.end
@@ -305,8 +303,7 @@ class Ingest:
 
     def _refusal(self, batch: IncomingBatch, error: MqError) -> Receipt:
         self._counters.refused += 1
-        retry_after_ms = error.retry_after_ms if isinstance(error, Busy) else 0
-        return Receipt(batch.sequence, error.code, str(error), retry_after_ms=retry_after_ms)
+        return Receipt(batch.sequence, error)
 
 
 def _error_of(illegal: BatchIllegal) -> MqError:

@@ -11,6 +11,7 @@ from aerobee.cluster_view.methods import COMMIT_OFFSETS
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.offsets.store import Commit
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.v1 import broker_pb2, common_pb2
 
 
@@ -100,4 +101,4 @@ class BrokerOffsetStore:
             return
         for entry, status in zip(entries, response.results, strict=True):
             if status.code != common_pb2.OK:
-                refused[entry.queue] = errors.error_from_code(status.code, status.message)
+                refused[entry.queue] = error_from_code(status.code, status.message)

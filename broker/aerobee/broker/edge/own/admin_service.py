@@ -14,7 +14,7 @@ from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.store.retention.retention_policy import CleanRequest
-from aerobee.runtime import rpc
+from aerobee.runtime import own_protocol
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
@@ -38,7 +38,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         self._cleaning = cleaning
         self._handover = handover
 
-    @rpc.unary
+    @own_protocol.unary
     async def GetMessage(
         self, request: broker_pb2.GetMessageRequest, context: Context
     ) -> broker_pb2.StoredMessage:
@@ -51,7 +51,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             record = await self._lookup.by_offset(request.physical_offset)
         return broker_pb2.StoredMessage(record=record)
 
-    @rpc.unary
+    @own_protocol.unary
     async def QueryMessages(
         self, request: broker_pb2.QueryMessagesRequest, context: Context
     ) -> broker_pb2.QueryMessagesResponse:
@@ -73,7 +73,7 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             more=found.more,
         )
 
-    @rpc.unary
+    @own_protocol.unary
     async def CleanStore(
         self, request: broker_pb2.CleanStoreRequest, context: Context
     ) -> broker_pb2.CleanStoreResponse:
@@ -88,13 +88,13 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             kept_because=report.kept_because,
         )
 
-    @rpc.unary
+    @own_protocol.unary
     async def GetStats(
         self, request: broker_pb2.GetStatsRequest, context: Context
     ) -> broker_pb2.BrokerStats:
         return stats_message(self._identity, self._statistics())
 
-    @rpc.unary
+    @own_protocol.unary
     async def HandOver(
         self, request: broker_pb2.HandOverRequest, context: Context
     ) -> broker_pb2.HandOverResponse:

@@ -19,7 +19,7 @@ from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.replication.mastership import NO_MASTER
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
-from aerobee.runtime import rpc
+from aerobee.runtime import own_protocol
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -46,7 +46,7 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
         self._snapshots = snapshots
         self._checksums = checksums
 
-    @rpc.stream
+    @own_protocol.stream
     async def Snapshot(
         self, request: audit_pb2.SnapshotRequest, context: Context
     ) -> AsyncIterator[audit_pb2.SnapshotPart]:
@@ -94,7 +94,7 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
             master_id=master_id,
         )
 
-    @rpc.stream
+    @own_protocol.stream
     async def ChecksumLog(
         self, request: audit_pb2.ChecksumLogRequest, context: Context
     ) -> AsyncIterator[audit_pb2.LogChecksum]:

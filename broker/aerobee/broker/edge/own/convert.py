@@ -9,12 +9,15 @@ from urllib.parse import unquote
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.consumer_groups import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.group_coordinator import GroupView
+from aerobee.broker.reading.egress import ReadCode
 from aerobee.broker.reading.tag_filter import tags_codes
 from aerobee.broker.replication.statistics import ReplicationStatistics
-from aerobee.broker.sending.ingest import OK, Receipt
+from aerobee.broker.sending.durability import Late
+from aerobee.broker.sending.ingest import Receipt
 from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.runtime import names
-from aerobee.runtime.errors import FilterIllegal, MqError
+from aerobee.runtime.errors import Busy, FilterIllegal, MqError
+from aerobee.runtime.own_protocol import code_of
 from aerobee.runtime.varint import varint
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
@@ -35,17 +38,33 @@ def status_of(error: MqError | None) -> common_pb2.Status:
     """OK for None."""
     if error is None:
         return common_pb2.Status(code=common_pb2.OK)
-    return common_pb2.Status(code=code_of(error), message=str(error))
+    return common_pb2.Status(code=wire_code(error), message=str(error))
 
 
-def code_of(error: MqError) -> common_pb2.Code:
-    """The wire's code for an error."""
-    return wire_code(error.code)
+def wire_code(error: MqError) -> common_pb2.Code:
+    """The code of an error; the number is the same, only the type checker asks."""
+    return cast("common_pb2.Code", code_of(error))
 
 
-def wire_code(number: int) -> common_pb2.Code:
-    """A code that the domain has as a number: they are the same, only the type checker asks."""
-    return cast("common_pb2.Code", number)
+READ_CODES: dict[ReadCode, common_pb2.Code] = {
+    ReadCode.OK: common_pb2.OK,
+    ReadCode.NO_NEW_MESSAGE: common_pb2.NO_NEW_MESSAGE,
+    ReadCode.OFFSET_TOO_SMALL: common_pb2.OFFSET_TOO_SMALL,
+    ReadCode.OFFSET_TOO_LARGE: common_pb2.OFFSET_TOO_LARGE,
+    ReadCode.MESSAGE_REMOVED: common_pb2.MESSAGE_REMOVED,
+}
+
+_LATE: dict[Late, tuple[common_pb2.Code, str]] = {
+    Late.DISK: (common_pb2.FLUSH_DISK_TIMEOUT, "the disk did not confirm it in time"),
+    Late.REPLICAS: (
+        common_pb2.FLUSH_SLAVE_TIMEOUT,
+        "the in-sync replicas did not all confirm it in time, or another one became master",
+    ),
+    Late.NO_REPLICA: (
+        common_pb2.SLAVE_NOT_AVAILABLE,
+        "too few replicas are there to confirm it",
+    ),
+}
 
 
 # ---------------------------------------------------------------------------------- sending
@@ -58,7 +77,15 @@ def ack_frame(
     frame = broker_pb2.SendAckFrame()
     add = frame.acks.add
     for receipt in receipts:
-        if receipt.code == OK:
+        error = receipt.error
+        if error is not None:
+            add(
+                sequence=receipt.sequence,
+                code=wire_code(error),
+                message=str(error),
+                retry_after_ms=error.retry_after_ms if isinstance(error, Busy) else 0,
+            )
+        elif receipt.late is None:
             add(
                 sequence=receipt.sequence,
                 code=common_pb2.OK,
@@ -69,20 +96,16 @@ def ack_frame(
                 durability=durability if receipt.wait_end else broker_pb2.PAGE_CACHE,
             )
         else:
+            code, why = _LATE[receipt.late]
             add(
                 sequence=receipt.sequence,
-                code=wire_code(receipt.code),
-                message=receipt.message,
+                code=code,
+                message=f"stored, but {why}; send it again only if a duplicate does no harm",
                 base_queue_offset=receipt.base_queue_offset,
                 base_physical_offset=receipt.base_physical_offset,
                 store_timestamp_ms=receipt.store_timestamp_ms,
                 stored_count=receipt.stored_count,
-                durability=(
-                    broker_pb2.PAGE_CACHE
-                    if receipt.store_timestamp_ms
-                    else broker_pb2.DURABILITY_UNSPECIFIED
-                ),
-                retry_after_ms=receipt.retry_after_ms,
+                durability=broker_pb2.PAGE_CACHE,
             )
     return frame
 
@@ -123,7 +146,7 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
     if fetched is not None:
         records = fetched.records
         result = broker_pb2.PullResult(
-            code=wire_code(fetched.code),
+            code=READ_CODES[fetched.code],
             next_offset=fetched.next_offset,
             min_offset=fetched.min_offset,
             max_offset=fetched.max_offset,
@@ -132,7 +155,7 @@ def pull_frame_bytes(frame: PulledFrame) -> bytes:
         )
     else:
         assert frame.error is not None, "a frame has a result or an error"
-        result = broker_pb2.PullResult(code=code_of(frame.error), message=str(frame.error))
+        result = broker_pb2.PullResult(code=wire_code(frame.error), message=str(frame.error))
     head = result.SerializeToString()
     records_size = varint(len(records)) if records else b""
     size = len(head) + (1 + len(records_size) + len(records) if records else 0)

@@ -24,7 +24,7 @@ from aerobee.broker.groups.queue_leases import Lease, QueueKey
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
-from aerobee.runtime import names, rpc
+from aerobee.runtime import names, own_protocol
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError, ShuttingDown
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
@@ -175,7 +175,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
 
     # ---------------------------------------------------------------------- membership
 
-    @rpc.unary
+    @own_protocol.unary
     async def Membership(self, request_iterator: object, context: Context) -> None:
         session = MemberSession(self._offsets, self._clock)
         self._sessions[session] = None
@@ -281,14 +281,14 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
 
     # ---------------------------------------------------------------------- operators
 
-    @rpc.unary
+    @own_protocol.unary
     async def ListGroups(
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
         known = {*self._coordinator.groups.names(), *self._offsets.groups()}
         return broker_pb2.ListGroupsResponse(groups=sorted(known))
 
-    @rpc.unary
+    @own_protocol.unary
     async def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context
     ) -> broker_pb2.GroupDescription:
@@ -321,7 +321,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             )
         return description
 
-    @rpc.unary
+    @own_protocol.unary
     async def DeleteGroup(
         self, request: broker_pb2.DeleteGroupRequest, context: Context
     ) -> broker_pb2.DeleteGroupResponse:

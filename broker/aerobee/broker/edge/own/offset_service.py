@@ -13,7 +13,7 @@ from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
-from aerobee.runtime import names, rpc
+from aerobee.runtime import names, own_protocol
 from aerobee.runtime.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -67,7 +67,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self._guard = guard
         self._queues = queues
 
-    @rpc.unary
+    @own_protocol.unary
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
     ) -> broker_pb2.CommitOffsetsResponse:
@@ -91,7 +91,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                     outcomes.append(done)
         return broker_pb2.CommitOffsetsResponse(results=await _settled(outcomes, context))
 
-    @rpc.unary
+    @own_protocol.unary
     async def QueryOffsets(
         self, request: broker_pb2.QueryOffsetsRequest, context: Context
     ) -> broker_pb2.QueryOffsetsResponse:
@@ -113,7 +113,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             offsets += [_committed(key, offset) for key, offset in part]
         return broker_pb2.QueryOffsetsResponse(offsets=offsets)
 
-    @rpc.unary
+    @own_protocol.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Context
     ) -> broker_pb2.QueryBoundsResponse:
@@ -139,7 +139,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             last_store_timestamp_ms=last_ms,
         )
 
-    @rpc.unary
+    @own_protocol.unary
     async def SearchByTimestamp(
         self, request: broker_pb2.SearchByTimestampRequest, context: Context
     ) -> broker_pb2.SearchByTimestampResponse:
@@ -159,7 +159,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                 )
         return response
 
-    @rpc.unary
+    @own_protocol.unary
     async def ResetOffsets(
         self, request: broker_pb2.ResetOffsetsRequest, context: Context
     ) -> broker_pb2.ResetOffsetsResponse:
@@ -175,7 +175,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                     outcomes.append(error.with_traceback(None))
         return broker_pb2.ResetOffsetsResponse(results=await _settled(outcomes, context))
 
-    @rpc.unary
+    @own_protocol.unary
     async def DeleteOffsets(
         self, request: broker_pb2.DeleteOffsetsRequest, context: Context
     ) -> broker_pb2.DeleteOffsetsResponse:

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from aerobee.broker.edge.own.convert import pull_frame_bytes, tags_codes_of, wire_code
+from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, tags_codes_of
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.observe.stats import Counters
@@ -28,7 +28,7 @@ from aerobee.broker.reading.egress import (
 )
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.runtime import names, rpc
+from aerobee.runtime import names, own_protocol
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
@@ -76,7 +76,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
     # ---------------------------------------------------------------------- stream
 
-    @rpc.unary
+    @own_protocol.unary
     async def PullStream(self, request_iterator: object, context: Context) -> None:
         session = PullSession(self._egress, is_current=self._is_current)
         self._counters.pull_streams += 1
@@ -151,7 +151,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
     # ---------------------------------------------------------------------- single pull
 
-    @rpc.unary
+    @own_protocol.unary
     async def Pull(
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
@@ -255,7 +255,7 @@ def add_pull_service(service: PullService, server: grpc.aio.Server) -> None:
 
 def _result(found: Fetched) -> broker_pb2.PullResult:
     return broker_pb2.PullResult(
-        code=wire_code(found.code),
+        code=READ_CODES[found.code],
         next_offset=found.next_offset,
         min_offset=found.min_offset,
         max_offset=found.max_offset,

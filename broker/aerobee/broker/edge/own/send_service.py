@@ -18,13 +18,12 @@ from aerobee.broker.edge.own.convert import ack_frame, host_of_peer
 from aerobee.broker.edge.own.turns import TURN_ELEMENTS, in_turns
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.durability import Durability, Late
-from aerobee.broker.sending.ingest import OK, Ingest, Receipt
+from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessage
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.runtime import rpc
+from aerobee.runtime import own_protocol
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import error_from_code
-from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -34,8 +33,6 @@ RECEIPTS_MAX = 65_536
 """Receipts of one stream that wait or were not read; beyond it the stream is not read either."""
 ACKS_PER_FRAME_MAX = 16_384
 ACKNOWLEDGE_TIMEOUT_DEFAULT_MS = 5_000
-STORED_BELOW = 100
-"""Codes below it: the batch is stored."""
 
 
 class SendService(broker_pb2_grpc.SendServiceServicer):
@@ -62,7 +59,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         self._promise = promise
         self._on_acknowledged = on_acknowledged
 
-    @rpc.unary
+    @own_protocol.unary
     async def SendStream(self, request_iterator: object, context: Context) -> None:
         self._counters.send_streams += 1
         try:
@@ -116,7 +113,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         while receipts := await pending.take():
             await context.write(ack_frame(receipts, self._promise))
 
-    @rpc.unary
+    @own_protocol.unary
     async def Send(
         self, request: broker_pb2.SendRequest, context: Context
     ) -> broker_pb2.SendResponse:
@@ -136,8 +133,8 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         (receipt,) = self._ingest.accept([outgoing.batch])
         if receipt.wait_end:
             receipt = await self._settled(receipt)
-        if receipt.code >= STORED_BELOW:
-            raise error_from_code(receipt.code, receipt.message)
+        if receipt.error is not None:
+            raise receipt.error
         (ack,) = ack_frame([receipt], self._promise).acks
         return broker_pb2.SendResponse(
             message_id=outgoing.message_id,
@@ -150,7 +147,7 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         """The receipt once it is true, or once its time is over."""
         deadline_s = _deadline_s(receipt, self._clock.monotonic_s())
         if not await self._durability.acknowledged.wait(receipt.wait_end, deadline_s):
-            _expire(receipt, self._durability.why_late(receipt.wait_end))
+            receipt.late = self._durability.why_late(receipt.wait_end)
         return receipt
 
 
@@ -212,7 +209,7 @@ class PendingReceipts:
                 safe_end = self._durability.acknowledged.end
                 for receipt in receipts:
                     if receipt.wait_end > safe_end:  # the frame's first batches may be safe
-                        _expire(receipt, self._durability.why_late(receipt.wait_end))
+                        receipt.late = self._durability.why_late(receipt.wait_end)
             self._on_acknowledged(in_time, self._clock.monotonic_s() - now_s)
             self._ready.extend(receipts)
             self._waiting -= 1
@@ -253,23 +250,3 @@ def _end_of(receipts: Sequence[Receipt]) -> int:
 
 def _deadline_s(receipt: Receipt, now_s: float) -> float:
     return now_s + (receipt.timeout_ms or ACKNOWLEDGE_TIMEOUT_DEFAULT_MS) / 1_000
-
-
-_LATE: dict[Late, tuple[common_pb2.Code, str]] = {
-    Late.DISK: (common_pb2.FLUSH_DISK_TIMEOUT, "the disk did not confirm it in time"),
-    Late.REPLICAS: (
-        common_pb2.FLUSH_SLAVE_TIMEOUT,
-        "the in-sync replicas did not all confirm it in time, or another one became master",
-    ),
-    Late.NO_REPLICA: (
-        common_pb2.SLAVE_NOT_AVAILABLE,
-        "too few replicas are there to confirm it",
-    ),
-}
-
-
-def _expire(receipt: Receipt, late: Late) -> None:
-    """Stored, but disk or replicas have not said so in time."""
-    assert receipt.code == OK, "only stored batches wait"
-    receipt.code, why = _LATE[late]
-    receipt.message = f"stored, but {why}; send it again only if a duplicate does no harm"

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from aerobee.broker.replication.sender import ReplicationSender
-from aerobee.runtime import rpc
+from aerobee.runtime import own_protocol
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -34,7 +34,7 @@ class ReplicationService:
     def __init__(self, sender: ReplicationSender) -> None:
         self._sender = sender
 
-    @rpc.unary
+    @own_protocol.unary
     async def Replicate(self, request_iterator: object, context: Context) -> None:
         await self._sender.serve(_SlaveFrames(context))
 

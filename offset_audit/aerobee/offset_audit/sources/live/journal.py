@@ -31,6 +31,7 @@ from aerobee.offset_audit.sources.store.plain_values import int64, queue_number,
 from aerobee.offset_audit.sources.store.source import StoreReader
 from aerobee.offset_audit.tables import JOURNAL, ORIGIN, schema
 from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -188,7 +189,7 @@ async def _pull(asked: BrokerAddress, options: LiveOptions) -> AsyncIterator[lis
             if answer.code == common_pb2.NO_NEW_MESSAGE:
                 return
             if answer.code not in (common_pb2.OK, *_MOVED):
-                raise errors.error_from_code(answer.code, answer.message)
+                raise error_from_code(answer.code, answer.message)
             yield [
                 JournalRecord(origin, record.queue_offset, bytes(record.body))
                 for record in iterate_records(answer.records)
