@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from aerobee.broker.cluster.topic_directives import apply_topics
-from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC, OffsetEntry, decode_body
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC, OffsetEntry, decode_body
 from aerobee.broker.offsets.merge import ChangeKind
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk

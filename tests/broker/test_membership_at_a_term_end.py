@@ -82,7 +82,7 @@ async def test_who_waited_for_the_promise_of_its_session_meanwhile_does_not_join
     async def promise(timeout_ms: int) -> None:
         await master.groups.promise_session(timeout_ms)
         master.log.is_sync = False
-        endings.append(asyncio.create_task(master.journal.end_term(is_clean=True)))
+        endings.append(asyncio.create_task(master.journal.leave()))
         await asyncio.sleep(0.01)
 
     async with running(master), served(master, promise) as broker:
@@ -105,7 +105,7 @@ async def test_who_asks_for_a_queue_meanwhile_is_sent_to_the_next_master() -> No
         member = Participant(broker, "a")
         await member.join()
         master.log.is_sync = False
-        ending = asyncio.create_task(master.journal.end_term(is_clean=True))
+        ending = asyncio.create_task(master.journal.leave())
         await asyncio.sleep(0.01)
         await member.acquire(0)
         assert (await member.hears("failed")).failed.code == common_pb2.NOT_MASTER

@@ -10,13 +10,9 @@ import random
 import pytest
 
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.offsets import journal_writer
-from aerobee.broker.offsets.journal_records import (
-    OffsetEntry,
-    body_of,
-    decode_body,
-    entry_text,
-)
+from aerobee.broker.journal import writer as journal_writer
+from aerobee.broker.journal.records import body_of
+from aerobee.broker.offsets.entries import OffsetEntry, decode_body, entry_text
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.errors import (
@@ -136,7 +132,7 @@ async def test_whatever_fails_in_the_writers_turn_reaches_those_who_wait(
                 await master.groups.promise_session(1_000)
         assert master.journal.waiting_bytes == 0
         # A clean end that cannot be written down ends the term all the same.
-        await master.journal.end_term(is_clean=True)
+        await master.journal.leave()
         master.log.refusal = None
         await master.lead(2)
         await master.commit(6)
@@ -198,7 +194,7 @@ async def test_a_term_that_ends_tells_nobody_that_his_commit_counts() -> None:
         waiting = master.commit(5)
         await asyncio.sleep(0.01)
         unwritten = master.commit(6)
-        await master.journal.end_term()
+        master.journal.end_term()
         master.log.confirm()
         for each in (waiting, unwritten):
             with pytest.raises(NotMaster, match="may count or not"):
@@ -210,27 +206,27 @@ async def test_a_term_that_ends_tells_nobody_that_his_commit_counts() -> None:
 async def test_a_term_that_ends_before_it_could_begin_is_given_up() -> None:
     master = Replica(MemoryLog(is_sync=False, bodies=[body_of([])], ends=[10]))
     async with running(master):
-        master.role.master_epoch = 1
-        beginning = asyncio.create_task(master.journal.begin_term(1))
+        master.take_role(1)
         await asyncio.sleep(0.01)
-        master.role.master_epoch = None
-        await master.journal.end_term()
+        master.take_role(None)
+        master.log.confirm()
+        await master.until(lambda: master.state.next_offset == 1)
         with pytest.raises(NotMaster):
-            await beginning
+            master.journal.writer()
 
 
 async def test_roles_begin_and_end_terms_by_themselves_and_a_newer_epoch_changes_nothing() -> None:
     master = Replica(MemoryLog())
     async with running(master):
-        master.role.master_epoch = 0
+        master.take_role(0)
         await master.until(lambda: master.journal.is_ready)
         writer = master.journal.writer()
         done = master.commit(5)
-        master.role.master_epoch = 4
+        master.take_role(4)
         await done
         await asyncio.sleep(0.02)
         assert master.journal.writer() is writer
-        master.role.master_epoch = None
+        master.take_role(None)
         await master.until(lambda: not master.journal.is_ready)
 
 

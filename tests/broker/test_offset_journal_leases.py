@@ -10,14 +10,9 @@ import pytest
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey
-from aerobee.broker.offsets.journal_records import (
-    LEASE_PART_BYTES,
-    body_of,
-    decode_body,
-    entry_text,
-    lease_entries,
-)
-from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.journal.records import body_of
+from aerobee.broker.offsets.entries import LEASE_PART_BYTES, decode_body, entry_text, lease_entries
+from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import (
@@ -36,7 +31,7 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
         lease = master.groups.leases.acquire(KEY, "a")
         assert lease is not None
         assert lease.epoch >> COUNTER_BITS == 1
-        await master.journal.end_term(is_clean=True)
+        await master.journal.leave()
         assert not list(master.groups.groups.all_members())
         await asyncio.sleep(0.02)
         assert not master.journal.is_ready, "a term that was ended does not go on by itself"
@@ -47,7 +42,8 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
             assert slave.groups.leases.holder(KEY) == lease
             assert slave.groups.leases.grace_end_s is None
         # Called off: the old master goes on.
-        await master.journal.begin_term(1)
+        master.journal.go_on()
+        await master.until(lambda: master.journal.is_ready)
         assert master.groups.leases.holder(KEY) == lease
 
 
@@ -64,7 +60,7 @@ async def test_a_clean_end_that_is_called_off_is_followed_by_a_run_of_its_own() 
         log.is_sync = False
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
-                await master.journal.end_term(is_clean=True)
+                await master.journal.leave()
         with pytest.raises(NotMaster):
             master.journal.writer()
         master.journal.go_on()
@@ -100,7 +96,7 @@ async def test_nothing_is_granted_while_the_clean_record_is_written() -> None:
         assert master.groups.leases.acquire(other, "a") is not None
         assert master.groups.leases.acquire(other, "b") is None
         log.is_sync = False
-        ending = asyncio.create_task(master.journal.end_term(is_clean=True))
+        ending = asyncio.create_task(master.journal.leave())
         await asyncio.sleep(0.01)
         with pytest.raises(NotMaster, match="leaves its groups"):
             master.journal.check_granting()
@@ -137,7 +133,7 @@ async def test_a_promise_of_the_run_before_is_none_of_the_next_one() -> None:
         master.groups.save = save_slowly
         promise = asyncio.create_task(master.groups.promise_session(8_000))
         await asyncio.sleep(0.02)
-        await master.journal.end_term()
+        master.journal.end_term()
         await master.lead(2)
         let_go.set()
         with pytest.raises(NotMaster):
@@ -161,7 +157,7 @@ async def test_after_a_crash_the_next_master_waits_but_believes_what_members_sho
         if is_unclean:
             slave.role.unclean.add(2)
         async with running(slave):
-            slave.role.master_epoch = 2
+            slave.take_role(2)
             await slave.until(lambda: slave.journal.is_ready)  # noqa: B023
             leases = slave.groups.leases
             assert leases.grace_end_s == ManualClock().monotonic_s() + 8
@@ -173,7 +169,7 @@ async def test_a_run_without_sessions_leaves_the_journal_as_it_is() -> None:
     master = Replica(MemoryLog())
     async with running(master):
         await master.lead(1)
-        await master.journal.end_term(is_clean=True)
+        await master.journal.leave()
     assert master.log.bodies == []
     assert [record.is_clean for record in master.saved] == [True]
 
@@ -183,9 +179,9 @@ async def test_a_run_that_nobody_joined_is_followed_by_one_of_another_number() -
     master = Replica(MemoryLog())
     async with running(master):
         await master.lead(1)
-        await master.journal.end_term(is_clean=True)
+        await master.journal.leave()
         master.journal.go_on()
-        await master.journal.begin_term(1)
+        await master.until(lambda: master.journal.is_ready)
         await master.groups.promise_session(8_000)
         assert master.state.lease is not None
         assert (master.state.lease.epoch, master.state.lease.run_number) == (1, 2)
@@ -198,8 +194,8 @@ async def test_a_run_whose_record_was_lost_never_shares_its_number() -> None:
         await lost.lead(1)
         await lost.groups.promise_session(1_000)
         elected = Replica(lost.log.copy(), broker_id=1)
-        await lost.journal.end_term()
-        lost.role.master_epoch = 2
+        lost.journal.end_term()
+        lost.take_role(2)
         await lost.until(lambda: lost.journal.is_ready)
         await lost.groups.promise_session(2_000)
         lost.groups.leases.end_grace()

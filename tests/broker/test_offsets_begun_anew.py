@@ -9,18 +9,16 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.offsets.journal_records import (
-    JOURNAL_QUEUE,
+from aerobee.broker.journal.log import JOURNAL_QUEUE
+from aerobee.broker.journal.records import ImageEnd, body_of
+from aerobee.broker.offsets.entries import (
     JOURNAL_TOPIC,
     Entry,
-    ImageEnd,
     OffsetEntry,
-    body_of,
     decode_body,
-    entry_text,
 )
-from aerobee.broker.offsets.journal_state import OffsetJournalState
 from aerobee.broker.offsets.merge import Change, ChangeKind
+from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.opening import OpenedFolder, open_folder
 from aerobee.broker.replicated_folder import change_log
 from aerobee.broker.replication.joining import BeginAnew
@@ -30,6 +28,7 @@ from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument
+from tests.support.journal_replica import any_text
 from tests.support.replicas import log_bytes
 from tests.support.stores import SMALL, append, flush, open_store, read_queue
 
@@ -47,8 +46,8 @@ class Master:
         self.table = ConsumerOffsetTable()
         self.state = OffsetJournalState(self.table, journal_end=0)
 
-    def journal(self, *entries: Entry) -> None:
-        append(self.store, JOURNAL_TOPIC, JOURNAL_QUEUE, body_of([entry_text(e) for e in entries]))
+    def journal(self, *entries: Entry | ImageEnd) -> None:
+        append(self.store, JOURNAL_TOPIC, JOURNAL_QUEUE, body_of([any_text(e) for e in entries]))
         self.state.apply(entries, self.state.next_offset)
 
     def commit(self, key: QueueKey, offset: int) -> None:

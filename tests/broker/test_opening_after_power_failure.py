@@ -17,7 +17,7 @@ from aerobee.broker.groups.lease_journal import (
     next_run,
 )
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, QueueKey
-from aerobee.broker.offsets.journal_state import UNKNOWN_IMAGE
+from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.opening import open_folder
 from aerobee.broker.store.config import FlushMode
 from aerobee.broker.store.disk import RealDisk

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.offsets.journal_records import OffsetsRemoved, decode_body, entry_text
+from aerobee.broker.offsets.entries import OffsetsRemoved, decode_body, entry_text
 from aerobee.broker.offsets.merge import Standing
 from aerobee.runtime.errors import NotWritable
 from tests.support.journal_log import MemoryLog

@@ -16,15 +16,15 @@ import pytest
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.offsets.journal_records import (
+from aerobee.broker.offsets.entries import (
     TopicEnded,
     TopicEndKnown,
     TopicLivesOn,
     decode_body,
     entry_text,
 )
-from aerobee.broker.offsets.journal_state import OffsetJournalState, cut_mark
 from aerobee.broker.offsets.merge import Standing
+from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.message_store import MessageStore
@@ -172,7 +172,7 @@ def test_commits_that_come_again_after_a_power_failure_end_with_their_topic_agai
 
 
 def stored_entries() -> tuple[Any, Any, Any]:
-    from aerobee.broker.offsets.journal_records import OffsetEntry
+    from aerobee.broker.offsets.entries import OffsetEntry
     from aerobee.broker.offsets.merge import Change, ChangeKind
 
     return (
@@ -405,7 +405,7 @@ async def test_the_life_that_a_master_has_left_alone_is_ended_by_no_later_master
         flush(slave.store)
         slave.ends.wake()
         await slave.replica.until(lambda: slave.replica.state.topic_ended_at_ms(TOPIC) == 1)
-        await master.replica.journal.end_term()
+        master.replica.journal.end_term()
         await slave.replica.lead(2)
         slave.ends.wake()
         await slave.replica.until(lambda: slave.is_over)

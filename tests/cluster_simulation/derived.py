@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from aerobee.broker.offsets.journal_records import Entry
-from aerobee.broker.offsets.journal_state import OffsetJournalState, cut_mark
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.offsets.entries import Entry
+from aerobee.broker.offsets.state import OffsetJournalState, cut_mark
 from aerobee.broker.store.producers.producer_windows import ProducerWindows, WindowRow
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.store_format.producer_number import ProducerRun
@@ -43,7 +44,7 @@ class JournalRecord(NamedTuple):
 
     end: int
     number: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Entry | ImageEnd, ...]
 
 
 class Derived:

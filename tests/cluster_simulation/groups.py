@@ -22,13 +22,8 @@ from aerobee.broker.groups.lease_journal import (
     next_run,
 )
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
-from aerobee.broker.offsets.journal_records import (
-    Entry,
-    ImageEnd,
-    LeaseEntry,
-    OffsetEntry,
-    OffsetsRemoved,
-)
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.offsets.entries import Entry, LeaseEntry, OffsetEntry, OffsetsRemoved
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
 from aerobee.runtime.errors import MqError
 from tests.cluster_simulation.derived import TOPIC
@@ -181,7 +176,7 @@ class Groups:
 
     # ------------------------------------------------------------------------------ the journal
 
-    def write(self, entries: tuple[Entry, ...], then: Callable[[], None]) -> None:
+    def write(self, entries: tuple[Entry | ImageEnd, ...], then: Callable[[], None]) -> None:
         """Append a record; `then` is called when it counts."""
         master = self.broker.master
         assert master is not None, "only a master writes"
@@ -207,7 +202,7 @@ class Groups:
         state, broker = self.broker.derived.journal, self.broker
         if not self._is_ready or not self._acts() or not state.is_whole or self._answers:
             return
-        entries: list[Entry] = []
+        entries: list[Entry | ImageEnd] = []
         if state.lease is not None:
             entries.append(LeaseEntry(state.lease, 0))
         for key in list(state.keys()):

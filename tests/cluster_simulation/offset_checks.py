@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aerobee.broker.groups.queue_leases import Lease, QueueKey
-from aerobee.broker.offsets.journal_records import OffsetEntry
+from aerobee.broker.offsets.entries import OffsetEntry
 from aerobee.broker.offsets.merge import ChangeKind
 from tests.cluster_simulation.violation import Violation
 

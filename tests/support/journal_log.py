@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from aerobee.broker.offsets.journal_records import JournalRecords
+from aerobee.broker.journal.records import JournalRecords
 
 OTHER_BYTES = 100
 """What lies between two records."""
@@ -37,6 +37,7 @@ class MemoryLog:
     """Why its owner ended the broker."""
     _confirming: list[tuple[int, Told]] = field(default_factory=list)
     _flushing: list[tuple[int, Told]] = field(default_factory=list)
+    _listeners: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -62,6 +63,11 @@ class MemoryLog:
     def confirm(self, end: int | None = None) -> None:
         self.confirmed_end = self.end if end is None else end
         self._tell(self._confirming, self.confirmed_end)
+        for advanced in self._listeners:
+            advanced()
+
+    def listen(self, advanced: Callable[[], None]) -> None:
+        self._listeners.append(advanced)
 
     def flush(self) -> None:
         self.flushed_end = self.end

@@ -11,9 +11,11 @@ from aerobee.broker.groups.consumer_groups import Member, Subscription
 from aerobee.broker.groups.group_state import GroupState
 from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.offsets.entries import Entry, entry_text
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
-from aerobee.broker.offsets.journal_state import OffsetJournalState
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing
+from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from tests.support.journal_log import MemoryLog
@@ -85,8 +87,13 @@ class Replica:
         return {key: self.state.standing(key) for key in KEYS}
 
     async def lead(self, epoch: int) -> None:
+        self.take_role(epoch)
+        await self.until(lambda: self.journal.is_ready)
+
+    def take_role(self, epoch: int | None) -> None:
+        """Master under this epoch, or slave."""
         self.role.master_epoch = epoch
-        await self.journal.begin_term(epoch)
+        self.journal.role_changed()
 
     async def until(self, happened: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
@@ -108,6 +115,11 @@ async def running(*replicas: Replica) -> AsyncIterator[None]:
 def stored(table: ConsumerOffsetTable) -> ConsumerOffsetTable:
     """The table as its file brings it back."""
     return ConsumerOffsetTable.load(table.snapshot_bytes(1))
+
+
+def any_text(entry: Entry | ImageEnd) -> str:
+    """An entry of the journal as JSON, its client's or its own."""
+    return entry.text() if isinstance(entry, ImageEnd) else entry_text(entry)
 
 
 async def nothing() -> None:

@@ -309,7 +309,7 @@ class Broker:
     async def _leave_groups(self) -> None:
         """What members hold goes to the next master, or to the next run."""
         await self._server.end_memberships(MEMBERS_LEAVE_S)
-        await self.parts.journal.end_term(is_clean=True)
+        await self.parts.journal.leave()
 
     async def _replicate(self) -> None:
         """A master that stops leaves everything to its in-sync replicas, acknowledged or not."""

@@ -19,8 +19,10 @@ from aerobee.broker.groups.lease_journal import (
     known_by_backup,
     next_run,
 )
-from aerobee.broker.offsets.journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC
-from aerobee.broker.offsets.journal_state import UNKNOWN_IMAGE, cut_mark
+from aerobee.broker.journal.log import JOURNAL_QUEUE
+from aerobee.broker.journal.records import UNKNOWN_IMAGE
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
+from aerobee.broker.offsets.state import cut_mark
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable

@@ -24,8 +24,8 @@ from aerobee.broker.observe.audit.snapshots import Snapshots
 from aerobee.broker.observe.metrics.traffic import Traffic
 from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
 from aerobee.broker.offsets.parts import Around, Groups, assemble_groups
 from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.reading.egress import Egress

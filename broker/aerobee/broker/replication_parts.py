@@ -143,6 +143,8 @@ def assemble_replication(
         guard.role = Role.SLAVE if roles.term is None else Role.MASTER
         guard.epoch = roles.epoch if roles.term is None else roles.term.epoch
         shared.egress.wake_all()  # pulls that began under the other role end
+        for changed in roles.watchers:
+            changed()
         cluster.send_soon()
 
     manager = RoleManager(

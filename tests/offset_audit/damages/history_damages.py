@@ -6,14 +6,9 @@ import asyncio
 import struct
 from pathlib import Path
 
-from aerobee.broker.offsets.journal_records import (
-    JOURNAL_QUEUE,
-    JOURNAL_TOPIC,
-    OffsetEntry,
-    body_of,
-    decode_body,
-    offset_text,
-)
+from aerobee.broker.journal.log import JOURNAL_QUEUE
+from aerobee.broker.journal.records import body_of
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC, OffsetEntry, decode_body, offset_text
 from aerobee.broker.offsets.merge import ChangeKind
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore

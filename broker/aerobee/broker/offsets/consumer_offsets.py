@@ -17,8 +17,8 @@ from collections.abc import Callable
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
+from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.reading.egress import lease_expired
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
@@ -203,7 +203,7 @@ class ConsumerOffsets:
         )
 
 
-def _check_not_removing(writer: OffsetJournalWriter, key: QueueKey) -> None:
+def _check_not_removing(writer: OffsetWriter, key: QueueKey) -> None:
     """Whoever got the queue since the removal began loses it again, and begins anew."""
     if writer.is_removing(key):
         raise Busy(

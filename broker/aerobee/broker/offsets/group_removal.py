@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.offsets.entries import OffsetsRemoved
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.offsets.journal_records import OffsetsRemoved
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock

@@ -17,12 +17,12 @@ from aerobee.broker.groups.group_state import GroupState
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
-from aerobee.broker.offsets.journal_log import OffsetJournalLog
-from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
-from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.reading.egress import Egress
@@ -39,6 +39,7 @@ from aerobee.broker.store.tables.config_tables import (
     TopicConfig,
     TopicTable,
 )
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import StoreFailed
 
@@ -87,7 +88,8 @@ def assemble_groups(
 
     state = GroupState(save)
     coordinator = _coordinator(state, around)
-    journal_log = OffsetJournalLog(
+    journal_log = JournalLog(
+        JOURNAL_TOPIC,
         folder.store,
         around.durability,
         around.roles,
@@ -124,11 +126,12 @@ def assemble_groups(
         on_reset=on_reset,
         on_term=on_term,
     )
+    around.roles.watchers.append(journal.role_changed)
     state.attach(journal.write_lease)
     files.add(
         CONSUMER_OFFSETS_PATH,
         folder.offsets,
-        on_saved=lambda: journal.saved(folder.offsets.rendered_mark),
+        on_saved=lambda: _tell_saved(journal, folder.offsets),
     )
     _add_journal_topic(folder.topics)
     return _with_rules(config, around, state, coordinator, journal, journal_state)
@@ -175,6 +178,11 @@ def _with_rules(
         save=lambda: around.files.save_if_room(TOPICS_PATH),
     )
     return Groups(state, coordinator, journal, offsets, removal, known, expiry, topic_ends)
+
+
+def _tell_saved(journal: OffsetJournal, table: ConsumerOffsetTable) -> None:
+    if table.rendered_mark is not None:
+        journal.saved(table.rendered_mark.next_offset)
 
 
 def _add_journal_topic(topics: TopicTable) -> None:

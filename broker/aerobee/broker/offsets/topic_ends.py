@@ -14,9 +14,9 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.offsets.entries import TopicLivesOn
 from aerobee.broker.offsets.journal import OffsetJournal
-from aerobee.broker.offsets.journal_records import TopicLivesOn
-from aerobee.broker.offsets.journal_state import OffsetJournalState
+from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
@@ -121,7 +121,7 @@ class TopicEnds:
         if self._state.may_lack_end(deleted_at_ms) and await self._is_newer(topic, deleted_at_ms):
             # Slaves cannot tell, and one of them would end this life as the next master.
             lives_on = TopicLivesOn(topic, deleted_at_ms, self._clock.now_ms())
-            await asyncio.shield(self._journal.writer().add(lives_on))
+            await asyncio.shield(self._journal.writer().topic_lives_on(lives_on))
             return True
         # Nothing was waited for since the question but what says the same under any master.
         writer = self._journal.writer()

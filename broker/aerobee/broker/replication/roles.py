@@ -64,6 +64,8 @@ class Roles:
         """Called when something may be due: a change of role or of the in-sync set."""
         self.on_doubt: Callable[[], None] = lambda: None
         """Called when a heartbeat should go out at once."""
+        self.watchers: list[Callable[[], None]] = []
+        """Called after each begin and end of a term, once clients are answered accordingly."""
         self.is_pausing = False
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()

@@ -90,6 +90,7 @@ class Durability:
         self._behind_bytes = int(config.unflushed_bytes_max * BEHIND_SHARE)
         self._sending: Sending | None = None
         self._copying: Copying | None = None
+        self._listeners: list[Callable[[], None]] = []
         self.flushed = new_waiters(store.flushed_end)
         self.confirmed = new_waiters(0)
         self.acknowledged = new_waiters(0)
@@ -102,6 +103,10 @@ class Durability:
         """Both ends of replication, which need this object's callbacks."""
         self._sending = sending
         self._copying = copying
+
+    def listen(self, advanced: Callable[[], None]) -> None:
+        """Call this whenever more is confirmed, as far as this master or this slave knows."""
+        self._listeners.append(advanced)
 
     @property
     def waits(self) -> bool:
@@ -158,6 +163,7 @@ class Durability:
             self.confirmed.reached(confirmed_end)
             if self._sending is not None:
                 self._sending.on_confirmed()
+            self._tell_listeners()
         if roles.is_sync:
             own_end = confirmed_end if self._has_enough() else 0
         if own_end > self.acknowledged.end:
@@ -171,6 +177,11 @@ class Durability:
         visible_end = min(confirmed_end, store.appended_end)
         if visible_end > store.confirmed_end:
             store.confirm(visible_end)
+        self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
+        for advanced in self._listeners:
+            advanced()
 
     def why_late(self, end: int) -> Late:
         """Why what was stored up to `end` is not acknowledged yet."""

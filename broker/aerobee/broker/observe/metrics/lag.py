@@ -23,7 +23,7 @@ from aerobee.broker.edge.own.pull_session import PullPlace, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.observe.metrics.store_times import Place, StoreTimes
-from aerobee.broker.offsets.journal_records import JOURNAL_TOPIC
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable

@@ -1,4 +1,4 @@
-"""An image of the offset journal: all that stands, written into the journal once more.
+"""An image of a journal: all that stands, written into the journal once more.
 
 Each entry says what will stand when the records before it count, so that whoever has read them
 changes nothing, and whoever reads on from the image alone knows the same.
@@ -11,12 +11,11 @@ lose what an older one said.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Any, Protocol
 
-from aerobee.broker.offsets.journal_records import ImageEnd, lease_entries
-from aerobee.broker.offsets.journal_state import OffsetJournalState
-from aerobee.broker.offsets.journal_writer import OffsetJournalWriter
-from aerobee.broker.offsets.merge import Change, ChangeKind
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.journal.state import JournalState, JournalTerm
+from aerobee.broker.journal.writer import JournalWriter
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError
 
@@ -34,11 +33,11 @@ class ImagedLog(Protocol):
 
 
 class JournalImages:
-    """See the module; on the loop. Whoever writes calls `write_if_due` again and again, others ask
-    and wait."""
+    """See the module; on the loop. The journal calls `write_if_due` when one may be, others ask and
+    wait."""
 
     def __init__(
-        self, state: OffsetJournalState, log: ImagedLog, clock: Clock, *, interval_bytes: int
+        self, state: JournalState[Any], log: ImagedLog, clock: Clock, *, interval_bytes: int
     ) -> None:
         self._state = state
         self._log = log
@@ -50,12 +49,12 @@ class JournalImages:
         log that only starts again and again gets none."""
         self._attempt: asyncio.Future[None] | None = None
 
-    async def write_if_due(self, writer: OffsetJournalWriter) -> None:
+    async def write_if_due(self, writer: JournalWriter[Any], term: JournalTerm[Any]) -> None:
         """Write one if there must be one. Raises as `write_image`."""
         attempt, self._attempt = self._attempt, None
         try:
-            if self._is_due():
-                await write_image(writer, self._state, self._log, self._clock)
+            if self.is_due:
+                await write_image(writer, term, self._log, self._clock)
                 self._written_end = self._log.end
         except MqError as error:
             self._asked_begin = 0
@@ -66,7 +65,9 @@ class JournalImages:
             if attempt is not None and not attempt.done():
                 attempt.set_result(None)
 
-    def _is_due(self) -> bool:
+    @property
+    def is_due(self) -> bool:
+        """Whether there must be another one."""
         begin = self._state.image_position
         is_old = self._log.end - max(begin, self._written_end) >= self._interval_bytes
         return is_old or begin < max(self._log.begin, self._asked_begin)
@@ -82,7 +83,7 @@ class JournalImages:
 
 
 async def write_image(
-    writer: OffsetJournalWriter, state: OffsetJournalState, log: ImagedLog, clock: Clock
+    writer: JournalWriter[Any], term: JournalTerm[Any], log: ImagedLog, clock: Clock
 ) -> None:
     """Returns once the whole image is confirmed and on the disk.
 
@@ -91,21 +92,10 @@ async def write_image(
     """
     writer.flush()
     position, first_offset = log.end, writer.next_offset
-    lease = writer.lease()
-    if lease is not None:
-        for entry in lease_entries(lease, clock.now_ms()):
-            writer.add(entry)
-    for end in state.topic_ends(clock.now_ms()):
-        writer.add(end)
-    keys = writer.keys()
-    for start in range(0, len(keys), ENTRIES_PER_TURN):
-        done: asyncio.Future[None] | None = None
-        for key in keys[start : start + ENTRIES_PER_TURN]:
-            standing = writer.standing(key)
-            if standing is not None:
-                done = writer.change(key, Change(ChangeKind.IMAGE, *standing))
-        # One record after the other: commits come in between, and little waits in memory.
-        if done is not None:
+    for number, entry in enumerate(term.image(), 1):
+        done = writer.add(entry, is_durable=False)
+        # One record after the other: others write in between, and little waits in memory.
+        if number % ENTRIES_PER_TURN == 0:
             await asyncio.shield(done)
     await asyncio.shield(writer.add(ImageEnd(position, first_offset, clock.now_ms())))
 

@@ -1,4 +1,4 @@
-"""The offset journal in the broker's own log: one queue of one topic, written by the broker itself.
+"""A journal in the broker's own log: one queue of one topic, written by the broker itself.
 
 Owns: nothing but the turn of bodies into records and back. Reads of old records go through the pool
 of cold reads like everybody's.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aerobee.broker.offsets.journal_records import JOURNAL_QUEUE, JOURNAL_TOPIC, JournalRecords
+from aerobee.broker.journal.records import JournalRecords
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
@@ -25,15 +25,16 @@ from aerobee.store_format.record import iterate_records
 READ_BYTES = 128 * 1024
 """What is read and applied in one turn of the loop."""
 READ_RECORDS = 1_024
-_READER = "the offset journal"
+JOURNAL_QUEUE = 0
 _FOREVER = float("inf")
 
 
-class OffsetJournalLog:
+class JournalLog:
     """See the module; on the loop."""
 
     def __init__(
         self,
+        topic: str,
         store: MessageStore,
         durability: Durability,
         roles: Roles,
@@ -42,6 +43,7 @@ class OffsetJournalLog:
         *,
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
+        self._topic = topic
         self._store = store
         self._durability = durability
         self._roles = roles
@@ -59,9 +61,10 @@ class OffsetJournalLog:
             NotWritable, Busy, ShuttingDown, MessageTooLarge: nothing was stored.
             StoreFailed: the broker ends.
         """
-        # Of a full disk too: without commits retention could free nothing.
+        # Of a full disk too: what a journal says is little, and may be what frees space, as without
+        # commits retention could free nothing.
         return self._writes.append(
-            JOURNAL_TOPIC, JOURNAL_QUEUE, body, reserve=True, ends_topic=ends_topic
+            self._topic, JOURNAL_QUEUE, body, reserve=True, ends_topic=ends_topic
         )
 
     def fail(self, error: StoreFailed) -> None:
@@ -78,6 +81,10 @@ class OffsetJournalLog:
         self._durability.request_flush()
 
     # ------------------------------------------------------------------------------ reading
+
+    def listen(self, advanced: Callable[[], None]) -> None:
+        """Call this whenever more of the log is confirmed, on a master and on a slave."""
+        self._durability.listen(advanced)
 
     @property
     def begin(self) -> int:
@@ -96,13 +103,13 @@ class OffsetJournalLog:
 
     @property
     def records_end(self) -> int:
-        """How many records the journal has as far as the log is dispatched."""
-        return self._store.queue_bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+        """How many records the journal has as far as the log is dispatched, confirmed or not."""
+        return self._store.queue_bounds(self._topic, JOURNAL_QUEUE).max_offset
 
     def position_of(self, queue_offset: int) -> int | None:
         """Where a record lies in the log; None if there is none with this number (yet). May wait
         for the disk."""
-        entry = self._store.queue_entries(JOURNAL_TOPIC, JOURNAL_QUEUE, queue_offset, 1)
+        entry = self._store.queue_entries(self._topic, JOURNAL_QUEUE, queue_offset, 1)
         return int(unpack_entries(entry)[0][0]) if entry else None
 
     async def read(self, queue_offset: int) -> JournalRecords:
@@ -111,10 +118,10 @@ class OffsetJournalLog:
         Raises:
             MqError: they cannot be read now, or are damaged.
         """
-        wanted = QueueRead(JOURNAL_TOPIC, JOURNAL_QUEUE, queue_offset, READ_BYTES, READ_RECORDS)
+        wanted = QueueRead(self._topic, JOURNAL_QUEUE, queue_offset, READ_BYTES, READ_RECORDS)
         found = self._store.reads.read(wanted)
         if isinstance(found, ReadWork):
-            await self._reads.run_in_turn(_READER, READ_BYTES, found.run)
+            await self._reads.run_in_turn(self._topic, READ_BYTES, found.run)
             found = self._store.reads.finish(wanted, found)
         return self._confirmed(queue_offset, found)
 

@@ -15,9 +15,9 @@ from dataclasses import astuple, replace
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.offsets.journal_records import (
+from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
+from aerobee.broker.offsets.entries import (
     Entry,
-    ImageEnd,
     LeaseEntry,
     LeaseParts,
     OffsetEntry,
@@ -25,6 +25,8 @@ from aerobee.broker.offsets.journal_records import (
     TopicEnded,
     TopicEndKnown,
     TopicLivesOn,
+    decode_entry,
+    entry_text,
 )
 from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
 from aerobee.broker.store.tables.consumer_offset_table import (
@@ -36,8 +38,6 @@ from aerobee.broker.store.tables.last_changes import LastChange
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
-
-UNKNOWN_IMAGE = -1
 
 
 def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
@@ -54,7 +54,10 @@ def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
 
 
 class OffsetJournalState:
-    """See the module; on the loop."""
+    """A `JournalState`, see the module; on the loop."""
+
+    encode = staticmethod(entry_text)
+    decode = staticmethod(decode_entry)
 
     def __init__(
         self,
@@ -154,7 +157,7 @@ class OffsetJournalState:
                 found += [QueueKey(group, topic, queue_id) for queue_id in queue_ids]
         return found
 
-    def apply(self, entries: Sequence[Entry], queue_offset: int) -> None:
+    def apply(self, entries: Sequence[Entry | ImageEnd], queue_offset: int) -> None:
         """The next record of the journal."""
         assert queue_offset == self._mark.next_offset, "records count in the order of the journal"
         mark = self._mark

@@ -1,32 +1,27 @@
-"""What a record of the offset journal says: its body's JSON, entry by entry.
-
-A body is an array of objects, one per entry, in the order in which they count; docs/
-offset-journal.md has their members. Whoever reads skips entries of a kind that it does not know.
+"""What the offset journal says: its entries and their JSON; docs/offset-journal.md has their
+members. What a record is, and the end of an image, are every journal's: see broker/journal.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 from aerobee.broker.groups.lease_journal import LeaseRecord
 from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.journal.records import ImageEnd, read_body, text_of, whole_of
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.store_format import topic_end
 
 JOURNAL_TOPIC = topic_end.JOURNAL_TOPIC
-JOURNAL_QUEUE = 0
 
-BODY_BYTES_MAX = 64 * 1024
-"""A body that has reached so much takes no further entry; one entry alone may be longer."""
 LEASE_PART_BYTES = 32 * 1024
 """About what the members and leases of one entry take; a longer record takes several. Only one
 member with very many subscriptions makes an entry longer."""
 
 _LEASE_KIND = "lease"
-_IMAGE_END_KIND = "imageEnd"
 _REMOVE_KIND = "remove"
 _TOPIC_END_KIND = "topicEnd"
 _TOPIC_END_KNOWN_KIND = "topicEndKnown"
@@ -52,16 +47,6 @@ class LeaseEntry:
     timestamp_ms: int
     part: int = 0
     parts: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ImageEnd:
-    """All that stands has been said again: in records from `first_offset` on, at or after the log
-    position `position`."""
-
-    position: int
-    first_offset: int
-    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +121,7 @@ class TopicLivesOn:
     timestamp_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class JournalRecords:
-    """Confirmed records, each with its number; `next_offset` is where to read on: after them, or
-    after a gap if there are none."""
-
-    bodies: list[tuple[int, bytes]]
-    next_offset: int
-
-
-Entry = OffsetEntry | LeaseEntry | ImageEnd | OffsetsRemoved | TopicEndKnown | TopicLivesOn
+Entry = OffsetEntry | LeaseEntry | OffsetsRemoved | TopicEndKnown | TopicLivesOn
 
 
 def offset_text(entry: OffsetEntry) -> str:
@@ -188,7 +164,7 @@ def entry_text(entry: Entry) -> str:
             "deletedAt": entry.deleted_at_ms,
             "timestamp": entry.timestamp_ms,
         }
-    elif isinstance(entry, OffsetsRemoved):
+    else:
         selected = {"group": entry.group, "topic": entry.topic, "queueId": entry.queue_id}
         document = {
             "kind": _REMOVE_KIND,
@@ -196,34 +172,12 @@ def entry_text(entry: Entry) -> str:
             "timestamp": entry.timestamp_ms,
             "reason": entry.reason,
         }
-    else:
-        document = {
-            "kind": _IMAGE_END_KIND,
-            "timestamp": entry.timestamp_ms,
-            "position": entry.position,
-            "firstOffset": entry.first_offset,
-        }
     return json.dumps(document, separators=(",", ":"))
 
 
-def body_of(texts: Iterable[str]) -> bytes:
-    """The body with these entries."""
-    return f"[{','.join(texts)}]".encode()
-
-
-def decode_body(body: bytes) -> list[Entry]:
-    """The entries of a body, without those of unknown kinds.
-
-    Raises:
-        ValueError: it is no body of the journal.
-    """
-    try:
-        objects = json.loads(body)
-        if not isinstance(objects, list):
-            raise ValueError("it is no array")
-        return [entry for value in objects if (entry := _entry(value)) is not None]
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise ValueError(f"not a record of the offset journal: {error}") from error
+def decode_body(body: bytes) -> list[Entry | ImageEnd]:
+    """The entries of a body, without those of unknown kinds. Raises ValueError: it is none."""
+    return cast("list[Entry | ImageEnd]", read_body(body, decode_entry))
 
 
 def lease_entries(record: LeaseRecord, timestamp_ms: int) -> list[LeaseEntry]:
@@ -255,56 +209,42 @@ class LeaseParts:
         return None
 
 
-def _entry(value: dict[str, Any]) -> Entry | None:
+def decode_entry(value: dict[str, Any]) -> Entry | None:
+    """The entry that a JSON object is; None: its kind is unknown. Raises KeyError, TypeError,
+    AttributeError or ValueError for what is no entry."""
     kind = value["kind"]
     if kind in _CHANGE_KINDS:
         return OffsetEntry(
-            QueueKey(_text(value["group"]), _text(value["topic"]), _whole(value["queueId"])),
-            Change(ChangeKind(kind), _whole(value["offset"]), _whole(value["leaseEpoch"])),
-            _whole(value["timestamp"]),
-            _text(value["clientId"]),
+            QueueKey(text_of(value["group"]), text_of(value["topic"]), whole_of(value["queueId"])),
+            Change(ChangeKind(kind), whole_of(value["offset"]), whole_of(value["leaseEpoch"])),
+            whole_of(value["timestamp"]),
+            text_of(value["clientId"]),
         )
     if kind == _LEASE_KIND:
         return LeaseEntry(
             LeaseRecord.from_object(value["lease"]),
-            _whole(value["timestamp"]),
-            _whole(value["part"]),
-            _whole(value["parts"]),
-        )
-    if kind == _IMAGE_END_KIND:
-        return ImageEnd(
-            _whole(value["position"]), _whole(value["firstOffset"]), _whole(value["timestamp"])
+            whole_of(value["timestamp"]),
+            whole_of(value["part"]),
+            whole_of(value["parts"]),
         )
     if kind == _REMOVE_KIND:
         return OffsetsRemoved(
-            _text(value["group"]) if "group" in value else None,
-            _text(value["topic"]) if "topic" in value else None,
-            _whole(value["queueId"]) if "queueId" in value else None,
-            _whole(value["timestamp"]),
-            _text(value["reason"]),
+            text_of(value["group"]) if "group" in value else None,
+            text_of(value["topic"]) if "topic" in value else None,
+            whole_of(value["queueId"]) if "queueId" in value else None,
+            whole_of(value["timestamp"]),
+            text_of(value["reason"]),
         )
     if kind in (_TOPIC_END_KIND, _TOPIC_END_KNOWN_KIND):
         make = TopicEnded.of if kind == _TOPIC_END_KIND else TopicEndKnown
         return make(
-            _text(value["topic"]),
-            _whole(value["deletedAt"]),
-            _whole(value["leaseEpoch"]),
-            _whole(value["timestamp"]),
+            text_of(value["topic"]),
+            whole_of(value["deletedAt"]),
+            whole_of(value["leaseEpoch"]),
+            whole_of(value["timestamp"]),
         )
     if kind == _TOPIC_LIVES_ON_KIND:
         return TopicLivesOn(
-            _text(value["topic"]), _whole(value["deletedAt"]), _whole(value["timestamp"])
+            text_of(value["topic"]), whole_of(value["deletedAt"]), whole_of(value["timestamp"])
         )
     return None
-
-
-def _text(value: object) -> str:
-    if type(value) is not str:
-        raise ValueError(f"{value!r:.40} is not a text")
-    return value
-
-
-def _whole(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.40} is not a whole number")
-    return value

@@ -1,0 +1,334 @@
+"""A journal: what every replica knows by it, and when a master may add to it.
+
+    slave    follows the journal's queue as far as it is confirmed, from its state's place on
+    master   has applied all of it, then writes; the state changes as its records are confirmed
+
+Owns: the turn from one to the other. A term begins once everything in the log is confirmed and
+applied; only then is anything told and written. So a new master goes on exactly where the last one
+was, and whatever that one did not get confirmed has never been.
+
+From time to time the master writes an image: all that stands, once more. The log may then lose its
+oldest segments, and a replica that begins after them still knows everything.
+
+Nothing here looks by the clock: the journal goes on when more of the log is confirmed, when
+`role_changed` is called, when somebody asks for an image, and after a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from aerobee.broker.journal.follower import FollowedLog, JournalFollower
+from aerobee.broker.journal.image import JournalImages
+from aerobee.broker.journal.state import JournalClient, JournalState, JournalTerm
+from aerobee.broker.journal.writer import JournalWriter, WrittenLog
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import (
+    Busy,
+    MqError,
+    NotMaster,
+    NotWritable,
+    ReplicaBehind,
+    StoreFailed,
+)
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+Entry = TypeVar("Entry")
+Term = TypeVar("Term", bound=JournalTerm[Any])
+
+RETRY_S = 0.25
+"""After a failure."""
+RETRY_MAX_S = 10.0
+"""After many failures of an image: it must not fill the log with its beginning."""
+IMAGE_TIMEOUT_S = 3.0
+"""How long a removal waits for an image; without one the log stays as it is."""
+_LATER = (NotWritable, Busy, NotMaster, ReplicaBehind)
+"""What keeps entries from being written for a while."""
+
+
+class MasterRole(Protocol):
+    """What a journal asks of this replica's role."""
+
+    @property
+    def master_epoch(self) -> int | None:
+        """Under which epoch it is master; None: it is not."""
+        ...
+
+    def is_unclean(self, epoch: int) -> bool:
+        """Whether the epoch began without an in-sync replica."""
+        ...
+
+
+class JournalledLog(WrittenLog, FollowedLog, Protocol):
+    """The log that a journal lies in; `aerobee.broker.journal.log` has it."""
+
+    @property
+    def begin(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def confirmed_end(self) -> int: ...
+
+    def position_of(self, queue_offset: int) -> int | None:
+        """Where a record lies in the log; None if there is none with this number."""
+        ...
+
+    def listen(self, advanced: Callable[[], None]) -> None:
+        """Call this whenever more of the log is confirmed."""
+        ...
+
+
+class Journal(Generic[Entry, Term]):
+    """See the module; on the loop, while `run` runs."""
+
+    def __init__(
+        self,
+        state: JournalState[Entry],
+        journal_log: JournalledLog,
+        client: JournalClient[Entry, Term],
+        clock: Clock,
+        *,
+        name: str,
+        subject: str,
+        roles: MasterRole,
+        image_interval_bytes: int,
+    ) -> None:
+        """`name` and `subject`, what the journal is about, a plural, are for errors and logs."""
+        self._state = state
+        self._log = journal_log
+        self._client = client
+        self._name = name
+        self._subject = subject
+        self._roles = roles
+        self._follower = JournalFollower(name, state, journal_log)
+        self._images = JournalImages(state, journal_log, clock, interval_bytes=image_interval_bytes)
+        self._writer: JournalWriter[Entry] | None = None
+        self._term: Term | None = None
+        self._epoch: int | None = None
+        self._is_unclean = False
+        self._begun_end = 0
+        """Where the log ended when this replica became master."""
+        self._ended_epoch = -1
+        self._saved_offset = state.next_offset
+        self._due = asyncio.Event()
+        self._is_retrying = False
+        self._settled = asyncio.Event()
+        """Set on a slave, and on a master that may be asked."""
+        journal_log.listen(self._on_advanced)
+
+    def __repr__(self) -> str:
+        return f"Journal({self._name}, epoch={self._epoch}, ready={self.is_ready})"
+
+    # ------------------------------------------------------------------------------ asking
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this master knows everything that stands, and may add to it."""
+        return self._term is not None
+
+    @property
+    def term(self) -> Term | None:
+        """This master's; None on a slave, and before a master knows everything."""
+        return self._term
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of entries that are not confirmed yet."""
+        return 0 if self._writer is None else self._writer.waiting_bytes
+
+    def writer(self) -> Term:
+        """Where a master adds entries.
+
+        Raises:
+            NotMaster: this replica is a slave.
+            ReplicaBehind: it became master just now and does not know everything yet.
+        """
+        if self._term is not None:
+            return self._term
+        if self._epoch is not None:
+            raise ReplicaBehind(
+                f"this replica has become master just now and is still reading {self._subject}; "
+                "ask again in a moment"
+            )
+        raise NotMaster(
+            f"this replica is a slave, {self._subject} are the master's; ask the route again for it"
+        )
+
+    def check_known(self) -> None:
+        """May what the state says be told? A slave tells what it knows to be confirmed. Raises
+        ReplicaBehind, and as `writer` on a master."""
+        if self._epoch is not None:
+            self.writer()
+        elif not self._state.is_whole:
+            raise ReplicaBehind(
+                f"this replica has not copied all of {self._subject} yet; ask the master"
+            )
+
+    async def begun(self, timeout_s: float) -> None:
+        """Until a master may be asked; on a slave at once."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+
+    # ------------------------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Follow the journal on a slave; begin terms and write images on a master; until cancelled.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        self.role_changed()
+        trouble, retry_s = "", RETRY_S
+        while True:
+            self._due.clear()
+            try:
+                await self._do_what_is_due()
+                trouble, retry_s = "", RETRY_S
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != trouble:
+                    trouble = str(error)
+                    log_event(
+                        log, "journal", level=logging.WARNING, journal=self._name, trouble=trouble
+                    )
+                await self._retry_after(retry_s)
+                if self._writer is not None:
+                    retry_s = min(2 * retry_s, RETRY_MAX_S)
+            else:
+                await self._due.wait()
+
+    async def _do_what_is_due(self) -> None:
+        """Raises MqError: to be tried again."""
+        while self._term is None and await self._follower.step():  # noqa: ASYNC110
+            await asyncio.sleep(0)  # others get their turn
+        if self._term is None and self._epoch is not None and self._knows_everything():
+            self._begin_term(self._epoch)
+        if self._writer is not None and self._term is not None:
+            await self._images.write_if_due(self._writer, self._term)
+
+    async def _retry_after(self, seconds: float) -> None:
+        """Or earlier, when somebody asks or the role changes; the log's growth alone is no reason
+        to fail again."""
+        self._is_retrying = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._due.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._is_retrying = False
+
+    def _on_advanced(self) -> None:
+        """More of the log is confirmed: many times a second, so only what is due wakes the task."""
+        if self._is_retrying:
+            return
+        if self._writer is not None:
+            is_due = self._images.is_due
+        else:
+            is_due = self._follower.has_more or self._epoch is not None
+        if is_due:
+            self._due.set()
+
+    # ------------------------------------------------------------------------------ terms
+
+    def role_changed(self) -> None:
+        """This replica has become master, or is one no more: a new master writes once it knows
+        everything; from one that is none nobody is told anything that is not confirmed by now."""
+        epoch = self._roles.master_epoch
+        if epoch is None:
+            if self._epoch is not None:
+                self.end_term()
+        elif epoch != self._epoch and epoch > self._ended_epoch:
+            if self._epoch is None:
+                self._begun_end = self._log.end
+                self._is_unclean = False
+            # What a run believes of its members is decided once; a term that goes on goes on.
+            self._is_unclean |= self._roles.is_unclean(epoch)
+            self._epoch = epoch
+        self._settle()
+        self._due.set()
+
+    def _knows_everything(self) -> bool:
+        """Whether all that the log had when this replica became master is confirmed and applied."""
+        return self._log.confirmed_end >= self._begun_end and not self._follower.has_more
+
+    def _begin_term(self, epoch: int) -> None:
+        writer = JournalWriter(self._name, self._subject, self._state, self._log)
+        self._term = self._client.begin(writer, epoch, is_unclean=self._is_unclean)
+        self._writer = writer
+        writer.attach(self._term)
+        self._settle()
+        log_event(
+            log,
+            "journal goes on",
+            journal=self._name,
+            epoch=epoch,
+            record=self._state.next_offset,
+        )
+
+    def end_term(self) -> None:
+        """This replica writes no more, whatever its role. Under the same epoch the term goes on
+        only by `go_on`."""
+        if self._epoch is not None:
+            self._ended_epoch = self._epoch
+        self._epoch = self._term = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.end()
+        self._settle()
+        self._client.end()
+
+    def go_on(self) -> None:
+        """The term that was to end goes on after all, under the same epoch."""
+        self._ended_epoch = -1
+        self.role_changed()
+
+    def _settle(self) -> None:
+        if self._term is not None or self._roles.master_epoch is None:
+            self._settled.set()
+        else:
+            self._settled.clear()
+
+    # ------------------------------------------------------------------------------ images
+
+    def saved(self, next_offset: int) -> None:
+        """The snapshot on the disk has all records below this one."""
+        self._saved_offset = next_offset
+
+    async def prepare_removal(self, end: int, save: Callable[[], Awaitable[None]]) -> str:
+        """The log is about to lose everything below `end`: say all that stands once more after it.
+
+        `save` writes the snapshot, if there is room. Returns why the log must keep it for now;
+        empty if it need not.
+        """
+        await save()
+        if self._state.image_position >= end:
+            return ""
+        if not self.is_ready:
+            return f"{self._subject} stand there; their master will write them again"
+        try:
+            async with asyncio.timeout(IMAGE_TIMEOUT_S):
+                while self._state.image_position < end:
+                    attempt = self._images.ask(end)
+                    self._due.set()
+                    await asyncio.shield(attempt)
+        except TimeoutError:
+            # It goes on, and the next removal finds it.
+            return f"{self._subject} stand there, and are not confirmed in another place yet"
+        except _LATER as error:
+            position = self._log.position_of(self._saved_offset)
+            if position is not None and position < end:
+                return f"{self._subject} stand there and cannot be written again: {error}"
+            # On a disk without any room removal is what helps. The snapshot knows what goes, and
+            # the image follows.
+        return ""

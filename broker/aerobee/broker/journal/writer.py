@@ -1,0 +1,293 @@
+"""The master's hand on a journal: entries become records, records count once confirmed.
+
+Owns: the batch that is being filled, and the records that wait to be confirmed. Entries of one turn
+of the loop share a record; under load a record waits for more of them, but never longer than
+LINGER_S. On the loop; nothing here waits.
+
+Always holds: entries count in the order in which they were added; a record that could not be
+appended leaves no trace; the state changes when a record is confirmed, before anybody who waits for
+it hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from aerobee.broker.journal.records import BODY_BYTES_MAX, ImageEnd, body_of
+from aerobee.broker.journal.state import JournalState, JournalTerm
+from aerobee.runtime.errors import Busy, MqError, NotMaster, StoreFailed
+from aerobee.runtime.log import log_event
+
+log = logging.getLogger(__name__)
+
+Entry = TypeVar("Entry")
+
+LINGER_S = 0.002
+LINGER_ALONE_S = 0.0005
+"""After a record with one entry: who adds one thing after the other gains nothing by waiting."""
+WAITING_BYTES_MAX = 8 * 1024 * 1024
+"""Of entries that are not confirmed yet; beyond, those who add are told to wait."""
+ENTRY_BYTES = 400
+"""About what an entry takes in memory beside its text."""
+
+
+class Placed(Protocol):
+    """Where a record lies."""
+
+    @property
+    def base_queue_offset(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+class WrittenLog(Protocol):
+    """What writing needs of the log."""
+
+    def append(self, body: bytes, *, ends_topic: str = "") -> Placed:
+        """`ends_topic`: the record is the end of this topic. Raises MqError: nothing was stored,
+        or the store has failed."""
+        ...
+
+    def fail(self, error: StoreFailed) -> None:
+        """What is in the log is not what this broker takes it for: the broker ends."""
+        ...
+
+    def when_confirmed(self, end: int, told: Callable[[bool], None]) -> None:
+        """Tell True once everything below `end` is confirmed; False if the term ends before."""
+        ...
+
+    def when_flushed(self, end: int, told: Callable[[bool], None]) -> None:
+        """Flush now; tell True once the disk has everything below `end`."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Batch(Generic[Entry]):
+    """The entries of one record."""
+
+    done: asyncio.Future[None]
+    """Done when the record is confirmed, and flushed if it must be; or why it never was."""
+    entries: list[Entry | ImageEnd] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    body_bytes: int = 0
+    waiting_bytes: int = 0
+    is_durable: bool = False
+    ends_topic: str = ""
+    queue_offset: int = 0
+
+
+class JournalWriter(Generic[Entry]):
+    """One term's; see the module."""
+
+    def __init__(
+        self, name: str, subject: str, state: JournalState[Entry], journal_log: WrittenLog
+    ) -> None:
+        """`name` of the journal and its `subject`, a plural, are for errors."""
+        self._name = name
+        self._subject = subject
+        self._state = state
+        self._log = journal_log
+        self._term: JournalTerm[Entry] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._open: _Batch[Entry] | None = None
+        self._confirming: deque[_Batch[Entry]] = deque()
+        self._waiting_bytes = 0
+        self._written_s = float("-inf")
+        self._written_entries = 0
+        self._is_over = False
+        self.next_offset = state.next_offset
+        """The number of the record that is written next."""
+
+    def __repr__(self) -> str:
+        return f"JournalWriter({self._name}, waiting={len(self._confirming)} records)"
+
+    def attach(self, term: JournalTerm[Entry]) -> None:
+        """Who is told what becomes of the entries; it needs this object first."""
+        self._term = term
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of entries that are not confirmed yet."""
+        return self._waiting_bytes
+
+    def waiting(self) -> Iterator[Entry | ImageEnd]:
+        """The entries that do not count yet, in the order in which they will."""
+        for batch in self._batches():
+            yield from batch.entries
+
+    @property
+    def newest(self) -> asyncio.Future[None] | None:
+        """The newest record that is not confirmed; done as `add` says."""
+        if self._open is not None:
+            return self._open.done
+        return self._confirming[-1].done if self._confirming else None
+
+    # ------------------------------------------------------------------------------ adding
+
+    def add(
+        self, entry: Entry | ImageEnd, *, is_durable: bool = True, ends_topic: str = ""
+    ) -> asyncio.Future[None]:
+        """Add an entry; done when it counts. `is_durable`: only when it is on the disk, too.
+        `ends_topic`: its record is the end of this topic, see `MessageStore.append`; `flush` before
+        it and after it.
+
+        The future raises MqError, as NotWritable, Busy, ShuttingDown, NotMaster, MessageTooLarge,
+        StoreFailed: nothing was written; or NotMaster: the term is over and the outcome unknown.
+
+        Raises:
+            NotMaster: the term is over.
+            Busy: too much waits already.
+        """
+        if self._is_over:
+            raise NotMaster(self._term_over)
+        text = entry.text() if isinstance(entry, ImageEnd) else self._state.encode(entry)
+        batch = self._room_for(text)
+        batch.entries.append(entry)
+        batch.texts.append(text)
+        batch.is_durable |= is_durable
+        batch.ends_topic = batch.ends_topic or ends_topic
+        return batch.done
+
+    def flush(self) -> None:
+        """Write the record that is being filled, if there is one."""
+        if self._open is not None:
+            self._write()
+
+    def _room_for(self, text: str) -> _Batch[Entry]:
+        size = len(text) + ENTRY_BYTES
+        if self._waiting_bytes and self._waiting_bytes + size > WAITING_BYTES_MAX:
+            raise Busy(
+                f"{self._waiting_bytes} bytes of {self._subject} wait for the log; ask again in a "
+                "moment"
+            )
+        batch = self._open
+        if batch is not None and batch.body_bytes + len(text) > BODY_BYTES_MAX:
+            self._write()
+            batch = None
+        if batch is None:
+            batch = self._open = self._begin()
+        batch.body_bytes += len(text) + 1
+        batch.waiting_bytes += size
+        self._waiting_bytes += size
+        return batch
+
+    def _begin(self) -> _Batch[Entry]:
+        done: asyncio.Future[None] = self._loop.create_future()
+        # Whoever asked may be gone when it fails.
+        done.add_done_callback(_look_at)
+        linger_s = LINGER_S if self._written_entries > 1 else LINGER_ALONE_S
+        wait_s = self._written_s + linger_s - self._loop.time()
+        # Many calls share it: what it logs is of none of them.
+        batch: _Batch[Entry] = _Batch(done)
+        if wait_s > 0:
+            delay_s = min(wait_s, LINGER_S)
+            self._loop.call_later(delay_s, self._write_if_open, batch, context=Context())
+        else:
+            self._loop.call_soon(self._write_if_open, batch, context=Context())
+        return batch
+
+    # ------------------------------------------------------------------------------ writing
+
+    def _write_if_open(self, batch: _Batch[Entry]) -> None:
+        if self._open is batch:
+            self._write()
+
+    def _write(self) -> None:
+        batch, self._open = self._open, None
+        assert batch is not None
+        self._written_s = self._loop.time()
+        self._written_entries = len(batch.entries)
+        try:
+            placed = self._log.append(body_of(batch.texts), ends_topic=batch.ends_topic)
+        except MqError as error:
+            self._drop(batch, error)
+            return
+        except Exception as error:
+            # Nobody is above this turn of the loop, and somebody waits.
+            log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=repr(error))
+            self._drop(batch, MqError(f"the {self._name} could not be written: {error!r:.200}"))
+            return
+        if placed.base_queue_offset != self.next_offset:
+            self._fail(batch, placed.base_queue_offset)
+            return
+        batch.texts = []
+        batch.queue_offset = placed.base_queue_offset
+        self.next_offset += 1
+        self._confirming.append(batch)
+        end = placed.end
+        self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached))
+
+    def _fail(self, batch: _Batch[Entry], queue_offset: int) -> None:
+        """The record is in the log, at another place than is known here: replicas would apply what
+        this broker does not. By a bug; it goes no further."""
+        error = StoreFailed(
+            f"record {queue_offset} of the {self._name} was written where {self.next_offset} was "
+            "to come: somebody else writes to it; the broker must restart"
+        )
+        log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=error)
+        self._waiting_bytes -= batch.waiting_bytes
+        if not batch.done.done():
+            batch.done.set_exception(error)
+        self.end()
+        self._log.fail(error)
+
+    def _drop(self, batch: _Batch[Entry], error: MqError) -> None:
+        """The record is not in the log: all is as if its entries had never been added."""
+        self._waiting_bytes -= batch.waiting_bytes
+        if self._term is not None:
+            self._term.dropped(self.waiting())
+        if not batch.done.done():
+            batch.done.set_exception(error)
+
+    def _on_confirmed(self, batch: _Batch[Entry], end: int, reached: bool) -> None:
+        if self._is_over or not reached:
+            return  # `end` tells
+        assert self._confirming[0] is batch, "the log is confirmed in its order"
+        self._confirming.popleft()
+        self._state.apply(batch.entries, batch.queue_offset)
+        self._waiting_bytes -= batch.waiting_bytes
+        if self._term is not None:
+            self._term.counted(batch.entries)
+        if batch.is_durable:
+            self._log.when_flushed(end, lambda reached: _finish(batch.done))
+        else:
+            _finish(batch.done)
+
+    def _batches(self) -> list[_Batch[Entry]]:
+        return [*self._confirming, *([self._open] if self._open is not None else ())]
+
+    def end(self) -> None:
+        """The term is over: nothing more is written, and nobody is told that it counts."""
+        self._is_over = True
+        batches = self._batches()
+        self._confirming.clear()
+        self._open = None
+        if self._term is not None:
+            self._term.dropped(())
+        for batch in batches:
+            if not batch.done.done():
+                batch.done.set_exception(NotMaster(self._term_over))
+
+    @property
+    def _term_over(self) -> str:
+        return (
+            f"this replica's term as master has ended before {self._subject} were confirmed, they "
+            "may count or not; ask the route again for the master"
+        )
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _look_at(done: asyncio.Future[None]) -> None:
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,194 @@
+"""A master's hand on the groups' offsets: what will stand once all that waits is confirmed.
+
+Always holds: what is checked against `standing` is added to the journal in the order of the checks,
+so that no commit in the log moves an offset back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.journal.writer import JournalWriter
+from aerobee.broker.offsets.entries import (
+    Entry,
+    LeaseEntry,
+    OffsetEntry,
+    OffsetsRemoved,
+    TopicEnded,
+    TopicLivesOn,
+    lease_entries,
+)
+from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, merge
+from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.runtime.clock import Clock
+
+
+class OffsetWriter:
+    """One term's; see the module. On the loop; nothing here waits.
+
+    What is added is done when it counts, and raises as `JournalWriter.add`.
+    """
+
+    def __init__(
+        self,
+        state: OffsetJournalState,
+        writer: JournalWriter[Entry],
+        clock: Clock,
+        *,
+        on_reset: Callable[[QueueKey], None],
+    ) -> None:
+        """`on_reset` is told when a reset has set an offset, or a removal has taken it away, before
+        whoever asked for it."""
+        self._state = state
+        self._writer = writer
+        self._clock = clock
+        self._on_reset = on_reset
+        # What will stand once all that waits is confirmed, and the newest entry that says so.
+        self._ahead: dict[QueueKey, tuple[Standing | None, OffsetEntry | OffsetsRemoved]] = {}
+        # Which of these each waiting removal takes away, by its identity; and by group and topic
+        # how many removals wait that name no queue.
+        self._removing: dict[int, list[QueueKey]] = {}
+        self._removing_all: Counter[tuple[str | None, str | None]] = Counter()
+
+    # ------------------------------------------------------------------------------ asking
+
+    def standing(self, key: QueueKey) -> Standing | None:
+        """What will stand once all that waits is confirmed."""
+        ahead = self._ahead.get(key)
+        return self._state.standing(key) if ahead is None else ahead[0]
+
+    def keys(self) -> list[QueueKey]:
+        """Every queue of every group for which something stands, or will."""
+        return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
+
+    def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
+        """The queues on which a removal takes an offset away, now or once all that waits counts."""
+        ahead: Iterable[QueueKey] = filter(removed.selects, self._ahead)
+        if removed.queue_id is not None:
+            ahead = [key] if (key := removed.queue) in self._ahead else ()
+        return list(dict.fromkeys(chain(self._state.selected(removed), ahead)))
+
+    def is_changing(self, group: str) -> bool:
+        """Whether anything of the group waits to be confirmed."""
+        return any(key.group == group for key in self._ahead)
+
+    def is_removing(self, key: QueueKey) -> bool:
+        """Whether a removal of the queue's offset waits to be confirmed."""
+        if not self._removing:
+            return False
+        group, topic, _ = key
+        if any(self._removing_all[each] for each in ((group, None), (None, topic), (group, topic))):
+            return True
+        ahead = self._ahead.get(key)
+        return ahead is not None and isinstance(ahead[1], OffsetsRemoved)
+
+    def waiting_for(self, key: QueueKey) -> asyncio.Future[None] | None:
+        """The newest record, if one that concerns this queue still waits."""
+        return self._writer.newest if key in self._ahead else None
+
+    def lease(self) -> LeaseRecord | None:
+        """The newest record of queue leases once all that waits counts; None: there is none."""
+        record, parts = self._state.lease, self._state.lease_parts.copy()
+        for entry in self._writer.waiting():
+            if isinstance(entry, LeaseEntry):
+                record = parts.take(entry) or record
+        return record
+
+    # ------------------------------------------------------------------------------ adding
+
+    def change(
+        self, key: QueueKey, change: Change, client_id: str = "", *, is_durable: bool = False
+    ) -> asyncio.Future[None]:
+        """An offset changes. `is_durable`: done only when it is on the disk, too."""
+        entry = OffsetEntry(key, change, self._clock.now_ms(), client_id)
+        done = self._writer.add(entry, is_durable=is_durable)
+        self._look_ahead(entry)
+        return done
+
+    def remove(self, removed: OffsetsRemoved) -> asyncio.Future[None]:
+        """Take offsets away; done when it is on the disk, too."""
+        done = self._writer.add(removed)
+        self._look_ahead(removed)
+        return done
+
+    def end_topic(
+        self, topic: str, deleted_at_ms: int, *, lease_epoch: int
+    ) -> asyncio.Future[None]:
+        """End a topic, in a record of its own; done when it is on the disk, too. `lease_epoch` is
+        the newest queue lease that was granted."""
+        ended = TopicEnded.of(topic, deleted_at_ms, lease_epoch, self._clock.now_ms())
+        self._writer.flush()
+        done = self._writer.add(ended, ends_topic=topic)
+        self._look_ahead(ended)
+        self._writer.flush()
+        return done
+
+    def topic_lives_on(self, entry: TopicLivesOn) -> asyncio.Future[None]:
+        """A deleted topic has no end to come; done when it is on the disk, too."""
+        return self._writer.add(entry)
+
+    def record_leases(self, record: LeaseRecord) -> list[asyncio.Future[None]]:
+        """The newest record of queue leases, in parts; done when they are on the disk, too."""
+        now_ms = self._clock.now_ms()
+        return [self._writer.add(entry) for entry in lease_entries(record, now_ms)]
+
+    # ------------------------------------------------------------------------------ the journal
+
+    def counted(self, entries: Sequence[Entry | ImageEnd]) -> None:
+        """These stand now. See `JournalTerm`."""
+        for entry in entries:
+            if isinstance(entry, OffsetEntry):
+                self._forget_ahead(entry.key, entry)
+                if entry.change.kind is ChangeKind.RESET:
+                    self._on_reset(entry.key)
+            elif isinstance(entry, OffsetsRemoved):
+                if entry.queue_id is None:
+                    self._removing_all[entry.group, entry.topic] -= 1
+                    self._removing_all += Counter()  # without what waits no more
+                for key in self._removing.pop(id(entry)):
+                    if self._forget_ahead(key, entry):
+                        self._on_reset(key)
+
+    def dropped(self, waiting: Iterable[Entry | ImageEnd]) -> None:
+        """Only these wait. See `JournalTerm`."""
+        self._ahead.clear()
+        self._removing.clear()
+        self._removing_all.clear()
+        for entry in waiting:
+            self._look_ahead(entry)
+
+    def image(self) -> Iterator[Entry]:
+        """All that stands. See `JournalTerm`."""
+        lease = self.lease()
+        if lease is not None:
+            yield from lease_entries(lease, self._clock.now_ms())
+        yield from self._state.topic_ends(self._clock.now_ms())
+        for key in self.keys():
+            standing = self.standing(key)
+            if standing is not None:
+                yield OffsetEntry(key, Change(ChangeKind.IMAGE, *standing), self._clock.now_ms())
+
+    def _look_ahead(self, entry: Entry | ImageEnd) -> None:
+        """Note what will stand with this entry, the newest of all that wait."""
+        if isinstance(entry, OffsetEntry):
+            self._ahead[entry.key] = merge(self.standing(entry.key), entry.change), entry
+        elif isinstance(entry, OffsetsRemoved):
+            if entry.queue_id is None:
+                self._removing_all[entry.group, entry.topic] += 1
+            keys = self._removing[id(entry)] = self.selected(entry)
+            for key in keys:
+                self._ahead[key] = None, entry
+
+    def _forget_ahead(self, key: QueueKey, entry: OffsetEntry | OffsetsRemoved) -> bool:
+        """The entry counts now; whether no newer one waits."""
+        ahead = self._ahead.get(key)
+        if ahead is None or ahead[1] is not entry:
+            return False
+        del self._ahead[key]
+        return True
