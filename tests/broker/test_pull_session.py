@@ -16,6 +16,7 @@ from aerobee.broker.edge.own.pull_session import (
 )
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
+from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.runtime.errors import Busy, LeaseExpired, MqError
 
@@ -64,7 +65,7 @@ class HandEgress(Egress):
             )
         records = bytes(min(wanted.max_bytes, end - wanted.offset))
         next_offset = wanted.offset + len(records)
-        if wanted.tags_codes is not None:  # a filter that nothing passes
+        if wanted.filter is not None:  # a filter that nothing passes
             return Fetched(ReadCode.OK, next_offset, 0, end)
         return Fetched(ReadCode.OK, next_offset, 0, end, records, len(records), place)
 
@@ -82,7 +83,7 @@ class HandEgress(Egress):
 
 def parameters(queue_id: int, *, filtered: bool = False, leased: bool = False) -> PullParameters:
     key = QueueKey("g", TOPIC, queue_id) if leased else None
-    tags = frozenset({1}) if filtered else None
+    tags = TagFilter(["none"]) if filtered else None
     return PullParameters(TOPIC, queue_id, 0, 4, 4, tags, key, 1 if leased else 0, "g")
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.reading import GetStatus, ReadLimits, select
@@ -97,12 +98,12 @@ def test_limits_cut_a_read_but_never_its_first_message(store: MessageStore) -> N
 def test_a_tag_filter_compares_the_low_32_bits(store: MessageStore) -> None:
     for body, tag in [(b"1", "Aa"), (b"2", "other"), (b"3", "BB"), (b"4", ""), (b"5", "茶")]:
         append(store, "Orders", 0, body, tag=tag)
-    colliding = frozenset({java_string_hash("Aa")})
-    located = store.locate("Orders", 0, 0, max_messages=32, max_bytes=65_536, tags_filter=colliding)
+    colliding = TagFilter(["Aa"])
+    located = store.locate("Orders", 0, 0, max_messages=32, max_bytes=65_536, filter=colliding)
     assert bodies_at(store, located.runs) == [b"1", b"3"]
     assert located.next_offset == 5
-    negative = frozenset({java_string_hash("polygenelubricants")})  # -2**31
-    none = store.locate("Orders", 0, 1, max_messages=32, max_bytes=65_536, tags_filter=negative)
+    negative = TagFilter([TAG_OF_LOWEST_CODE])
+    none = store.locate("Orders", 0, 1, max_messages=32, max_bytes=65_536, filter=negative)
     assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 5)
 
 
@@ -110,11 +111,11 @@ def test_a_filtered_read_looks_at_a_bounded_number_of_entries(tmp_path: Path) ->
     store = open_store(tmp_path, replace(SMALL, filter_scan_entries_max=8))
     for number in range(30):
         append(store, "Orders", 0, b"%d" % number, tag="wanted" if number == 20 else "other")
-    wanted = frozenset({java_string_hash("wanted")})
+    wanted = TagFilter(["wanted"])
     offsets = [0]
     while True:
         located = store.locate(
-            "Orders", 0, offsets[-1], max_messages=4, max_bytes=65_536, tags_filter=wanted
+            "Orders", 0, offsets[-1], max_messages=4, max_bytes=65_536, filter=wanted
         )
         if located.status is GetStatus.FOUND:
             break
@@ -200,14 +201,17 @@ def test_a_planned_search_is_not_disturbed_by_what_comes_later(
 # ---------------------------------------------------------------------------------- pure
 
 
+TAG_OF_LOWEST_CODE = "polygenelubricants"
+LOWEST_CODE = -(1 << 31)
+
 sizes_lists = st.lists(st.integers(1, 500), min_size=1, max_size=60)
 
 
 @given(
     sizes=sizes_lists,
     gaps=st.lists(st.sampled_from([0, 0, 0, 40]), min_size=60, max_size=60),
-    codes=st.lists(st.sampled_from([1, 2, -3, (5 << 32) + 1]), min_size=60, max_size=60),
-    wanted=st.none() | st.frozensets(st.sampled_from([1, 2, -3])),
+    codes=st.lists(st.sampled_from([1, 2, LOWEST_CODE, (5 << 32) + 1]), min_size=60, max_size=60),
+    wanted=st.none() | st.frozensets(st.sampled_from(["\x01", "\x02", TAG_OF_LOWEST_CODE])),
     messages_max=st.integers(1, 70),
     bytes_max=st.integers(0, 4_000),
     removed=st.integers(0, 3_000),
@@ -216,7 +220,7 @@ def test_select_agrees_with_a_loop(
     sizes: list[int],
     gaps: list[int],
     codes: list[int],
-    wanted: frozenset[int] | None,
+    wanted: frozenset[str] | None,
     messages_max: int,
     bytes_max: int,
     removed: int,
@@ -234,14 +238,15 @@ def test_select_agrees_with_a_loop(
         limits=ReadLimits(messages_max, bytes_max),
         log_min_offset=removed,
         next_file_offset=777,
-        tags_filter=wanted,
+        filter=None if wanted is None else TagFilter(wanted),
     )
+    wanted_codes = None if wanted is None else {java_string_hash(tag) for tag in wanted}
     chosen: list[tuple[int, int]] = []
     taken = 0
     next_offset = 100
     for position, size, code in zip(positions, sizes, codes, strict=True):
         low = (code + (1 << 31)) % (1 << 32) - (1 << 31)
-        passes = position >= removed and (wanted is None or low in wanted)
+        passes = position >= removed and (wanted_codes is None or low in wanted_codes)
         if passes:
             if chosen and (len(chosen) == messages_max or taken + size > bytes_max):
                 next_offset = next(
@@ -276,7 +281,7 @@ def test_a_blank_or_invalid_entry_sends_the_reader_to_the_next_file(
         limits=ReadLimits(32, 1_000),
         log_min_offset=0,
         next_file_offset=10,
-        tags_filter=None,
+        filter=None,
     )
     assert (located.status, located.next_offset) == (GetStatus.OFFSET_FOUND_NULL, 10)
 
@@ -291,6 +296,6 @@ def test_an_entry_with_an_extension_passes_every_filter() -> None:
         limits=ReadLimits(32, 1_000),
         log_min_offset=0,
         next_file_offset=10,
-        tags_filter=frozenset({5}),
+        filter=TagFilter(["\x05"]),
     )
     assert located.runs == [(0, 300), (400, 100)]

@@ -180,8 +180,8 @@ class Egress:
                 counters.cold_reads += 1
                 await turn.run(found.run)
                 found = reads.finish(wanted, found)
-                counters.cold_bytes += len(found.records)
-            pool.spend(len(found.records))
+                counters.cold_bytes += found.read_bytes
+            pool.spend(found.read_bytes)
             self._advise(wanted)
         return self._fetched(wanted, found)
 

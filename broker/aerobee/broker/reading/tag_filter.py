@@ -1,18 +1,26 @@
-"""Which messages of a queue a consumer wants, as the consume queue can answer it.
+"""Which messages of a queue a consumer wants, by their tags.
 
-Owns: the reading of tag expressions (`a || b`, `*`, empty) and their translation into tags codes,
-the Java hashes that every consume queue entry carries. Two tags may share a code, so the client
-compares the tags themselves again.
+Owns: the reading of tag expressions (`a || b`, `*`, empty), and the two answers about a message:
+what its entry in the consume queue tells, which has the Java hash of the tag, and what its record
+tells, which has the tag. Two tags may share a hash.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+
+from aerobee.broker.store.queues.reading import BoolArray, Int64Array
 from aerobee.runtime.errors import FilterIllegal
+from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.java_hash import java_string_hash
+from aerobee.store_format.record import Record
 
 ALL_TAGS = "*"
 SEPARATOR = "||"
 EXPRESSION_LENGTH_MAX = 16_384
+_LOOPED_CODES_MAX = 16
 
 
 def parse_tags(expression: str) -> tuple[str, ...] | None:
@@ -43,11 +51,34 @@ def parse_tags(expression: str) -> tuple[str, ...] | None:
     return tags
 
 
-def tags_codes(expression: str) -> frozenset[int] | None:
-    """The tags codes that pass the expression; None passes all.
+class TagFilter:
+    """Passes messages that have one of some tags."""
 
-    Raises:
-        FilterIllegal: as `parse_tags`.
-    """
-    tags = parse_tags(expression)
-    return None if tags is None else frozenset(java_string_hash(tag) for tag in tags)
+    __slots__ = ("_codes", "_tags", "is_exact")
+
+    def __init__(self, tags: Iterable[str], *, is_exact: bool = False) -> None:
+        """Unless `is_exact`, the reader compares the tags itself, and a read costs no look into
+        its records."""
+        self.is_exact = is_exact
+        self._tags = frozenset(tags)
+        codes = {java_string_hash(tag) for tag in self._tags}
+        self._codes = np.array(sorted(codes), np.int64).astype(np.int32)
+
+    def __repr__(self) -> str:
+        return f"TagFilter({sorted(self._tags)}, is_exact={self.is_exact})"
+
+    def may_match(self, tags_codes: Int64Array) -> BoolArray:
+        """For each tags code whether its message may have a wanted tag."""
+        low = tags_codes.astype(np.int32)
+        # An address of an extension says nothing of the tag: the record decides.
+        passing = tags_codes <= EXT_ADDRESS_MAX
+        if len(self._codes) > _LOOPED_CODES_MAX:  # thousands of tags must not hold up the loop
+            passing |= np.isin(low, self._codes)
+            return passing
+        for code in self._codes:
+            passing |= low == code
+        return passing
+
+    def matches(self, record: Record) -> bool:
+        """Whether the message has a wanted tag. Raises RecordCorrupt."""
+        return record.tag in self._tags

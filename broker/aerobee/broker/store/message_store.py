@@ -34,7 +34,7 @@ from aerobee.broker.store.producers.producers import Producers
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.queues.reading import Located
+from aerobee.broker.store.queues.reading import Filter, Located
 from aerobee.broker.store.queues.surveys import Surveys
 from aerobee.broker.store.queues.time_search import Boundary, TimeSearch
 from aerobee.broker.store.recovery.recover import Recovered, recover
@@ -305,14 +305,14 @@ class MessageStore:
         *,
         max_messages: int,
         max_bytes: int,
-        tags_filter: frozenset[int] | None = None,
+        filter: Filter | None = None,
     ) -> Located:
         """Where the messages from `offset` on lie in the log; asks the consume queue only. May wait
         for the disk, which `reads` never does.
 
-        `tags_filter` holds the 32-bit hashes of the wanted tags. Raises StoreFailed.
+        Of `filter` only the cheap answer is asked. Raises StoreFailed.
         """
-        wanted = QueueRead(topic, queue_id, offset, max_bytes, max_messages, tags_filter)
+        wanted = QueueRead(topic, queue_id, offset, max_bytes, max_messages, filter)
         return self.reads.locate(wanted)
 
     def read_nowait(self, runs: Sequence[tuple[int, int]]) -> bytes | None:

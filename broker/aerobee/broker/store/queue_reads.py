@@ -18,6 +18,7 @@ from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.queues.reading import (
+    Filter,
     GetStatus,
     Located,
     ReadLimits,
@@ -26,7 +27,13 @@ from aerobee.broker.store.queues.reading import (
     select,
 )
 from aerobee.broker.store.queues.record_match import RecordCheck
-from aerobee.broker.store.read_work import AdviceWork, ReadOutcome, ReadWork, Select
+from aerobee.broker.store.read_work import (
+    AdviceWork,
+    ReadOutcome,
+    ReadWork,
+    Select,
+    checked_outcome,
+)
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.record_layout import RECORD_SIZE_MIN
@@ -36,7 +43,7 @@ _ENTRIES_MIN = 16
 
 @dataclass(frozen=True, slots=True)
 class QueueRead:
-    """One read of one queue. `tags_codes` None: all messages. `reader` names who reads on from
+    """One read of one queue. `filter` None: all messages. `reader` names who reads on from
     read to read, as a consumer group does; empty for a single read."""
 
     topic: str
@@ -44,7 +51,7 @@ class QueueRead:
     offset: int
     max_bytes: int
     max_messages: int
-    tags_codes: frozenset[int] | None = None
+    filter: Filter | None = None
     reader: str = ""
 
 
@@ -98,9 +105,10 @@ class QueueReads:
             raise RecordCheck(queue.topic, queue.queue_id).mismatch(str(error)) from error
         if records is None:
             return self._work(wanted, queue, entries)
-        RecordCheck(queue.topic, queue.queue_id).check(located, records)
+        check = RecordCheck(queue.topic, queue.queue_id)
+        outcome = checked_outcome(located, records, check, wanted.filter)
         self._note(wanted, located, was_cold=False)
-        return ReadOutcome(located, records)
+        return outcome
 
     def finish(self, wanted: QueueRead, work: ReadWork) -> ReadOutcome:
         """`work.run` returned. Raises StoreFailed."""
@@ -191,10 +199,10 @@ class QueueReads:
         most records of a queue are about as long as each other, and a read may end early."""
         count = entries_to_read(
             ReadLimits(wanted.max_messages, wanted.max_bytes),
-            filtered=wanted.tags_codes is not None,
+            filtered=wanted.filter is not None,
             scan_entries_max=self._config.filter_scan_entries_max,
         )
-        if wanted.tags_codes is not None or not first:
+        if wanted.filter is not None or not first:
             return count
         record_bytes = max(RECORD_SIZE_MIN, int.from_bytes(first[8:12], "big"))
         return min(count, _ENTRIES_MIN + 2 * wanted.max_bytes // record_bytes)
@@ -207,6 +215,7 @@ class QueueReads:
             _selection(queue, wanted),
             RecordCheck(queue.topic, queue.queue_id),
             SegmentHandle() if catch_up is None else catch_up.handle,
+            filter=wanted.filter,
             entries=entries,
             load_entries=queue.plan_read(self._files.disk, wanted.offset, count).run,
         )
@@ -230,7 +239,7 @@ def _selection(queue: ConsumeQueue, wanted: QueueRead) -> Select:
             limits=ReadLimits(wanted.max_messages, bytes_max or wanted.max_bytes),
             log_min_offset=log_min_offset,
             next_file_offset=next_file_offset,
-            tags_filter=wanted.tags_codes,
+            filter=wanted.filter,
         )
 
     return choose

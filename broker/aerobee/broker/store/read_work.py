@@ -7,15 +7,16 @@ retention removes meanwhile only change its answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aerobee.broker.store.disk import Advice
 from aerobee.broker.store.log.catch_up import Range
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
-from aerobee.broker.store.queues.reading import GetStatus, Located
+from aerobee.broker.store.queues.reading import Filter, GetStatus, Located
 from aerobee.broker.store.queues.record_match import RecordCheck
 from aerobee.runtime.errors import MessageNotFound
+from aerobee.store_format.record import Record, RecordCorrupt
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,43 @@ class ReadOutcome:
     located: Located
     records: bytes = b""
 
+    @property
+    def read_bytes(self) -> int:
+        """How much of the log was read for it."""
+        return sum(size for _, size in self.located.runs)
+
+
+def checked_outcome(
+    located: Located, records: bytes, check: RecordCheck, filter: Filter | None
+) -> ReadOutcome:
+    """[any thread] What a reader gets of the records that `located` led to.
+
+    Raises EntryMismatch: they are not what `located` means, or an exact filter cannot read one.
+    """
+    check.check(located, records)
+    if filter is None or not filter.is_exact:
+        return ReadOutcome(located, records)
+    chosen: list[int] = []
+    parts: list[bytes] = []
+    start = 0
+    for index, size in enumerate(located.sizes.tolist()):
+        try:
+            matches = filter.matches(Record(records, start, start + size))
+        except RecordCorrupt as error:
+            raise check.mismatch(f"at log offset {located.positions[index]}") from error
+        if matches:
+            chosen.append(index)
+            parts.append(records[start : start + size])
+        start += size
+    matching = replace(
+        located,
+        status=GetStatus.FOUND if chosen else GetStatus.NO_MATCHED_MESSAGE,
+        count=len(chosen),
+        positions=located.positions[chosen],
+        sizes=located.sizes[chosen],
+    )
+    return ReadOutcome(matching, b"".join(parts))
+
 
 Select = Callable[[bytes, int, int | None], Located]
 
@@ -32,7 +70,16 @@ Select = Callable[[bytes, int, int | None], Located]
 class ReadWork:
     """One read. Made by `QueueReads.read`; afterwards `QueueReads.finish` it."""
 
-    __slots__ = ("_check", "_entries", "_load_entries", "_log", "_select", "handle", "outcome")
+    __slots__ = (
+        "_check",
+        "_entries",
+        "_filter",
+        "_load_entries",
+        "_log",
+        "_select",
+        "handle",
+        "outcome",
+    )
 
     def __init__(
         self,
@@ -41,6 +88,7 @@ class ReadWork:
         check: RecordCheck,
         handle: SegmentHandle,
         *,
+        filter: Filter | None,
         entries: bytes | None,
         load_entries: Callable[[], bytes],
     ) -> None:
@@ -51,6 +99,7 @@ class ReadWork:
         self._select = select
         self._check = check
         self.handle = handle
+        self._filter = filter
         self._entries = entries
         self._load_entries = load_entries
         self.outcome: ReadOutcome | None = None
@@ -77,8 +126,7 @@ class ReadWork:
                 continue
             except MessageNotFound as error:
                 raise self._check.mismatch(str(error)) from error
-            self._check.check(located, records)
-            self.outcome = ReadOutcome(located, records)
+            self.outcome = checked_outcome(located, records, self._check, self._filter)
         return self.outcome
 
 

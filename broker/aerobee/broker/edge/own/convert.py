@@ -10,7 +10,7 @@ from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.consumer_groups import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.group_coordinator import GroupView
 from aerobee.broker.reading.egress import ReadCode
-from aerobee.broker.reading.tag_filter import tags_codes
+from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt
@@ -124,15 +124,16 @@ def host_of_peer(peer: str) -> HostAddress:
 # ---------------------------------------------------------------------------------- pulling
 
 
-def tags_codes_of(wanted: broker_pb2.Filter) -> frozenset[int] | None:
-    """The tags codes that pass; None for all.
+def filter_of(wanted: broker_pb2.Filter) -> TagFilter | None:
+    """What passes; None for all. Clients of aerobee.v1 compare the tags themselves.
 
     Raises:
         FilterIllegal: an expression that cannot be parsed, or SQL.
     """
     if wanted.type != broker_pb2.TAG:
         raise FilterIllegal("SQL92 filters are not served; filter by tags: 'a || b'")
-    return tags_codes(wanted.expression)
+    tags = parse_tags(wanted.expression)
+    return None if tags is None else TagFilter(tags)
 
 
 def pull_frame_bytes(frame: PulledFrame) -> bytes:
@@ -181,7 +182,7 @@ def subscriptions_of(wanted: Sequence[broker_pb2.Subscription]) -> tuple[Subscri
         names.check_text("topic name", subscription.topic)
         names.check_text("filter expression", subscription.expression)
     for one in wanted:
-        tags_codes_of(one.filter)
+        filter_of(one.filter)
     return tuple(sorted(found, key=lambda subscription: subscription.topic))
 
 

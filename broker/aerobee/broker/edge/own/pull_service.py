@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from aerobee.broker.edge.own.convert import READ_CODES, pull_frame_bytes, tags_codes_of
+from aerobee.broker.edge.own.convert import READ_CODES, filter_of, pull_frame_bytes
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.observe.stats import Counters
@@ -164,7 +164,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             parameters.offset,
             parameters.max_bytes,
             parameters.max_messages,
-            parameters.tags_codes,
+            parameters.filter,
             parameters.reader,
         )
         while True:
@@ -228,7 +228,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
             offset=request.offset,
             max_bytes=clamp_bytes(request.max_bytes),
             max_messages=clamp_messages(request.max_messages),
-            tags_codes=tags_codes_of(request.filter),
+            filter=filter_of(request.filter),
             lease_key=key,
             lease_epoch=request.lease_epoch,
             reader=request.group or peer,

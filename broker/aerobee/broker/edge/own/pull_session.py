@@ -20,6 +20,7 @@ from typing import NamedTuple
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, lease_expired
 from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.errors import Busy, InvalidArgument, MqError, NotMaster
 
 HANDLES_MAX = 4_096
@@ -40,7 +41,7 @@ class PullParameters:
     offset: int
     max_bytes: int
     max_messages: int
-    tags_codes: frozenset[int] | None
+    filter: Filter | None
     lease_key: QueueKey | None = None
     lease_epoch: int = 0
     reader: str = ""
@@ -340,7 +341,7 @@ def _read_of(handle: _Handle) -> QueueRead:
         handle.position,
         parameters.max_bytes,
         parameters.max_messages,
-        parameters.tags_codes,
+        parameters.filter,
         parameters.reader,
     )
 

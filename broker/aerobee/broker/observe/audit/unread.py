@@ -13,7 +13,7 @@ from typing import TypeVar
 from aerobee.broker.groups.consumer_groups import ConsumerGroups
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
 from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.reading.tag_filter import tags_codes
+from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.surveys import COUNTED_ENTRIES
 from aerobee.runtime.errors import FilterIllegal
@@ -44,7 +44,7 @@ class UnreadSurvey:
         self._times: dict[_Place, int] = {}
         self._times_left = TIMES_MAX
         self._entries_left = COUNTED_MAX
-        self._codes: dict[tuple[str, str], frozenset[int] | None] = {}
+        self._filters: dict[tuple[str, str], TagFilter | None] = {}
 
     async def add_first_unread(self, rows: CommitRows) -> None:
         """When the first message was stored that the group has not read and that is still there."""
@@ -82,9 +82,9 @@ class UnreadSurvey:
         found = [UNKNOWN] * len(rows)
         for row, offset in enumerate(rows.offsets):
             group, topic = rows.names(row)
-            codes = self._wanted_codes(group, topic)
-            if codes is not None:
-                found[row] = await self._matching(topic, rows.queue_ids[row], offset, codes)
+            wanted = self._filter(group, topic)
+            if wanted is not None:
+                found[row] = await self._matching(topic, rows.queue_ids[row], offset, wanted)
         rows.matching_unread = found
 
     # ------------------------------------------------------------------------------ inside
@@ -119,14 +119,15 @@ class UnreadSurvey:
             found = await self._run(len(planned) * TIME_BYTES, times.run)
             self._times.update(zip(planned, found, strict=True))
 
-    def _wanted_codes(self, group: str, topic: str) -> frozenset[int] | None:
-        """The tags codes that any member that shares the queues asks for; None: not only such."""
-        if (group, topic) not in self._codes:
-            self._codes[group, topic] = self._read_codes(group, topic)
-        return self._codes[group, topic]
+    def _filter(self, group: str, topic: str) -> TagFilter | None:
+        """The tags that any member that shares the queues asks for; None: not only such."""
+        if (group, topic) not in self._filters:
+            tags = self._wanted_tags(group, topic)
+            self._filters[group, topic] = TagFilter(tags) if tags else None
+        return self._filters[group, topic]
 
-    def _read_codes(self, group: str, topic: str) -> frozenset[int] | None:
-        codes: frozenset[int] = frozenset()
+    def _wanted_tags(self, group: str, topic: str) -> set[str] | None:
+        tags: set[str] = set()
         for member in self._groups.clustering_members(group):
             for subscription in member.subscriptions:
                 if subscription.topic != topic:
@@ -134,15 +135,15 @@ class UnreadSurvey:
                 if subscription.is_sql:
                     return None
                 try:
-                    wanted = tags_codes(subscription.expression)
+                    wanted = parse_tags(subscription.expression)
                 except FilterIllegal:
                     return None
                 if wanted is None:
                     return None
-                codes |= wanted
-        return codes or None
+                tags.update(wanted)
+        return tags
 
-    async def _matching(self, topic: str, queue_id: int, offset: int, codes: frozenset[int]) -> int:
+    async def _matching(self, topic: str, queue_id: int, offset: int, wanted: TagFilter) -> int:
         bounds = self._store.queue_bounds(topic, queue_id)
         start, end = max(offset, bounds.min_offset), bounds.max_offset
         unread = max(0, end - start)
@@ -152,7 +153,7 @@ class UnreadSurvey:
         total = 0
         while start < end:
             count = min(COUNTED_ENTRIES, end - start)
-            work = self._store.surveys.count_matching(topic, queue_id, start, count, codes)
+            work = self._store.surveys.count_matching(topic, queue_id, start, count, wanted)
             if work is None:
                 return UNKNOWN
             found = await self._run(count * ENTRY_SIZE, work.run)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE, QueueBounds
 from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
-from aerobee.store_format.record import RECORD_SIZE_MIN
+from aerobee.store_format.record import RECORD_SIZE_MIN, Record
 
 Int64Array = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 def _nothing() -> Int64Array:
@@ -38,11 +39,31 @@ class GetStatus(StrEnum):
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
 
 
+class Filter(Protocol):
+    """Which messages a reader wants: a cheap answer for many entries, and one for a record."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the records of a read all match. Otherwise they may match, and the reader
+        decides."""
+        ...
+
+    def may_match(self, tags_codes: Int64Array) -> BoolArray:
+        """For each entry's tags code whether its message may match; a message that matches may."""
+        ...
+
+    def matches(self, record: Record) -> bool:
+        """Raises RecordCorrupt."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Where the messages of a read lie. All that follows `max_offset` is empty unless FOUND.
+    """Where the messages of a read lie. All that follows `max_offset` is empty unless FOUND, but
+    for the `runs` of records that an exact filter has then all refused.
 
-    `runs` are the ranges of the log to read; `positions` and `sizes` tell of each record in them.
+    `runs` are the ranges of the log to read; `positions` and `sizes` tell of each record that is
+    wanted of them.
     """
 
     status: GetStatus
@@ -87,7 +108,7 @@ def select(
     limits: ReadLimits,
     log_min_offset: int,
     next_file_offset: int,
-    tags_filter: frozenset[int] | None,
+    filter: Filter | None,
 ) -> Located:
     """What to read of `entries`, of which the first one is that of `offset`.
 
@@ -101,8 +122,7 @@ def select(
         return Located(
             GetStatus.OFFSET_FOUND_NULL, next_file_offset, bounds.min_offset, bounds.max_offset
         )
-    wanted = np.ones(usable, bool) if tags_filter is None else _matching(tags_codes, tags_filter)
-    wanted = wanted[:usable]
+    wanted = np.ones(usable, bool) if filter is None else filter.may_match(tags_codes[:usable])
     removed = positions[:usable] < log_min_offset
     some_removed = bool(removed.any())
     if some_removed:
@@ -128,15 +148,6 @@ def select(
         positions[chosen],
         sizes[chosen],
     )
-
-
-def _matching(tags_codes: Int64Array, tags_filter: frozenset[int]) -> npt.NDArray[np.bool_]:
-    low = tags_codes.astype(np.int32)
-    # An address of an extension says nothing of the tag: the reader of the message decides.
-    wanted = tags_codes <= EXT_ADDRESS_MAX
-    for code in tags_filter:
-        wanted |= low == np.int32(code)
-    return wanted
 
 
 def _fitting(sizes: Int64Array, limits: ReadLimits) -> int:

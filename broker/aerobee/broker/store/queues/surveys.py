@@ -15,8 +15,9 @@ import numpy as np
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.errors import MqError
-from aerobee.store_format.consume_queue_entry import ENTRY_DTYPE, ENTRY_SIZE, unpack_entry
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
 from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record_layout import (
     HOST_V6_EXTRA,
@@ -76,12 +77,12 @@ class StoreTimes:
 
 
 class MatchingCount:
-    """How many of some entries of a queue have one of the tags codes."""
+    """How many of some entries of a queue may match a filter."""
 
-    def __init__(self, load: Callable[[], bytes], count: int, codes: frozenset[int]) -> None:
+    def __init__(self, load: Callable[[], bytes], count: int, filter: Filter) -> None:
         self._load = load
         self._count = count
-        self._codes = np.array(sorted(codes), np.int64).astype(">i4")
+        self._filter = filter
 
     def run(self) -> int:
         """[any thread] UNKNOWN if they cannot be read, or if the codes of any lie elsewhere."""
@@ -91,12 +92,11 @@ class MatchingCount:
             return UNKNOWN
         if len(data) != self._count * ENTRY_SIZE:
             return UNKNOWN
-        entries = np.frombuffer(data, ENTRY_DTYPE)
-        if bool((entries["tags_code"] <= EXT_ADDRESS_MAX).any()):
+        _, sizes, tags_codes = unpack_entries(data)
+        if bool((tags_codes <= EXT_ADDRESS_MAX).any()):
             return UNKNOWN
-        low = np.frombuffer(data, np.uint8).reshape(-1, ENTRY_SIZE)[:, -4:].copy().view(">i4")
-        is_message = (entries["size"] > 0) & (entries["size"] != _PRE_BLANK_SIZE)
-        return int(np.count_nonzero(np.isin(low.ravel(), self._codes) & is_message))
+        is_message = (sizes > 0) & (sizes != _PRE_BLANK_SIZE)
+        return int(np.count_nonzero(self._filter.may_match(tags_codes) & is_message))
 
 
 class Surveys:
@@ -118,13 +118,13 @@ class Surveys:
         return queue.plan_read(self._disk, offset, 1).run
 
     def count_matching(
-        self, topic: str, queue_id: int, offset: int, count: int, codes: frozenset[int]
+        self, topic: str, queue_id: int, offset: int, count: int, filter: Filter
     ) -> MatchingCount | None:
         """Of the entries [offset, offset + count); None unless the queue has all of them."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset <= offset + count <= queue.end:
             return None
-        return MatchingCount(queue.plan_read(self._disk, offset, count).run, count, codes)
+        return MatchingCount(queue.plan_read(self._disk, offset, count).run, count, filter)
 
 
 def _store_timestamp_ms(head: bytes, position: int) -> int:
