@@ -410,3 +410,15 @@ def test_records_of_many_queues_and_long_properties_are_indexed_like_at_the_mast
     records = log_records(slave)
     query = slave.plan_message_query("T1", "key-1-3", 0, 1 << 62, 32)
     assert len(query.run()) == sum(1 for each in records if b"key-1-3 " in each.properties_bytes)
+
+
+def test_readers_at_a_slave_hear_which_queues_grew_once_it_is_confirmed() -> None:
+    master, slave = open_store(SimulatedDisk()), open_store(SimulatedDisk())
+    grown: list[list[tuple[str, int]]] = []
+    slave.on_grown(lambda queues: grown.append(list(queues)))
+    for number in range(40):
+        append(master, "A", number % 2, b"x")
+    slave.replicated.append(0, log_bytes(master))
+    assert grown == []
+    slave.confirm(slave.appended_end)
+    assert [sorted(queues) for queues in grown] == [[("A", 0), ("A", 1)]]
