@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search torture power-cuts simulation failover image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search mutants torture power-cuts simulation failover image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -84,6 +84,10 @@ proof: setup
 # Property tests with other examples each time, twenty times as many; `make test` takes fixed ones.
 search: setup
 	$(RUN) pytest -m hypothesis --hypothesis-profile search --timeout 0 -n 2
+
+# Known errors put into a copy of the product, one at a time: each must be caught by its tests.
+mutants: setup
+	$(RUN) python -m tests.mutants --jobs 2
 
 # 200 rounds of kill -9 under load with synchronous flush.
 torture: setup

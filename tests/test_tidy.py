@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.entries import MUTANTS
+from tests.mutants.mutant import Mutant, what_is_stale
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # Which packages each package may import. Arrows never point back.
@@ -216,6 +219,16 @@ def test_no_function_keeps_a_cache_in_its_module(parsed: list[Source]) -> None:
         if "cache" in ast.unparse(decorator).split(".")[-1]
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_each_known_error_still_fits_the_code_and_names_tests_that_exist(mutant: Mutant) -> None:
+    """After a change of its lines: say it anew, or `make mutants` tells nothing of them."""
+    assert what_is_stale(mutant, ROOT) == []
+
+
+def test_known_errors_have_names_of_their_own() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
 
 
 def test_no_folder_makes_the_namespace_a_package() -> None:

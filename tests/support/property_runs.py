@@ -3,7 +3,7 @@ ones in `make search`."""
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 EXAMPLES = 100
 """Of a test that says nothing else; those that do give their number to `examples`."""
@@ -12,9 +12,15 @@ SEARCH_FACTOR = 20
 
 def register_profiles() -> None:
     """`fixed`: the same examples on each machine. `search`: others each time, which are also kept
-    in `.hypothesis`, so that a failure comes first the next time."""
+    in `.hypothesis`, so that a failure comes first the next time. `unshrunk`: as `fixed`, for whom
+    the first failure is enough: no smaller one is looked for, which may take minutes."""
     settings.register_profile(
         "fixed", deadline=None, print_blob=True, max_examples=EXAMPLES, derandomize=True
+    )
+    settings.register_profile(
+        "unshrunk",
+        settings.get_profile("fixed"),
+        phases=(Phase.explicit, Phase.generate),
     )
     settings.register_profile(
         "search",

@@ -1,0 +1,161 @@
+"""Errors between brokers and clients: sending, pulling, sharing queues."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_CONSUMER = "consumer_client/aerobee/consumer_client"
+_PRODUCER = "producer_client/aerobee/producer_client"
+
+CLIENTS: Final = (
+    # ------------------------------------------------------------------------------ sending
+    Mutant(
+        name="part-of-a-batch-acknowledged-whole",
+        breaks="messages of a batch that a crash cut are acknowledged and lost",
+        file="broker/aerobee/broker/sending/ingest.py",
+        old="            receipt.stored_count = stored_count\n",
+        new="",
+        tests=(
+            "tests/broker/test_resent_batches.py"
+            "::test_what_a_crash_left_of_a_batch_is_told_and_the_rest_is_stored_once",
+        ),
+    ),
+    Mutant(
+        name="repetition-acknowledged-at-once",
+        breaks="under synchronous flush a batch that is sent again is acknowledged from memory",
+        file="broker/aerobee/broker/sending/ingest.py",
+        old="        if stored_count < count:\n",
+        new="        receipt.wait_end = 0\n        if stored_count < count:\n",
+        tests=(
+            "tests/broker/test_resent_batches.py"
+            "::test_under_synchronous_flush_a_repetition_waits_like_the_first",
+        ),
+    ),
+    Mutant(
+        name="receipts-by-the-first-size",
+        breaks="receipts of a frame lead to wrong places in the log",
+        file="broker/aerobee/broker/sending/ingest.py",
+        old="physical_offset += len(run.records[index])",
+        new="physical_offset += len(run.records[0])",
+        tests=(
+            "tests/broker/test_sending.py"
+            "::test_batches_of_a_frame_are_answered_in_their_order_with_gapless_offsets",
+        ),
+    ),
+    Mutant(
+        name="final-refusal-sent-again",
+        breaks="a message that no broker will take keeps its sender waiting until the deadline",
+        file=f"{_PRODUCER}/retry.py",
+        old="return _RETRIES.get(type(error))",
+        new="return _RETRIES.get(type(error), _BROKEN)",
+        tests=(
+            "tests/producer_client/test_choices.py"
+            "::test_every_error_is_final_or_retried_for_a_reason",
+        ),
+    ),
+    Mutant(
+        name="unknown-taken-for-refused",
+        breaks="a message that may be stored is stored again under another number",
+        file=f"{_PRODUCER}/retry.py",
+        old="return type(error) in _UNKNOWN",
+        new="return type(error) in ()",
+        tests=(
+            "tests/producer_client/test_outcomes.py"
+            "::test_what_may_be_stored_is_never_called_refused",
+        ),
+    ),
+    Mutant(
+        name="sent-after-its-deadline",
+        breaks="a message is stored after its sender was told that it is not",
+        file=f"{_PRODUCER}/retries.py",
+        old="if batch.deadline_s <= now_s:",
+        new="if batch.deadline_s <= 0.0:",
+        tests=(
+            "tests/producer_client/test_retries.py"
+            "::test_a_batch_whose_time_ends_in_its_pause_is_not_sent_again",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ pulling
+    Mutant(
+        name="broker-stands-still-without-credit",
+        breaks="a queue whose credit was used up exactly is never read again",
+        file="broker/aerobee/broker/edge/own/pull_session.py",
+        old="was_without = handle.credit <= 0",
+        new="was_without = handle.credit < 0",
+        tests=(
+            "tests/broker/test_pull_session.py"
+            "::test_whatever_happens_no_handle_is_left_where_nobody_takes_it",
+        ),
+    ),
+    Mutant(
+        name="client-waits-for-a-quarter",
+        breaks="fetching stops while slow listeners keep three quarters of the room",
+        file=f"{_CONSUMER}/flow_control.py",
+        old="(self._in_flight_bytes > 0 and grant * 4 < whole)",
+        new="grant * 4 < whole",
+        tests=(
+            "tests/consumer_client/test_flow_control.py"
+            "::test_little_room_is_enough_while_the_broker_has_no_credit_left",
+        ),
+    ),
+    Mutant(
+        name="tags-by-hash-alone",
+        breaks="a listener gets messages of another tag with the same hash",
+        file=f"{_CONSUMER}/received_batch.py",
+        old="return [entry for entry in entries if entry[2].tag in tags]",
+        new="return entries",
+        tests=("tests/consumer_client/test_received_batch.py::test_tags_are_compared_as_text",),
+    ),
+    Mutant(
+        name="commits-past-running-listeners",
+        breaks="a message is lost whose listener was still at work when the process died",
+        file=f"{_CONSUMER}/process_queue.py",
+        old="return self._unfinished[0] if self._unfinished else self.fetched_end",
+        new="return self._waiting[0][0] if self._waiting else self.fetched_end",
+        tests=(
+            "tests/consumer_client/test_process_queue.py"
+            "::test_the_safe_offset_waits_for_the_slowest_message",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ sharing
+    Mutant(
+        name="share-without-its-last-queue",
+        breaks="queues have no owner when they cannot be shared evenly",
+        file=f"{_CONSUMER}/rebalance/averagely.py",
+        old="start + share + (index < longer)]",
+        new="start + share]",
+        tests=("tests/consumer_client/test_rebalance.py::test_every_queue_has_exactly_one_owner",),
+    ),
+    Mutant(
+        name="shares-overlap",
+        breaks="two members ask for the same queue, and another one has no owner",
+        file=f"{_CONSUMER}/rebalance/averagely.py",
+        old="start = index * share + min(index, longer)",
+        new="start = index * share + min(max(index - 1, 0), longer)",
+        tests=("tests/consumer_client/test_rebalance.py::test_every_queue_has_exactly_one_owner",),
+    ),
+    Mutant(
+        name="lost-broker-believed",
+        breaks="queues of a member that left have no owner while one broker is down",
+        file=f"{_CONSUMER}/rebalancer.py",
+        old="if session is not None and session.is_joined and view is not None:",
+        new="if session is not None and view is not None:",
+        tests=(
+            "tests/consumer_client/test_group.py"
+            "::test_the_members_that_a_lost_broker_named_last_are_not_believed",
+        ),
+    ),
+    Mutant(
+        name="member-believes-from-the-answer",
+        breaks="a member works on while the broker gives its queues to another",
+        file=f"{_CONSUMER}/lease_table.py",
+        old="        self._renew(sent_s)\n\n    def lose_all",
+        new="        self._renew(max([sent_s, *self._sent_at_s.values()]))\n\n    def lose_all",
+        tests=(
+            "tests/consumer_client/test_lease_table.py"
+            "::test_the_deadline_counts_from_the_sending_of_the_acknowledged_heartbeat",
+        ),
+    ),
+)

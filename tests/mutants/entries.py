@@ -1,0 +1,13 @@
+"""All mutants, by the part of the core that they are put into."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.clients import CLIENTS
+from tests.mutants.groups import GROUPS
+from tests.mutants.nameserver import NAMESERVER
+from tests.mutants.replication import REPLICATION
+from tests.mutants.store import STORE
+
+MUTANTS: Final = (*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER)

@@ -1,0 +1,141 @@
+"""Errors in consumer groups at the broker: committed offsets and queue leases."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_OFFSETS = "broker/aerobee/broker/offsets"
+_GROUPS = "broker/aerobee/broker/groups"
+
+GROUPS: Final = (
+    # ------------------------------------------------------------------------------ offsets
+    Mutant(
+        name="commit-counts-unconfirmed",
+        breaks="a commit is acknowledged that the next master does not know",
+        file="broker/aerobee/broker/journal/writer.py",
+        old="self._log.when_confirmed(end, lambda reached: self._on_confirmed(batch, end, reached)",
+        new="self._loop.call_soon(self._on_confirmed, batch, end, True",
+        tests=(
+            "tests/broker/test_offset_journal.py"
+            "::test_a_commit_counts_when_its_record_is_confirmed_and_not_before",
+        ),
+    ),
+    Mutant(
+        name="commit-forgotten-after-a-refusal",
+        breaks="after a full disk a commit moves an offset back that is still on its way",
+        file="broker/aerobee/broker/journal/writer.py",
+        old="self._term.dropped(self.waiting())",
+        new="self._term.dropped(())",
+        tests=("tests/broker/test_offset_journal.py::test_what_the_log_refuses_leaves_no_trace",),
+    ),
+    Mutant(
+        name="commit-moves-back",
+        breaks="a group reads again what another member of it has finished",
+        file=f"{_OFFSETS}/merge.py",
+        old="return Standing(max(offset, standing.offset),",
+        new="return Standing(offset,",
+        tests=("tests/broker/test_offset_merge.py::test_without_a_reset_no_offset_moves_back",),
+    ),
+    Mutant(
+        name="reset-fences-nobody",
+        breaks="the member that had the queue undoes a reset with its next commit",
+        file=f"{_OFFSETS}/merge.py",
+        old="fence = lease_epoch + 1 if",
+        new="fence = lease_epoch if",
+        tests=(
+            "tests/broker/test_offset_merge.py"
+            "::test_a_member_that_lost_its_queue_by_a_reset_moves_nothing_any_more",
+        ),
+    ),
+    Mutant(
+        name="reset-before-the-disk",
+        breaks="a reset that was acknowledged is undone by a power failure",
+        file=f"{_OFFSETS}/consumer_offsets.py",
+        old="Change(ChangeKind.RESET, offset, granted), is_durable=True)",
+        new="Change(ChangeKind.RESET, offset, granted), is_durable=False)",
+        tests=(
+            "tests/broker/test_offsets.py"
+            "::test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged",
+        ),
+    ),
+    Mutant(
+        name="first-commit-before-the-disk",
+        breaks="after a power failure a group begins somewhere else than it did",
+        file=f"{_OFFSETS}/consumer_offsets.py",
+        old="client_id, is_durable=standing is None)",
+        new="client_id, is_durable=False)",
+        tests=(
+            "tests/broker/test_offsets.py"
+            "::test_the_first_commit_and_a_reset_are_on_disk_before_they_are_acknowledged",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ leases
+    Mutant(
+        name="commit-under-any-earlier-lease",
+        breaks="a member that lost its queue commits for the one that has it now",
+        file=f"{_GROUPS}/queue_leases.py",
+        old="return held is not None and held.epoch == epoch",
+        new="return held is not None and held.epoch >= epoch",
+        tests=(
+            "tests/broker/test_membership.py"
+            "::test_a_queue_passes_to_the_next_member_with_the_last_committed_offset",
+        ),
+    ),
+    Mutant(
+        name="anybody-lifts-a-block",
+        breaks="two members work on one queue after a reset",
+        file=f"{_GROUPS}/queue_leases.py",
+        old="if block is None or block[0] != client_id:",
+        new="if block is None:",
+        tests=(
+            "tests/broker/test_queue_leases.py"
+            "::test_nobody_elses_asking_or_giving_back_shows_that_the_former_holder_has_heard",
+        ),
+    ),
+    Mutant(
+        name="block-ends-with-the-last-heartbeat",
+        breaks="a queue is given away while its former holder may still work on it",
+        file=f"{_GROUPS}/group_coordinator.py",
+        old="believes_until_s = member.last_heartbeat_s + member.session_timeout_s",
+        new="believes_until_s = member.last_heartbeat_s",
+        tests=(
+            "tests/broker/test_group_coordinator.py"
+            "::test_a_queue_that_was_taken_waits_until_its_holders_session_could_have_ended",
+        ),
+    ),
+    Mutant(
+        name="clean-end-forgets-former-holders",
+        breaks="a restart gives a queue away while its former holder may still work on it",
+        file=f"{_GROUPS}/group_state.py",
+        old="is not None or self.leases.next_block_end_s() is not None:",
+        new="is not None:",
+        tests=(
+            "tests/broker/test_lease_journal.py"
+            "::test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_clean",
+        ),
+    ),
+    Mutant(
+        name="longer-session-not-recorded",
+        breaks="after a crash queues are given away before a member with a long session stops",
+        file=f"{_GROUPS}/group_state.py",
+        old="if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:",
+        new="if self._is_recorded:",
+        tests=(
+            "tests/broker/test_lease_journal.py"
+            "::test_a_longer_session_is_on_disk_before_it_is_granted",
+        ),
+    ),
+    Mutant(
+        name="clean-end-not-in-the-journal",
+        breaks="after a handover all members of a group wait for a whole session",
+        file=f"{_GROUPS}/group_state.py",
+        old="if self._is_recorded or (record.is_clean and not self._was_clean):",
+        new="if False:",
+        tests=(
+            "tests/broker/test_offset_journal_leases.py"
+            "::test_after_a_clean_end_the_next_master_takes_members_and_leases_over",
+        ),
+    ),
+)

@@ -1,0 +1,71 @@
+"""Errors in the nameserver apart from elections: registrations, routes, topics."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_NAMESERVER = "nameserver/aerobee/nameserver"
+
+NAMESERVER: Final = (
+    Mutant(
+        name="dead-broker-in-the-routes",
+        breaks="clients are sent to a broker that is gone",
+        file=f"{_NAMESERVER}/route_table.py",
+        old="                case BrokerKey() as broker_key:\n",
+        new="                case BrokerKey() as broker_key if value is not None:\n",
+        tests=(
+            "tests/nameserver/test_route_table.py"
+            "::test_events_in_any_portions_give_the_table_of_a_snapshot",
+        ),
+    ),
+    Mutant(
+        name="leaving-broker-stays",
+        breaks="clients are sent to a broker that has stopped, until its lease ends",
+        file=f"{_NAMESERVER}/registry.py",
+        old="            await self._etcd.revoke_lease(current.lease_id)\n",
+        new="            pass\n",
+        tests=("tests/nameserver/test_brokers.py::test_a_leaving_broker_is_gone_at_once",),
+    ),
+    Mutant(
+        name="predecessor-keeps-its-lease",
+        breaks="a process that was succeeded is told that its registration lives",
+        file=f"{_NAMESERVER}/registry.py",
+        old="if is_new and entry is not None and entry.lease_id != 0:",
+        new="if is_new and entry is None:",
+        tests=(
+            "tests/nameserver/test_brokers.py::test_a_successor_ends_the_lease_of_the_one_before",
+        ),
+    ),
+    Mutant(
+        name="old-copy-registered",
+        breaks="an old copy of a folder is elected, and what it lacks is lost",
+        file=f"{_NAMESERVER}/durable_logs.py",
+        old="if is_other and opened_end < log.end:",
+        new="if is_other and opened_end > log.end:",
+        tests=(
+            "tests/nameserver/test_durable_logs.py"
+            "::test_a_log_that_ends_before_what_an_earlier_instance_told_is_not_whole",
+        ),
+    ),
+    Mutant(
+        name="confirmed-by-who-is-out-of-sync",
+        breaks="nobody can be elected, for a replica that left the set had more",
+        file=f"{_NAMESERVER}/durable_logs.py",
+        old="        if (broker_id, log.incarnation) in named\n",
+        new="        if broker_id >= 0\n",
+        tests=(
+            "tests/nameserver/test_election_rules.py"
+            "::test_what_was_noted_of_replicas_in_sync_is_known_to_be_confirmed",
+        ),
+    ),
+    Mutant(
+        name="topic-shrinks",
+        breaks="messages of the queues that a topic gives up are not read any more",
+        file=f"{_NAMESERVER}/topics.py",
+        old="        if queues < topic.queues:\n",
+        new="        if queues < 1:\n",
+        tests=("tests/nameserver/test_topics.py::test_a_topic_grows_but_never_shrinks",),
+    ),
+)

@@ -1,0 +1,204 @@
+"""Errors in replication and election: what is confirmed, who is in sync, who may lead."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_REPLICATION = "broker/aerobee/broker/replication"
+_ELECTION = "nameserver/aerobee/nameserver/election.py"
+
+REPLICATION: Final = (
+    # ------------------------------------------------------------------------------ confirmed
+    Mutant(
+        name="own-end-before-the-disk",
+        breaks="under synchronous flush a message is acknowledged before it is on the disk",
+        file="broker/aerobee/broker/sending/durability.py",
+        old="own_end = store.flushed_end if self._is_sync_flush else store.appended_end",
+        new="own_end = store.appended_end",
+        tests=(
+            "tests/broker/test_roles_durability.py"
+            "::test_disk_and_replicas_go_in_parallel_and_both_must_have_it",
+        ),
+    ),
+    Mutant(
+        name="confirmed-by-the-fastest",
+        breaks="a message is acknowledged that only one replica in sync has",
+        file=f"{_REPLICATION}/master_term.py",
+        old="end = min(end, progress.acknowledged_end",
+        new="end = max(end, progress.acknowledged_end",
+        tests=("tests/broker/test_replication_decisions.py::TestTerm",),
+    ),
+    Mutant(
+        name="confirmed-without-the-absent",
+        breaks="a message is acknowledged that an absent replica lacks, and may lead without",
+        file=f"{_REPLICATION}/master_term.py",
+        old="if progress and known else 0)",
+        new="if progress and known else end)",
+        tests=("tests/broker/test_replication_decisions.py::TestTerm",),
+    ),
+    Mutant(
+        name="slave-acknowledges-before-its-disk",
+        breaks="with synchronous flush a power failure of all replicas loses what was acknowledged",
+        file=f"{_REPLICATION}/log_copy.py",
+        old="stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end",
+        new="stored_end = store.appended_end",
+        tests=(
+            "tests/broker/test_replication_stream.py"
+            "::test_under_sync_flush_only_what_is_flushed_is_acknowledged",
+        ),
+    ),
+    Mutant(
+        name="slave-wakes-no-reader",
+        breaks="a consumer that waits at a slave gets a message only when its wait is over",
+        file="broker/aerobee/broker/store/dispatcher.py",
+        old="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n"
+        "            grown[queue.topic, queue.queue_id] = None\n",
+        new="self._queues.append(queue, entries, len(ends), int(ends[-1]))\n",
+        tests=(
+            "tests/broker/store/test_replicated_appends.py"
+            "::test_readers_at_a_slave_hear_which_queues_grew_once_it_is_confirmed",
+        ),
+    ),
+    Mutant(
+        name="growth-told-to-nobody",
+        breaks="a consumer that waits gets a message only when its wait is over",
+        file="broker/aerobee/broker/store/dispatcher.py",
+        old="                told(grown)\n",
+        new="                told({})\n",
+        tests=(
+            "tests/broker/test_slave_reads.py"
+            "::test_a_reader_that_waits_at_a_slave_gets_what_its_master_confirms_at_once",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ the set
+    Mutant(
+        name="in-sync-without-the-history",
+        breaks="a replica counts as in sync that shares no epoch with its master yet",
+        file=f"{_REPLICATION}/master_term.py",
+        old="if has_confirmed and is_recent and progress.has_history:",
+        new="if has_confirmed and is_recent:",
+        tests=(
+            "tests/broker/test_replication_decisions.py"
+            "::test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history",
+        ),
+    ),
+    Mutant(
+        name="in-sync-without-the-confirmed",
+        breaks="a replica may lead that lacks messages which were acknowledged before it joined",
+        file=f"{_REPLICATION}/master_term.py",
+        old="if has_confirmed and is_recent and progress.has_history:",
+        new="if is_recent and progress.has_history:",
+        tests=(
+            "tests/broker/test_replication_decisions.py"
+            "::test_a_newcomer_is_in_sync_only_once_it_has_all_that_is_confirmed",
+        ),
+    ),
+    Mutant(
+        name="in-sync-as-long-as-connected",
+        breaks="a replica that hangs keeps every send from being acknowledged for as long",
+        file=f"{_REPLICATION}/master_term.py",
+        old="is_recent = now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s",
+        new="is_recent = name.broker_id in self._progress or (\n"
+        "                now_s - self.caught_up_s(name) <= self.policy.in_sync_lag_s\n"
+        "            )",
+        tests=(
+            "tests/broker/test_roles_manager.py"
+            "::test_a_replica_that_has_caught_up_joins_the_set_and_a_silent_one_leaves_it",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ joining
+    Mutant(
+        name="joins-under-an-earlier-epoch",
+        breaks="a replica copies a new master's log as if it were its earlier one's",
+        file=f"{_REPLICATION}/roles.py",
+        old="        if epoch < term.epoch:\n",
+        new="        if epoch < 0:\n",
+        tests=(
+            "tests/broker/test_roles_manager.py"
+            "::test_a_replica_that_is_still_under_an_earlier_epoch_does_not_join",
+        ),
+    ),
+    Mutant(
+        name="logs-equal-too-far",
+        breaks="a replica keeps messages that its master never had",
+        file=f"{_REPLICATION}/epoch_history.py",
+        old="return min(history.part_end(index, log_end), other.part_end(match, other_end))",
+        new="return history.part_end(index, log_end)",
+        tests=(
+            "tests/broker/test_replication_decisions.py"
+            "::test_two_logs_are_equal_up_to_their_common_end",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ leading
+    Mutant(
+        name="lease-from-the-newest-heartbeat",
+        breaks="a master that is cut off acts on while another one is elected",
+        file=f"{_REPLICATION}/master_lease.py",
+        old="self.end_s = max(self.end_s, self._sent[0][1]",
+        new="self.end_s = max(self.end_s, self._sent[-1][1]",
+        tests=(
+            "tests/broker/test_roles_mastership.py"
+            "::test_a_renewal_says_nothing_of_heartbeats_that_were_sent_after_it",
+        ),
+    ),
+    Mutant(
+        name="leads-before-its-epoch-is-on-disk",
+        breaks="after a crash messages of an epoch are in the log, and the epoch is not",
+        file=f"{_REPLICATION}/role_manager.py",
+        old="        await self._folder.save_history(history)\n        roles.history = history\n",
+        new="        roles.history = history\n"
+        "        saving = asyncio.ensure_future(self._folder.save_history(history))\n"
+        "        saving.add_done_callback(lambda done: done.cancelled() or done.exception())\n",
+        tests=(
+            "tests/broker/test_roles_manager.py"
+            "::test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ elections
+    Mutant(
+        name="election-below-the-logs-epochs",
+        breaks="two masters have the same epoch after the record of a group was lost",
+        file=_ELECTION,
+        old="epoch = max(group.epoch, max(record.log_epoch for record in live.values())) + 1",
+        new="epoch = group.epoch + 1",
+        tests=(
+            "tests/nameserver/test_election_races.py"
+            "::test_a_record_that_was_deleted_comes_back_with_a_higher_epoch",
+        ),
+    ),
+    Mutant(
+        name="election-of-a-short-log",
+        breaks="a replica is elected that lacks what was confirmed, and nothing says so",
+        file=_ELECTION,
+        old="for record in _intact(group, live) if record.log_end >= confirmed_end]",
+        new="for record in _intact(group, live)]",
+        tests=(
+            "tests/nameserver/test_election_rules.py"
+            "::test_nobody_is_elected_cleanly_whose_log_ends_before_what_was_confirmed",
+        ),
+    ),
+    Mutant(
+        name="election-although-the-master-came-back",
+        breaks="a master that has just registered again is deposed, and its senders fail",
+        file=_ELECTION,
+        old="        expects[key] = 0 if former is None else former.revision\n",
+        new="        expects.setdefault(key, -1)\n        del expects[key]\n",
+        tests=(
+            "tests/nameserver/test_election_races.py"
+            "::test_a_master_that_registers_again_before_the_election_stays_master",
+        ),
+    ),
+    Mutant(
+        name="set-changed-under-an-old-epoch",
+        breaks="a deposed master takes out of the set who has everything",
+        file=_ELECTION,
+        old="if (group.master_id, group.master_instance, group.epoch) != (*master, epoch):",
+        new="if (group.master_id, group.master_instance) != master:",
+        tests=(
+            "tests/nameserver/test_election_races.py"
+            "::test_only_the_master_of_the_epoch_changes_the_set",
+        ),
+    ),
+)

@@ -1,0 +1,284 @@
+"""Errors in the store: recovery, flushing, queues, indexes, producers, retention, records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_STORE = "broker/aerobee/broker/store"
+_FORMAT = "store_format/aerobee/store_format"
+_TESTS = "tests/broker/store"
+
+STORE: Final = (
+    # ------------------------------------------------------------------------------ recovery
+    Mutant(
+        name="recovery-believes-checksums",
+        breaks="damaged bytes at the log's end are served as messages after a crash",
+        file=f"{_STORE}/recovery/recover.py",
+        old="            check_crc=context.config.check_crc_on_recovery,\n",
+        new="            check_crc=False,\n",
+        tests=(
+            f"{_TESTS}/test_recovery.py::test_a_stale_record_behind_the_cut_does_not_come_back",
+        ),
+    ),
+    Mutant(
+        name="recovery-cuts-what-queues-know",
+        breaks="damage inside a log that was closed in order is cut off without a word",
+        file=f"{_STORE}/recovery/recover.py",
+        old="max(safe_end, self._queues.known_behind(end))",
+        new="safe_end",
+        tests=(
+            f"{_TESTS}/test_recovery.py"
+            "::test_an_apache_store_closed_cleanly_is_judged_by_its_queues",
+        ),
+    ),
+    Mutant(
+        name="recovery-starts-by-the-logs-time",
+        breaks="queue entries that were not written before a crash are missing for good",
+        file=f"{_STORE}/recovery/start.py",
+        old="flushed_ms = checkpoint.min_timestamp()",
+        new="flushed_ms = checkpoint.physic_msg_timestamp",
+        tests=(
+            f"{_TESTS}/test_recovery.py"
+            "::test_after_a_crash_the_log_is_read_from_the_older_of_the_checkpoints_times",
+        ),
+    ),
+    Mutant(
+        name="recovery-syncs-the-active-segment-only",
+        breaks="what consumers were shown after a crash is lost by the power failure that follows",
+        file=f"{_STORE}/recovery/recover.py",
+        old="kept[context.index_of(start) :]",
+        new="kept[-1:]",
+        tests=(f"{_TESTS}/test_recovery.py::test_all_that_recovery_serves_is_on_the_disk_then",),
+    ),
+    # ------------------------------------------------------------------------------ flushing
+    Mutant(
+        name="flushed-before-it-is",
+        breaks="under synchronous flush messages are acknowledged that only memory has",
+        file=f"{_STORE}/flush_ledger.py",
+        old="self.flushed_end = work.end",
+        new="self.flushed_end = self._log.end",
+        tests=(
+            f"{_TESTS}/test_flushing.py::test_flushed_end_moves_only_when_the_flush_is_finished",
+        ),
+    ),
+    Mutant(
+        name="checkpoint-before-the-index",
+        breaks="after a power failure Apache's broker finds no key of the last messages",
+        file=f"{_STORE}/flush_work.py",
+        old="            if self.index_write is not None:",
+        new="            write_checkpoint(self._disk, self.checkpoint)\n"
+        "            if self.index_write is not None:",
+        tests=(f"{_TESTS}/test_flushing.py::test_the_key_index_is_synced_before_the_checkpoint",),
+    ),
+    Mutant(
+        name="upkeep-before-the-log",
+        breaks="after a power failure queues and checkpoint speak of messages that are lost",
+        file="broker/aerobee/broker/flush/flush_thread.py",
+        old="            self._flush.submit(work)",
+        new="            if work.checkpoint is not None and self._upkeep is not None:\n"
+        "                self._upkeep.submit(work.checkpoint)\n"
+        "                work.checkpoint = None\n"
+        "            self._flush.submit(work)",
+        tests=(
+            "tests/broker/flush/test_flush_thread.py"
+            "::test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on_the_disk",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ queues
+    Mutant(
+        name="queue-keeps-an-entry-past-the-log",
+        breaks="a queue of a cut log counts a message that is gone, and must be built again",
+        file=f"{_STORE}/queues/queue_repair.py",
+        old="kept = bisect_left(offsets, log_end, key=position_of)",
+        new="kept = bisect_left(offsets, log_end + 1, key=position_of)",
+        tests=(
+            f"{_TESTS}/test_closed_log.py::test_a_cut_log_ends_there_and_what_follows_from_it_too",
+        ),
+    ),
+    Mutant(
+        name="queue-keeps-a-file-past-its-end",
+        breaks="entries of lost messages come back in a file of the queue",
+        file=f"{_STORE}/queues/queue_repair.py",
+        old="entry.name >= first_removed",
+        new="entry.name > first_removed",
+        tests=(
+            f"{_TESTS}/test_derived_files.py"
+            "::test_entries_behind_the_end_of_the_log_are_zeroed_in_their_files",
+        ),
+    ),
+    Mutant(
+        name="queue-read-stops-before-a-file-ends",
+        breaks="readers miss the last message of each queue file",
+        file=f"{_STORE}/queues/consume_queue.py",
+        old="size = (piece_end - position) * ENTRY_SIZE",
+        new="size = (piece_end - position - (piece_end < end)) * ENTRY_SIZE",
+        tests=(
+            f"{_TESTS}/test_reading.py"
+            "::test_reads_cross_from_files_into_memory_and_from_file_to_file",
+        ),
+    ),
+    Mutant(
+        name="queue-begins-one-late",
+        breaks="the first message that the log still has is in no queue after a removal",
+        file=f"{_STORE}/queues/queue_trim.py",
+        old="position >= self.log_min_offset",
+        new="position > self.log_min_offset",
+        tests=(
+            f"{_TESTS}/test_queue_trim.py::test_a_queue_begins_at_its_first_message_that_the_log_has",
+        ),
+    ),
+    Mutant(
+        name="index-keeps-a-key-past-the-log",
+        breaks="a key leads to bytes after the end of a cut log",
+        file=f"{_STORE}/index/index_recovery.py",
+        old="end_physical_offset >= entries_end",
+        new="end_physical_offset > entries_end",
+        tests=(
+            f"{_TESTS}/test_index_recovery.py"
+            "::test_entries_that_lead_behind_a_cut_log_do_not_survive",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ replicas
+    Mutant(
+        name="cut-leaves-a-segment",
+        breaks="a replica that cut its log has bytes of an earlier master in it again",
+        file=f"{_STORE}/replicas/closed_log.py",
+        old="while segments[-1].base > end:",
+        new="while segments[-1].base > end + config.segment_bytes:",
+        tests=(
+            f"{_TESTS}/test_closed_log.py::test_a_cut_log_ends_there_and_what_follows_from_it_too",
+        ),
+    ),
+    Mutant(
+        name="cut-keeps-the-checkpoints-time",
+        breaks="after a cut and a crash recovery passes over messages by a slower clock",
+        file=f"{_STORE}/replicas/closed_log.py",
+        old="logics_msg_timestamp=min(checkpoint.logics_msg_timestamp, kept_ms)",
+        new="logics_msg_timestamp=checkpoint.logics_msg_timestamp",
+        tests=(
+            f"{_TESTS}/test_closed_log.py"
+            "::test_the_checkpoint_of_a_cut_log_knows_no_time_of_what_is_cut_off",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ producers
+    Mutant(
+        name="window-takes-a-part-for-new",
+        breaks="the stored beginning of a batch is stored twice when it is sent again",
+        file=f"{_STORE}/producers/window.py",
+        old="if sequence >= flat[-2]:\n            return NEW",
+        new="if sequence + count > flat[-2]:\n            return NEW",
+        tests=(f"{_TESTS}/test_producer_windows.py::test_a_batch_is_new_known_or_out_of_sequence",),
+    ),
+    Mutant(
+        name="window-remembers-what-was-cut",
+        breaks="a batch that the log has lost is acknowledged when it comes again, and not stored",
+        file=f"{_STORE}/producers/window.py",
+        old="            end = min(end, first + queue_end - offset)\n            if first < end:",
+        new="            if offset < queue_end:",
+        tests=(
+            f"{_TESTS}/test_producer_windows.py"
+            "::test_of_batches_in_one_interval_only_the_kept_records_are_remembered_after_a_cut",
+        ),
+    ),
+    Mutant(
+        name="window-forgets-one-more",
+        breaks="the oldest of the 128 batches that are remembered cannot be sent again",
+        file=f"{_STORE}/producers/window.py",
+        old="if sequence < self.floor:",
+        new="if sequence <= self.floor and self.floor:",
+        tests=(
+            f"{_TESTS}/test_producer_windows.py"
+            "::test_at_least_the_last_128_batches_are_remembered_and_none_below_is_taken_for_new",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ retention
+    Mutant(
+        name="retention-before-the-next-segment",
+        breaks="a power failure after a removal leaves an empty folder",
+        file=f"{_STORE}/retention/retention_ledger.py",
+        old="if segment.end >= self._ledger.flushed_end:",
+        new="if segment.end > self._log.end:",
+        tests=(
+            f"{_TESTS}/test_retention.py"
+            "::test_a_segment_stays_until_something_of_the_next_one_is_on_the_disk",
+        ),
+    ),
+    Mutant(
+        name="retention-before-the-queues",
+        breaks="after a removal and a crash a queue counts from a wrong offset",
+        file=f"{_STORE}/retention/retention_ledger.py",
+        old="if segment.end > self._in_files_end():",
+        new="if segment.end > self._log.end:",
+        tests=(
+            f"{_TESTS}/test_retention.py"
+            "::test_a_segment_stays_until_its_queue_entries_are_in_their_files",
+        ),
+    ),
+    Mutant(
+        name="retention-by-the-fastest-group",
+        breaks="messages go that a slower group has not read",
+        file=f"{_STORE}/retention/queue_readers.py",
+        old="return min(self.offsets.values())",
+        new="return max(self.offsets.values())",
+        tests=(
+            "tests/broker/test_unread_readers.py"
+            "::test_each_group_counts_from_what_it_committed_where_anybody_is_behind",
+            f"{_TESTS}/test_retention.py"
+            "::test_a_command_for_unread_messages_counts_exactly_what_each_group_loses",
+        ),
+    ),
+    Mutant(
+        name="retention-takes-unreadable-for-read",
+        breaks="messages go although nobody knows whether their group has read them",
+        file=f"{_STORE}/retention/unread_search.py",
+        old="if len(entry) == ENTRY_SIZE else 0",
+        new="if len(entry) == ENTRY_SIZE else 1 << 62",
+        tests=(
+            f"{_TESTS}/test_retention_faults.py"
+            "::test_messages_whose_queue_file_is_gone_count_as_unread",
+        ),
+    ),
+    # ------------------------------------------------------------------------------ records
+    Mutant(
+        name="batch-checksums-unchecked",
+        breaks="a body that was damaged on its way is stored when it comes in a large batch",
+        file=f"{_FORMAT}/batch.py",
+        old="        if not bodies_match(buffer, arrays).all():\n            return None\n",
+        new="",
+        tests=(
+            "tests/store_format/test_batch.py::test_a_damaged_batch_is_refused_alike_either_way",
+        ),
+    ),
+    Mutant(
+        name="properties-limit-one-short",
+        breaks="properties of the largest size that is allowed are refused",
+        file=f"{_FORMAT}/batch.py",
+        old="if properties > properties_bytes_max:",
+        new="if properties >= properties_bytes_max:",
+        tests=("tests/store_format/test_batch.py::test_limits_are_kept_to_the_byte",),
+    ),
+    Mutant(
+        name="scan-keeps-the-damaged-record",
+        breaks="a body that the disk has changed is taken for whole where checksums are asked for",
+        file=f"{_FORMAT}/scan.py",
+        old="arrays.only(slice(int(np.argmin(sound))))",
+        new="arrays.only(slice(int(np.argmin(sound)) + 1))",
+        tests=(
+            "tests/store_format/test_scan.py"
+            "::test_a_changed_body_ends_the_scan_only_if_checksums_are_asked_for",
+        ),
+    ),
+    Mutant(
+        name="stamp-of-the-first-record",
+        breaks="the messages of a small batch but its first say that they lie somewhere else",
+        file=f"{_FORMAT}/checked_batch.py",
+        old="                base_physical_offset + start,\n",
+        new="                base_physical_offset,\n",
+        tests=(
+            "tests/store_format/test_batch.py"
+            "::test_a_legal_batch_is_stamped_like_single_records_either_way",
+        ),
+    ),
+)
