@@ -11,7 +11,8 @@ from aerobee.client_core.audit import Audit
 from aerobee.cluster_view.methods import COMMIT_OFFSETS
 from aerobee.v1 import audit_pb2, broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
-from tests.support.replica_group import ReplicaGroup, replica_group, until
+from tests.support.replica_group import ReplicaGroup, replica_group
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from aerobee.runtime.errors import StoreFailed
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fault_disk import FaultDisk
 from tests.support.retention import RESERVED_MS, roomy_disk, write_times
+from tests.support.waiting import until
 
 ALWAYS = ";".join(map(str, range(24)))
 NEVER_BY_TIME = RetentionConfig(first_clean_ms=3_600_000, delete_pause_ms=0)
@@ -102,13 +102,6 @@ async def minimum(broker: Any) -> int:
     return int(response.bounds[0].min_offset)
 
 
-async def eventually(check: Callable[[], Any], what: str, timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not await check():
-            await asyncio.sleep(0.05)
-    assert what
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return tmp_path / "store"
@@ -150,7 +143,7 @@ async def test_expired_segments_go_by_themselves_at_their_hour(
     async def removed() -> bool:
         return bool((await stats(broker)).removed_segments == 4)
 
-    await eventually(removed, "all expired segments are gone")
+    await until(removed, "all expired segments are gone")
 
 
 async def test_what_a_group_has_not_read_stays_until_it_has(start_broker: Any, root: Path) -> None:
@@ -227,7 +220,7 @@ async def test_a_live_group_that_never_committed_holds_everything_and_broadcasti
     async def gone() -> bool:
         return bool((await stats(broker)).members == 1)
 
-    await eventually(gone, "the member has left")
+    await until(gone, "the member has left")
     assert (await clean(broker)).removed_segments == 4
     listening.cancel()
 
@@ -269,7 +262,7 @@ async def test_a_full_disk_refuses_sends_names_who_holds_it_and_resumes_once_the
         message = (await broker.send_bodies("t", 0, BODY)).message
         return "billing" in message
 
-    await eventually(refused, "sends are refused")
+    await until(refused, "sends are refused")
     ack = await broker.send_bodies("t", 0, BODY)
     assert ack.code == common_pb2.NOT_WRITABLE
     for word in ("91.0 % full", "topic t", "queue 0", "offset 3", "clean --unread"):
@@ -286,13 +279,13 @@ async def test_a_full_disk_refuses_sends_names_who_holds_it_and_resumes_once_the
     async def removed() -> bool:
         return bool((await stats(broker)).removed_segments > 0)
 
-    await eventually(removed, "what was read is removed")
+    await until(removed, "what was read is removed")
     disk.free = 50
 
     async def taken() -> bool:
         return bool((await broker.send_bodies("t", 0, BODY)).code == common_pb2.OK)
 
-    await eventually(taken, "sends are taken again")
+    await until(taken, "sends are taken again")
 
 
 async def test_a_command_that_is_given_up_leaves_everything_in_order(

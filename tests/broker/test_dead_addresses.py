@@ -27,6 +27,7 @@ from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.dying_path import DyingPath, dying_path
 from tests.support.replication_streams import running_master, running_slave
 from tests.support.stores import batch_of
+from tests.support.waiting import until
 
 PROPOSAL = Proposal(frozenset({ReplicaName(0, "log-0")}), 3)
 IDENTITY = common_pb2.BrokerIdentity(broker_name="broker-a", instance="i1")
@@ -62,12 +63,6 @@ async def nameserver_behind_a_path() -> AsyncIterator[DyingPath]:
         await other.channel_ready()
         yield path
     await server.stop(0)
-
-
-async def until(holds: Callable[[], bool], timeout_s: float) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connection() -> None:
@@ -115,10 +110,10 @@ async def test_a_registration_goes_on_by_another_connection_when_the_address_has
         registration = registration_at(config, lambda: heard_s.append(time.monotonic()))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(registration.run())
-            await until(lambda: bool(heard_s), 5)
+            await until(lambda: bool(heard_s), timeout_s=5)
             path.die()
             died_s, heard = time.monotonic(), len(heard_s)
-            await until(lambda: len(heard_s) > heard + 1, 8)
+            await until(lambda: len(heard_s) > heard + 1, timeout_s=8)
             assert time.monotonic() - died_s < 5
             running.cancel()
 
@@ -133,12 +128,12 @@ async def test_a_nameserver_that_falls_silent_is_left_before_the_lease_ends() ->
         registration = registration_at(config, lambda: heard_s.append(time.monotonic()))
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(registration.run())
-            await until(lambda: bool(heard_s), 5)
+            await until(lambda: bool(heard_s), timeout_s=5)
             used = registration.statistics().nameserver
             (first if used == first.address else second).die()
-            await until(lambda: registration.statistics().nameserver != used, 8)
+            await until(lambda: registration.statistics().nameserver != used, timeout_s=8)
             before = len(heard_s)
-            await until(lambda: len(heard_s) > before, 5)
+            await until(lambda: len(heard_s) > before, timeout_s=5)
             assert heard_s[before] - heard_s[before - 1] < 5.0
             running.cancel()
 
@@ -155,10 +150,10 @@ async def test_a_slave_follows_by_another_connection_when_the_masters_address_ha
         await other.channel_ready()
         master.append(batch_of("t", b"x"))
         following = slave.follow(path.address)
-        await until(lambda: slave.store.appended_end == master.store.appended_end, 5)
+        await until(lambda: slave.store.appended_end == master.store.appended_end, timeout_s=5)
         path.die()
         with pytest.raises(errors.Unreachable, match="said nothing"):
             await asyncio.wait_for(following, 5)
         master.append(batch_of("t", b"y"))
         slave.follow(path.address)
-        await until(lambda: slave.store.appended_end == master.store.appended_end, 5)
+        await until(lambda: slave.store.appended_end == master.store.appended_end, timeout_s=5)

@@ -14,7 +14,8 @@ from aerobee.cluster_view.methods import COMMIT_OFFSETS, DELETE_TOPIC, QUERY_OFF
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.etcd import EtcdProcess, running_etcd
-from tests.support.replica_group import ReplicaGroup, replica_group, until
+from tests.support.replica_group import ReplicaGroup, replica_group
+from tests.support.waiting import until
 
 TOPIC, READERS = "orders", "billing"
 

@@ -27,9 +27,10 @@ from aerobee.runtime.health import HealthConfig, Question
 from aerobee.runtime.health_check import check_health
 from aerobee.runtime.supervise import Lifecycle
 from tests.faults.ordered_cluster import ordered_cluster
-from tests.faults.serving import Client, eventually
+from tests.faults.serving import Client
 from tests.support.ports import free_port
 from tests.support.real_brokers import RealBroker
+from tests.support.waiting import until
 
 GIB = 1024**3
 STALLED_MS = int(STALLED_S * 1_000)
@@ -158,10 +159,10 @@ async def test_the_health_port_lives_while_the_folder_is_being_opened(tmp_path: 
         serving = asyncio.create_task(
             serve_broker(config, lifecycle, clock=SystemClock(), chance=system_random(), disk=disk)
         )
-        await eventually(disk.waits.is_set, "recovery to begin")
+        await until(disk.waits.is_set, "recovery to begin")
         assert await asked(address) == said(False, True, False)
         disk.may_open.set()
-        await eventually(lambda: is_ready(address), "the broker to be ready")
+        await until(lambda: is_ready(address), "the broker to be ready")
         assert await asked(address) == said(True, True, True)
         lifecycle.stop.set()
         await serving
@@ -200,15 +201,15 @@ async def test_a_demotion_whose_close_hangs_on_a_slow_disk_is_not_judged_by_prog
         serve_broker(config, lifecycle, clock=SystemClock(), chance=system_random())
     )
     try:
-        await eventually(lambda: has_started(address), "the broker to start")
-        await eventually(lambda: is_ready(address), "the broker to be ready")
+        await until(lambda: has_started(address), "the broker to start")
+        await until(lambda: is_ready(address), "the broker to be ready")
         with monkeypatch.context() as patience:
             patience.setattr("aerobee.broker.observe.health.STALLED_S", -1.0)
             demoted.set()
-            await eventually(closes.is_set, "the folder to be closed")
+            await until(closes.is_set, "the folder to be closed")
             assert await asked(address) == said(True, True, False)
         may_close.set()
-        await eventually(lambda: is_ready(address), "the broker to be ready again")
+        await until(lambda: is_ready(address), "the broker to be ready again")
     finally:
         may_close.set()
         lifecycle.stop.set()
@@ -232,7 +233,7 @@ async def test_readiness_needs_a_live_registration_a_master_and_all_that_it_has(
 
         await cluster.process("nameserver").kill()
         for place in cluster.brokers:
-            await eventually(partial(not_ready, place.health, "was not renewed"), "its lease's end")
+            await until(partial(not_ready, place.health, "was not renewed"), "its lease's end")
             assert (await check_health(place.health, "liveness")).is_serving
         await cluster.start("nameserver")
         await cluster.ready("0", "1", "nameserver")
@@ -242,8 +243,8 @@ async def test_readiness_needs_a_live_registration_a_master_and_all_that_it_has(
             await cluster.process(name).stop()
         await cluster.start("1")
         alone = cluster.brokers[1].health
-        await eventually(lambda: has_started(alone), "replica 1 to start")
-        await eventually(partial(not_ready, alone, "not in sync"), "the group's record")
+        await until(lambda: has_started(alone), "replica 1 to start")
+        await until(partial(not_ready, alone, "not in sync"), "the group's record")
         await cluster.start("0")
         await cluster.ready("0", "1")
 

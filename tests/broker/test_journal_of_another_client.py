@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import cut_below, nothing
 from tests.support.notebook import NotedReplica, StoredReplica
 from tests.support.stores import crashed_copy
+from tests.support.waiting import until
 
 WRITER = """
 import asyncio, sys
@@ -48,12 +49,6 @@ async def running(*replicas: NotedReplica) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not happened():
-            await asyncio.sleep(0.001)
 
 
 async def leading(replica: NotedReplica, epoch: int) -> None:

@@ -29,11 +29,12 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.broker.test_cleaning import STORE, eventually, expire, fill
+from tests.broker.test_cleaning import STORE, expire, fill
 from tests.broker.test_offsets import commit, committed, reset
 from tests.broker.test_sync_flush import GatedDisk
 from tests.support.fault_disk import FaultDisk
 from tests.support.retention import roomy_disk
+from tests.support.waiting import until
 
 TOPIC = TopicConfig(name="t", read_queue_count=4, write_queue_count=4)
 SEGMENT = StoreConfig(
@@ -189,7 +190,7 @@ async def test_a_disk_too_full_for_messages_takes_commits_and_resets(
         ack = await broker.send_bodies("t", 0, b"x")
         return bool(ack.code == common_pb2.NOT_WRITABLE)
 
-    await eventually(refused, "sends are refused")
+    await until(refused, "sends are refused")
     assert await commit(broker, ("t", 0, 4, 0)) == [common_pb2.OK]
     await reset(broker, ("t", 0, 2))
     assert await committed(broker, 0) == {0: (common_pb2.OK, 2)}
@@ -223,7 +224,7 @@ async def test_a_log_without_any_room_refuses_commits_with_what_to_do(
     async def taken() -> bool:
         return await commit(broker, ("t", 0, 2, 0)) == [common_pb2.OK]
 
-    await eventually(taken, "commits are taken again")
+    await until(taken, "commits are taken again")
 
 
 # ------------------------------------------------------------------------------ retention
@@ -291,4 +292,4 @@ async def test_a_client_that_goes_away_does_not_take_its_commit_with_it(
     async def counts() -> bool:
         return await committed(broker, 0) == {0: (common_pb2.OK, 1)}
 
-    await eventually(counts, "the commit counts")
+    await until(counts, "the commit counts")

@@ -30,7 +30,6 @@ from aerobee.runtime.errors import QueueNotFound
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2
 from tests.faults.clusters import ClusterProcess
-from tests.faults.serving import eventually
 from tests.support.monitoring import (
     alert_expressions,
     dashboard_expressions,
@@ -40,6 +39,7 @@ from tests.support.monitoring import (
     variable_queries,
 )
 from tests.support.scrapes import Scrape
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +136,7 @@ async def _stored_sizes(address: str, topic: str) -> list[int]:
 
 async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched) -> None:
     nameserver = watched.cluster.nameserver
-    await eventually(watched.find_master, "a master")
+    await until(watched.find_master, "a master")
     async with ClusterConnection(nameserver) as connection:
         for topic in TOPICS:
             await Topics(connection).create(topic, queues=4)
@@ -162,7 +162,7 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
                 consumer.subscribe(topic)
             await consumer.start()
         # Else queues change hands while messages come, and what was in a cache is sent again.
-        await eventually(
+        await until(
             lambda: all(len(one.statistics().queues) == 4 for one in consumers),
             "each member has its share",
         )
@@ -171,7 +171,7 @@ async def test_what_prometheus_scrapes_is_what_clients_counted(watched: Watched)
         )
         await _check_while_busy(watched, sent, sending)
         await sending
-        await eventually(lambda: sum(handled.values()) == sum(sent.values()), "all is handled")
+        await until(lambda: sum(handled.values()) == sum(sent.values()), "all is handled")
         assert handled == sent
         scrape = await _quiet(watched)
         _check_traffic(scrape, sent, handled)
@@ -213,7 +213,7 @@ async def _quiet(watched: Watched) -> Scrape:
         rows = scrape.rows("rocketmq_consumer_lag_messages", consumer_group=GROUP)
         return scrape if rows and not any(rows.values()) else None
 
-    found: Scrape = await eventually(look, "everything is committed")
+    found: Scrape = await until(look, "everything is committed")
     return found
 
 

@@ -26,6 +26,7 @@ from aerobee.runtime.errors import (
 )
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, KEYS, Replica, running, stored
+from tests.support.waiting import until
 
 
 async def test_a_commit_counts_when_its_record_is_confirmed_and_not_before() -> None:
@@ -168,7 +169,7 @@ async def test_a_slave_follows_what_is_confirmed_and_takes_over_where_the_master
         await master.commit(4, 6)
     slave.log.confirmed_end = slave.log.ends[1]
     async with running(slave):
-        await slave.until(lambda: slave.offset() == 1)
+        await until(lambda: slave.offset() == 1)
         with pytest.raises(NotMaster):
             slave.journal.writer()
         slave.journal.check_known()
@@ -210,7 +211,7 @@ async def test_a_term_that_ends_before_it_could_begin_is_given_up() -> None:
         await asyncio.sleep(0.01)
         master.take_role(None)
         master.log.confirm()
-        await master.until(lambda: master.state.next_offset == 1)
+        await until(lambda: master.state.next_offset == 1)
         with pytest.raises(NotMaster):
             master.journal.writer()
 
@@ -219,7 +220,7 @@ async def test_roles_begin_and_end_terms_by_themselves_and_a_newer_epoch_changes
     master = Replica(MemoryLog())
     async with running(master):
         master.take_role(0)
-        await master.until(lambda: master.journal.is_ready)
+        await until(lambda: master.journal.is_ready)
         writer = master.journal.writer()
         done = master.commit(5)
         master.take_role(4)
@@ -227,7 +228,7 @@ async def test_roles_begin_and_end_terms_by_themselves_and_a_newer_epoch_changes
         await asyncio.sleep(0.02)
         assert master.journal.writer() is writer
         master.take_role(None)
-        await master.until(lambda: not master.journal.is_ready)
+        await until(lambda: not master.journal.is_ready)
 
 
 async def test_a_start_goes_on_where_the_snapshot_ends() -> None:
@@ -244,7 +245,7 @@ async def test_a_start_goes_on_where_the_snapshot_ends() -> None:
     assert again.state.lease == master.state.lease
     again.log.confirm()
     async with running(again):
-        await again.until(lambda: again.state.next_offset == 4)
+        await until(lambda: again.state.next_offset == 4)
         assert again.standings() == master.standings()
         assert stored(again.table).mark == stored(master.table).mark
 
@@ -263,7 +264,7 @@ async def test_a_snapshot_ahead_of_a_log_that_lost_its_end_reads_what_comes_inst
     async with running(slave):
         slave.log.bodies[1:], slave.log.ends[1:] = whole.bodies[1:], whole.ends[1:]
         slave.log.confirm()
-        await slave.until(lambda: slave.state.next_offset == 4)
+        await until(lambda: slave.state.next_offset == 4)
         assert slave.state.standing(KEY) == Standing(2, 6)
 
 
@@ -280,11 +281,11 @@ async def test_a_table_that_apache_wrote_counts_more_than_the_journal() -> None:
         await again.lead(2)
         assert again.offset() == 4
         # Whoever comes later learns of it from the journal alone.
-        await again.until(lambda: again.state.image_position >= 0)
+        await until(lambda: again.state.image_position >= 0)
         later = Replica(again.log.copy(), broker_id=1)
         later.log.confirm()
         async with running(later):
-            await later.until(lambda: later.offset() == 4)
+            await until(lambda: later.offset() == 4)
 
 
 async def test_a_record_that_cannot_be_read_is_passed_over() -> None:
@@ -293,7 +294,7 @@ async def test_a_record_that_cannot_be_read_is_passed_over() -> None:
     log.append(body_of([entry_text(OffsetEntry(KEY, Change(ChangeKind.COMMIT, 3), 1))]))
     slave = Replica(log)
     async with running(slave):
-        await slave.until(lambda: slave.offset() == 3)
+        await until(lambda: slave.offset() == 3)
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -321,14 +322,14 @@ async def test_every_replica_has_the_same_offsets_whenever_it_began(seed: int) -
         replica.log.confirmed_end = confirmed_end
     replica.log.confirm()
     async with running(replica):
-        await replica.until(lambda: replica.state.next_offset == replica.log.records_end)
+        await until(lambda: replica.state.next_offset == replica.log.records_end)
         for key, offset in acknowledged.items():
             assert (replica.offset(key) or 0) >= offset, key
         for snapshot in snapshots:
             other = Replica(replica.log.copy(), stored(snapshot))
             other.log.confirm()
             async with running(other):
-                await other.until(lambda: other.state.next_offset == other.log.records_end)  # noqa: B023
+                await until(lambda: other.state.next_offset == other.log.records_end)  # noqa: B023
                 assert other.standings() == replica.standings()
 
 

@@ -15,6 +15,7 @@ from aerobee.runtime.errors import (
 )
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEYS, Replica, cut_below, nothing, running
+from tests.support.waiting import until
 
 
 async def test_a_replica_that_begins_in_the_middle_knows_everything_once_it_has_an_image() -> None:
@@ -33,10 +34,10 @@ async def test_a_replica_that_begins_in_the_middle_knows_everything_once_it_has_
         for replica in (early, late):
             replica.log.confirm()
         async with running(early, late):
-            await early.until(lambda: early.state.next_offset == early.log.records_end)
+            await until(lambda: early.state.next_offset == early.log.records_end)
             with pytest.raises(ReplicaBehind, match="not copied all"):
                 early.journal.check_known()
-            await late.until(lambda: late.state.next_offset == late.log.records_end)
+            await until(lambda: late.state.next_offset == late.log.records_end)
             late.journal.check_known()
             assert late.standings() == master.standings()
             assert late.state.lease == master.state.lease
@@ -56,7 +57,7 @@ async def test_an_image_that_is_cut_short_is_none() -> None:
         slave = Replica(cut_below(master.log, first + 1), broker_id=1)
         slave.log.confirm()
         async with running(slave):
-            await slave.until(lambda: slave.state.next_offset == slave.log.records_end)
+            await until(lambda: slave.state.next_offset == slave.log.records_end)
             with pytest.raises(ReplicaBehind):
                 slave.journal.check_known()
 
@@ -68,7 +69,7 @@ async def test_an_image_is_written_again_as_the_log_grows() -> None:
         for offset in range(1, 30):
             await master.commit(offset)
         # An image takes some room itself, and commits came while it was written.
-        await master.until(lambda: master.log.end - master.state.image_position < 4_000)
+        await until(lambda: master.log.end - master.state.image_position < 4_000)
         assert master.state.image_position > 2_000
 
 
@@ -77,7 +78,7 @@ async def test_an_idle_log_does_not_grow_however_large_the_image() -> None:
     async with running(master):
         await master.lead(1)
         await asyncio.gather(*(master.commit(1, key=QueueKey("g", "t", n)) for n in range(100)))
-        await master.until(lambda: master.state.image_position > 2_000)
+        await until(lambda: master.state.image_position > 2_000)
         await asyncio.sleep(0.2)
         end = master.log.end
         assert end - master.state.image_position > 2_000, "the image is longer than the interval"
@@ -85,7 +86,7 @@ async def test_an_idle_log_does_not_grow_however_large_the_image() -> None:
         assert master.log.end == end
         for offset in range(2, 20):
             await master.commit(offset)
-        await master.until(lambda: master.state.image_position >= end)
+        await until(lambda: master.state.image_position >= end)
 
 
 async def test_an_image_that_nobody_waits_for_any_more_goes_on(
@@ -104,7 +105,7 @@ async def test_an_image_that_nobody_waits_for_any_more_goes_on(
         assert master.log.records_end <= 2, "its one record waits to be confirmed"
         master.log.is_sync = True
         master.log.confirm()
-        await master.until(lambda: master.state.image_position >= end)
+        await until(lambda: master.state.image_position >= end)
         assert await master.journal.prepare_removal(end, nothing) == ""
 
 
@@ -130,7 +131,7 @@ async def test_an_image_never_says_older_leases_than_what_is_on_its_way() -> Non
     slave = Replica(log.copy(), broker_id=1)
     slave.log.confirm()
     async with running(slave):
-        await slave.until(lambda: slave.state.next_offset == slave.log.records_end)
+        await until(lambda: slave.state.next_offset == slave.log.records_end)
         assert slave.state.lease is not None
         assert (slave.state.lease.is_clean, slave.state.lease.epoch) == (False, 2)
 
@@ -160,7 +161,7 @@ async def test_commits_and_resets_between_the_records_of_an_image_count() -> Non
         slave = Replica(cut_below(master.log, first_of_image - 1), broker_id=1)
         slave.log.confirm()
         async with running(slave):
-            await slave.until(lambda: slave.state.next_offset == slave.log.records_end)
+            await until(lambda: slave.state.next_offset == slave.log.records_end)
             slave.journal.check_known()
             for key in keys:
                 assert slave.state.standing(key) == master.state.standing(key)

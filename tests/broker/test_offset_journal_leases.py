@@ -20,6 +20,7 @@ from aerobee.runtime.errors import (
 )
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, KEYS, Replica, join, running
+from tests.support.waiting import until
 
 
 async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over() -> None:
@@ -43,7 +44,7 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
             assert slave.groups.leases.grace_end_s is None
         # Called off: the old master goes on.
         master.journal.go_on()
-        await master.until(lambda: master.journal.is_ready)
+        await until(lambda: master.journal.is_ready)
         assert master.groups.leases.holder(KEY) == lease
 
 
@@ -67,7 +68,7 @@ async def test_a_clean_end_that_is_called_off_is_followed_by_a_run_of_its_own() 
         log.is_sync = True
         log.confirm()
         log.flush()
-        await master.until(lambda: master.journal.is_ready)
+        await until(lambda: master.journal.is_ready)
         assert master.groups.leases.holder(KEY) == lease, "as if the broker had restarted"
         await master.groups.promise_session(8_000)
         assert master.state.lease is not None
@@ -158,7 +159,7 @@ async def test_after_a_crash_the_next_master_waits_but_believes_what_members_sho
             slave.role.unclean.add(2)
         async with running(slave):
             slave.take_role(2)
-            await slave.until(lambda: slave.journal.is_ready)  # noqa: B023
+            await until(lambda: slave.journal.is_ready)  # noqa: B023
             leases = slave.groups.leases
             assert leases.grace_end_s == ManualClock().monotonic_s() + 8
             assert leases.latest_epoch > lease.epoch
@@ -181,7 +182,7 @@ async def test_a_run_that_nobody_joined_is_followed_by_one_of_another_number() -
         await master.lead(1)
         await master.journal.leave()
         master.journal.go_on()
-        await master.until(lambda: master.journal.is_ready)
+        await until(lambda: master.journal.is_ready)
         await master.groups.promise_session(8_000)
         assert master.state.lease is not None
         assert (master.state.lease.epoch, master.state.lease.run_number) == (1, 2)
@@ -196,7 +197,7 @@ async def test_a_run_whose_record_was_lost_never_shares_its_number() -> None:
         elected = Replica(lost.log.copy(), broker_id=1)
         lost.journal.end_term()
         lost.take_role(2)
-        await lost.until(lambda: lost.journal.is_ready)
+        await until(lambda: lost.journal.is_ready)
         await lost.groups.promise_session(2_000)
         lost.groups.leases.end_grace()
         lost_lease = lost.groups.leases.acquire(KEY, "a")

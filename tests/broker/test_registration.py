@@ -14,6 +14,7 @@ from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
+from tests.support.waiting import until
 
 LEASE_MS = 1_000
 
@@ -128,12 +129,6 @@ async def run(broker: Broker) -> AsyncIterator[Run]:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_heartbeat_goes_out_at_once_and_then_every_third_of_the_lease(

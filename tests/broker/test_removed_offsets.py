@@ -12,6 +12,7 @@ from aerobee.broker.offsets.merge import Standing
 from aerobee.runtime.errors import NotWritable
 from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import KEY, KEYS, Replica, cut_below, nothing, running, stored
+from tests.support.waiting import until
 
 GROUP_GONE = OffsetsRemoved("g", None, None, 1, "deleted")
 TOPIC_GONE = OffsetsRemoved(None, "t", None, 1, "topic deleted")
@@ -43,13 +44,13 @@ async def test_a_removal_takes_what_it_selects_from_every_replica(
         await master.journal.writer().remove(removed)
         assert master.state.keys() == left
         assert master.resets == [key for key in KEYS if key not in left], "holders begin anew"
-        await slave.until(lambda: slave.state.next_offset == master.log.records_end)
+        await until(lambda: slave.state.next_offset == master.log.records_end)
         assert slave.standings() == master.standings()
         # From the snapshot, and from the journal alone.
         assert stored(master.table).as_json() == master.table.as_json()
         rebuilt = Replica(master.log, broker_id=2)
         async with running(rebuilt):
-            await rebuilt.until(lambda: rebuilt.state.next_offset == master.log.records_end)
+            await until(lambda: rebuilt.state.next_offset == master.log.records_end)
             assert rebuilt.table.as_json() == master.table.as_json()
 
 
@@ -101,7 +102,7 @@ async def test_a_group_that_commits_again_begins_with_that_commit() -> None:
         assert master.state.standing(KEY) == Standing(0, 9)
         slave = Replica(master.log, broker_id=1)
         async with running(slave):
-            await slave.until(lambda: slave.state.next_offset == master.log.records_end)
+            await until(lambda: slave.state.next_offset == master.log.records_end)
             assert slave.state.standing(KEY) == Standing(0, 9)
 
 
@@ -116,7 +117,7 @@ async def test_an_image_does_not_say_what_was_removed() -> None:
         late = Replica(cut_below(master.log, first), broker_id=1)
         late.log.confirm()
         async with running(late):
-            await late.until(lambda: late.state.next_offset == late.log.records_end)
+            await until(lambda: late.state.next_offset == late.log.records_end)
             late.journal.check_known()
             assert late.standings() == master.standings()
 
@@ -134,7 +135,7 @@ async def test_a_replica_that_missed_the_removal_learns_of_it_from_the_image() -
         late = Replica(cut_below(master.log, first), old, broker_id=1)
         late.log.confirm()
         async with running(late):
-            await late.until(lambda: late.state.next_offset == late.log.records_end)
+            await until(lambda: late.state.next_offset == late.log.records_end)
             late.journal.check_known()
             assert late.table.as_json() == master.table.as_json()
 
@@ -155,5 +156,5 @@ async def test_the_same_holds_when_the_replica_starts_again_in_between() -> None
         late = Replica(cut_below(master.log, first), again, broker_id=1)
         late.log.confirm()
         async with running(late):
-            await late.until(lambda: late.state.next_offset == late.log.records_end)
+            await until(lambda: late.state.next_offset == late.log.records_end)
             assert late.table.as_json() == master.table.as_json()

@@ -17,7 +17,7 @@ from aerobee.broker.store.disk import RealDisk
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import broker_pb2
 from tests.broker.conftest import StartBroker
-from tests.faults.serving import eventually
+from tests.support.waiting import until
 
 LONGER_THAN_AN_OPENING_S = 1.0
 
@@ -65,13 +65,13 @@ async def test_a_demotion_waits_for_what_a_cancelled_call_still_writes(
         join = broker_pb2.Join(group="g", client_id="c", instance="1", session_timeout_ms=60_000)
         call = broker.groups.Membership()
         await call.write(broker_pb2.MemberEvent(join=join))
-        await eventually(disk.waits.is_set, "the record of leases to be written")
+        await until(disk.waits.is_set, "the record of leases to be written")
         demoted.set()
         await asyncio.sleep(LONGER_THAN_AN_OPENING_S)
         assert openings == [True]
     finally:
         disk.may_rename.set()
-    await eventually(lambda: len(openings) == 2, "the folder to be opened again")
+    await until(lambda: len(openings) == 2, "the folder to be opened again")
     await broker.stop()
     record = LeaseRecord.decode((tmp_path / "store" / LEASES_PATH).read_bytes())
     assert record.run_number > 1

@@ -8,7 +8,8 @@ import pytest
 
 from aerobee.runtime.log import TextFormatter
 from tests.support.gapped_log import write_gapped_log
-from tests.support.replication_streams import STORE, running_master, running_slave, until
+from tests.support.replication_streams import STORE, running_master, running_slave
+from tests.support.waiting import until
 
 
 async def test_a_slave_whose_copy_lacks_messages_of_a_queue_says_so(

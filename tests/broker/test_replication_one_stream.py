@@ -19,9 +19,9 @@ from tests.support.replication_streams import (
     Slave,
     running_master,
     running_slave,
-    until,
 )
 from tests.support.stores import batch_of
+from tests.support.waiting import until
 
 
 def fill(master: Master) -> None:

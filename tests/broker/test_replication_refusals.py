@@ -47,9 +47,9 @@ from tests.support.replication_streams import (
     Master,
     running_master,
     running_slave,
-    until,
 )
 from tests.support.stores import batch_of
+from tests.support.waiting import until
 
 
 @pytest.fixture

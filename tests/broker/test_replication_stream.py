@@ -27,10 +27,10 @@ from tests.support.replication_streams import (
     Slave,
     running_master,
     running_slave,
-    until,
 )
 from tests.support.retention import expire, finish, take_removal
 from tests.support.stores import batch_of
+from tests.support.waiting import until
 
 SMALL_SEGMENTS = replace(STORE, segment_bytes=256 * KIB)
 
@@ -75,7 +75,7 @@ async def test_each_append_reaches_the_slave_at_once(tmp_path: Path) -> None:
         for number in range(50):
             master.append(batch_of("t", b"x" * (1 + number * 37)))
             # Far less than a heartbeat.
-            await until(lambda: has_all(slave, master), 0.4)
+            await until(lambda: has_all(slave, master), timeout_s=0.4)
         check_equal(master.store, slave.store)
 
 
@@ -135,7 +135,7 @@ async def test_a_slave_hears_what_is_confirmed_although_nothing_else_happens(
         assert slave.store.confirmed_end == 0
         term.joined(late, end, end, 0.0)
         master.roles.advance()
-        await until(lambda: slave.store.confirmed_end == end, 0.4)
+        await until(lambda: slave.store.confirmed_end == end, timeout_s=0.4)
 
 
 async def test_a_restarted_slave_goes_on_where_its_log_ends(tmp_path: Path) -> None:

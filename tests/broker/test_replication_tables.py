@@ -22,8 +22,9 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
 from aerobee.runtime.clock import ManualClock, SystemClock
-from tests.support.replication_streams import Master, running_master, running_slave, until
+from tests.support.replication_streams import Master, running_master, running_slave
 from tests.support.stores import batch_of
+from tests.support.waiting import until
 
 
 def write_tables(
@@ -75,10 +76,10 @@ async def test_a_change_reaches_the_slave_within_seconds(tmp_path: Path) -> None
         slave.follow(master.address)
         await until(lambda: slave.follower.is_connected)
         write_tables(master, ORDERS)
-        await until(lambda: slave.topics.get("orders") == ORDERS, 4)
+        await until(lambda: slave.topics.get("orders") == ORDERS, timeout_s=4)
         changed = replace(ORDERS, perm=2)
         write_tables(master, changed)
-        await until(lambda: slave.topics.get("orders") == changed, 4)
+        await until(lambda: slave.topics.get("orders") == changed, timeout_s=4)
 
 
 async def test_what_a_slave_has_is_not_sent_again(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ async def test_topics_that_are_newer_here_are_left_alone(tmp_path: Path) -> None
         await until(lambda: len(slave.follower._tables.taken) == 3)
         assert slave.topics.names() == ["bills"]
         write_tables(master, BILLS, ORDERS, revision=11)
-        await until(lambda: slave.topics.names() == ["bills", "orders"], 4)
+        await until(lambda: slave.topics.names() == ["bills", "orders"], timeout_s=4)
         assert slave.topics.metadata_revision == 11
 
 

@@ -18,7 +18,8 @@ from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.etcd import running_etcd
-from tests.support.replica_group import LEASE_MS, MIB, Replica, ReplicaGroup, replica_group, until
+from tests.support.replica_group import LEASE_MS, MIB, Replica, ReplicaGroup, replica_group
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

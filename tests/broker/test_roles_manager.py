@@ -17,7 +17,8 @@ from aerobee.broker.replication.master_term import Proposal, ReplicaName
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
-from tests.support.roles_scene import OTHER, OWN, Scene, running, until
+from tests.support.roles_scene import OTHER, OWN, Scene, running
+from tests.support.waiting import until
 
 
 async def test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it() -> None:

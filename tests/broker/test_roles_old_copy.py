@@ -18,7 +18,8 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.stored import BrokerKey, DurableLogs, Keys
 from aerobee.v1 import common_pb2
 from tests.support.etcd import EtcdProcess
-from tests.support.replica_group import GROUP, LEASE_MS, ReplicaGroup, replica_group, until
+from tests.support.replica_group import GROUP, LEASE_MS, ReplicaGroup, replica_group
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 

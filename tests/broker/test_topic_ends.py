@@ -44,6 +44,7 @@ from tests.support.journal_replica import (
     stored,
 )
 from tests.support.stores import append, flush, open_store
+from tests.support.waiting import until
 
 TOPIC = KEY.topic
 OTHER = KEY._replace(topic="another")
@@ -70,7 +71,7 @@ async def test_an_end_takes_the_topics_offsets_from_every_replica_for_good() -> 
         await master.journal.writer().end_topic(TOPIC, 1_000, lease_epoch=7)
         assert master.state.keys() == [key for key in KEYS if key.topic != TOPIC]
         await master.commit(1, 9)
-        await slave.until(lambda: slave.state.next_offset == master.log.records_end)
+        await until(lambda: slave.state.next_offset == master.log.records_end)
         for replica in (master, slave):
             assert replica.state.standing(KEY) == Standing(1, 9)
             assert ends(replica) == {TOPIC: 1_000}
@@ -143,7 +144,7 @@ async def test_a_replica_that_missed_the_end_learns_of_it_from_the_image() -> No
         late = Replica(cut_below(master.log, first), old, broker_id=1)
         late.log.confirm()
         async with running(late):
-            await late.until(lambda: late.state.next_offset == late.log.records_end)
+            await until(lambda: late.state.next_offset == late.log.records_end)
             assert late.table.as_json() == master.table.as_json()
             assert ends(late) == {TOPIC: 1_000}
             assert late.state.may_lack_end(0), "of what was deleted before the image"
@@ -265,13 +266,13 @@ async def test_the_master_ends_a_deleted_topic_once(tmp_path: Path) -> None:
         await committed_everywhere(scene.replica)
         scene.announce(1_000, deleted=True)
         assert (TOPIC in scene.topics, scene.topics.ending) == (False, {TOPIC: 1_000})
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert (scene.written, scene.saves) == (1, 1)
         # The same deletion is heard again with the topic's next life, and changes nothing.
         scene.announce(1_000)
         assert scene.is_over
         scene.announce(2_000)
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert scene.written == 2
 
 
@@ -288,12 +289,12 @@ async def test_a_topic_that_is_here_again_is_served_once_the_former_one_has_ende
         for check in (guard.check_send, guard.check_read, guard.check_queue):
             with pytest.raises(Busy, match="deleted and created again"):
                 check(TOPIC, 0)
-        await scene.replica.until(lambda: scene.written == 1)
+        await until(lambda: scene.written == 1)
         scene.replica.log.confirm()
         with pytest.raises(Busy):
             guard.check_send(TOPIC, 0)
         scene.replica.log.flush()
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         guard.check_send(TOPIC, 0)
 
 
@@ -317,7 +318,7 @@ async def test_no_lease_of_the_former_life_commits_to_the_next_one(tmp_path: Pat
         assert old is not None
         await asyncio.wait_for(_done(offsets.commit(KEY, 1_000, old.epoch)), 5)
         scene.announce(1_000)
-        await replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert coordinator.leases.holder(KEY) is None
         with pytest.raises(LeaseExpired):
             offsets.commit(KEY, 1_001, old.epoch)
@@ -339,7 +340,7 @@ async def test_a_deleted_topic_that_was_never_here_leaves_no_record(tmp_path: Pa
     async with working(scene):
         await scene.replica.lead(1)
         scene.announce(1_000, deleted=True)
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert scene.written == 0
 
 
@@ -351,7 +352,7 @@ async def test_a_slave_leaves_it_to_the_master_until_it_is_one(tmp_path: Path) -
         assert not scene.is_over
         await scene.replica.lead(1)
         scene.ends.wake()
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert scene.written == 1
 
 
@@ -366,7 +367,7 @@ async def test_an_end_that_came_in_the_log_counts_once_it_is_on_the_disk(tmp_pat
         assert not scene.is_over
         flush(scene.store)
         scene.ends.wake()
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert scene.written == 0
 
 
@@ -383,7 +384,7 @@ async def test_where_ends_may_be_unknown_messages_after_the_deletion_are_another
     async with working(scene):
         await scene.replica.lead(1)
         scene.announce(deleted_at_ms)
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         assert scene.written == ended
 
 
@@ -401,14 +402,14 @@ async def test_the_life_that_a_master_has_left_alone_is_ended_by_no_later_master
         await committed_everywhere(master.replica)
         for scene in (slave, master):
             scene.announce(1)
-        await master.replica.until(lambda: master.is_over)
+        await until(lambda: master.is_over)
         flush(slave.store)
         slave.ends.wake()
-        await slave.replica.until(lambda: slave.replica.state.topic_ended_at_ms(TOPIC) == 1)
+        await until(lambda: slave.replica.state.topic_ended_at_ms(TOPIC) == 1)
         master.replica.journal.end_term()
         await slave.replica.lead(2)
         slave.ends.wake()
-        await slave.replica.until(lambda: slave.is_over)
+        await until(lambda: slave.is_over)
         assert slave.written == 0
         assert slave.replica.offset() == master.replica.offset() == 1
 
@@ -418,7 +419,7 @@ async def test_a_slave_waits_for_no_end_of_a_topic_that_it_has_nothing_of(tmp_pa
     scene = Scene(tmp_path)
     async with working(scene):
         scene.announce(1_000, deleted=True)
-        await scene.replica.until(lambda: scene.is_over)
+        await until(lambda: scene.is_over)
         scene.announce(1_000)
         assert scene.topics.ending == {TOPIC: 1_000}, "created again, it is another matter"
 

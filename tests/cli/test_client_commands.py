@@ -14,13 +14,13 @@ from tests.support.local_up import (
     AEROBEE,
     PATIENCE_S,
     Up,
-    eventually,
     is_alive,
     numbers,
     received,
     running,
     sent,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -199,7 +199,7 @@ def test_a_running_member_is_shown_and_leaves_at_sigterm(cluster: Up) -> None:
             queues = json.loads(done.stdout)["queueList"]
             return bool(queues) and {queue["leaseHolder"] for queue in queues} == {"me"}
 
-        eventually(holds_all, "the member holds all queues")
+        wait_until(holds_all, "the member holds all queues")
     finally:
         member.terminate()
     assert member.wait(PATIENCE_S) == 143
@@ -314,15 +314,15 @@ def test_a_group_with_a_member_is_deleted_by_force_only_and_its_member_begins_an
         def printed() -> int:
             return len(output.read_bytes().splitlines())
 
-        eventually(lambda: printed() == 3, "all messages")
+        wait_until(lambda: printed() == 3, "all messages")
         refused = cluster.run("group", "delete", "stays", "--yes", expect=1)
         assert "--force" in refused.stderr
         done = cluster.json("group", "delete", "stays", "--force", "--yes")
         assert done["members"] > 0
         # What it had read comes again, to a group that begins at the first message.
-        eventually(lambda: printed() == 6, "all messages again")
+        wait_until(lambda: printed() == 6, "all messages again")
         sent(cluster, "busy", ["more"])
-        eventually(lambda: printed() == 7, "the next message")
+        wait_until(lambda: printed() == 7, "the next message")
     finally:
         member.kill()
         member.wait()

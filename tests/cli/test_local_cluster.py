@@ -39,6 +39,7 @@ from aerobee.cli.local_cluster.programs import broker_child, etcd_child
 from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.retry import Backoff
+from tests.support.waiting import until
 
 QUICK = Backoff(base_ms=1, max_ms=8, jitter=0)
 
@@ -83,9 +84,7 @@ def has_ended(pid: int) -> bool:
 
 
 async def eventually_ended(pid: int) -> None:
-    async with asyncio.timeout(10):
-        while not has_ended(pid):
-            await asyncio.sleep(0.01)
+    await until(lambda: has_ended(pid))
 
 
 def test_brokers_are_named_like_columns_of_a_sheet() -> None:

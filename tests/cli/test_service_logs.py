@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,13 @@ from aerobee.runtime.call_context import request_scope
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 AEROBEE = (sys.executable, "-m", "aerobee.cli")
 PATIENCE_S = 60.0
 SECRET = "Pq7-hidden-in-every-part-of-a-message"
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.02)
-    return value
 
 
 def lines_of(*logs: Path) -> list[dict[str, Any]]:
@@ -65,7 +57,7 @@ def cluster(tmp_path: Path) -> Iterator[dict[str, Any]]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        eventually(lambda: ready.exists() or process.poll() is not None, "the ready file")
+        wait_until(lambda: ready.exists() or process.poll() is not None, "the ready file")
         yield {**json.loads(ready.read_text()), "logs": tmp_path / "data" / "logs"}
     finally:
         process.send_signal(signal.SIGTERM)
@@ -171,7 +163,7 @@ def test_sighup_changes_the_level_and_names_what_needs_a_restart(tmp_path: Path)
             lines = [line for line in lines_of(log) if line["event"] == event]
             return lines if len(lines) >= count else []
 
-        lines: list[dict[str, Any]] = eventually(found, event)
+        lines: list[dict[str, Any]] = wait_until(found, event)
         return lines[-1]
 
     write("info")

@@ -16,7 +16,6 @@ from tests.support.local_up import (
     AEROBEE,
     PATIENCE_S,
     Up,
-    eventually,
     is_alive,
     numbers,
     processes_naming,
@@ -24,6 +23,7 @@ from tests.support.local_up import (
     running,
     sent,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 MIB = 1024 * 1024
@@ -39,7 +39,7 @@ def test_whatever_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path)
             def is_back(name: str = name, before: int = before) -> bool:
                 return up.document()["pids"][name] not in (None, before) and up.knows("kept")
 
-            eventually(is_back, f"a new process of {name}, and the topic's queues")
+            wait_until(is_back, f"a new process of {name}, and the topic's queues")
             assert f"{name} ended with signal SIGKILL; starting it again" in up.said()
             more = numbers(10, start=1_000 + 10 * turn)
             sent(up, "kept", more, "--timeout-ms", "30000")
@@ -98,7 +98,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) 
         pids = up.pids()
         os.kill(up.document()["pids"]["broker-a"], signal.SIGSTOP)
         up.process.send_signal(signal.SIGINT)
-        eventually(lambda: "stopping brokers" in up.said(), "it is stopping")
+        wait_until(lambda: "stopping brokers" in up.said(), "it is stopping")
         assert up.end(signal.SIGINT) == 130
         assert up.said().splitlines()[-1] == ("aerobee: stopped at once; processes were killed")
     assert not any(is_alive(pid) for pid in pids)
@@ -106,7 +106,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) 
 
 def test_ctrl_c_before_it_is_ready_leaves_no_process(tmp_path: Path) -> None:
     up = Up(tmp_path)
-    eventually(lambda: (up.data / "logs" / "broker-a.log").exists(), "a broker was started")
+    wait_until(lambda: (up.data / "logs" / "broker-a.log").exists(), "a broker was started")
     assert up.end(signal.SIGINT) == 130
     assert processes_naming(up.data) == []
     up.output.close()
@@ -118,7 +118,7 @@ def test_a_killed_parent_takes_its_children_with_it(tmp_path: Path) -> None:
         pids = up.pids()
         up.process.kill()
         up.process.wait()
-        eventually(lambda: not any(is_alive(pid) for pid in pids), "all children have ended")
+        wait_until(lambda: not any(is_alive(pid) for pid in pids), "all children have ended")
     up.ready_file.unlink()
     with running(tmp_path) as up:
         assert sorted(received(up, "kept", "g", 100)) == sorted(numbers(100))
@@ -183,7 +183,7 @@ def test_a_wrong_broker_setting_is_told_in_one_sentence(tmp_path: Path) -> None:
 
 def test_a_broker_that_takes_no_messages_is_told_with_its_reason(tmp_path: Path) -> None:
     with running(tmp_path, "--broker-set", "store.disk_free_bytes_min=4611686018427387904") as up:
-        said = eventually(lambda: "takes no messages" in up.said() and up.said(), "the reason")
+        said = wait_until(lambda: "takes no messages" in up.said() and up.said(), "the reason")
         (line,) = [line for line in said.splitlines() if "takes no messages" in line]
         assert "broker-a" in line
         assert "bytes free, less than the 4611686018427387904 that must stay" in line
@@ -198,7 +198,7 @@ def test_an_ephemeral_cluster_removes_its_folder(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     try:
-        eventually(ready_file.exists, "the ready file")
+        wait_until(ready_file.exists, "the ready file")
         folder = Path(json.loads(ready_file.read_text())["data"])
         assert folder.is_dir()
     finally:

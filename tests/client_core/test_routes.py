@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,15 +12,10 @@ from aerobee.client_core import ClusterConnection, MessageQueue
 from aerobee.cluster_view.nameservers import parse_addresses
 from aerobee.cluster_view.route import Endpoint, NewestEpochs, TopicRoute
 from aerobee.runtime import errors
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from tests.support.fake_cluster import FakeNameserver
-
-
-async def eventually(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_route_is_asked_for_once(
@@ -95,7 +89,7 @@ async def test_further_topics_join_the_watch(
 ) -> None:
     for number in range(10):
         await connection.routes.route(f"topic-{number}", create_missing=True)
-    await eventually(lambda: nameserver.watches >= 2)
+    await until(lambda: nameserver.watches >= 2)
     with connection.routes.changes() as changes:
         await asyncio.sleep(0.1)
         nameserver.topics["topic-9"].perm = 4
@@ -110,7 +104,7 @@ async def test_what_is_known_outlives_the_nameserver_and_its_watch_comes_back(
 ) -> None:
     routes = connection.routes
     known = await routes.route("orders")
-    await eventually(lambda: nameserver.watches == 1)
+    await until(lambda: nameserver.watches == 1)
     await nameserver.stop()
     routes.invalidate("orders")
     assert await routes.route("orders", timeout_ms=300) is known
@@ -121,7 +115,7 @@ async def test_what_is_known_outlives_the_nameserver_and_its_watch_comes_back(
     nameserver.topics["orders"].queues_by_broker["broker-a"] = 7
     nameserver.version += 1
     await nameserver.start()
-    await eventually(lambda: len((routes.cached("orders") or known).queues) == 7)
+    await until(lambda: len((routes.cached("orders") or known).queues) == 7)
 
 
 async def test_older_answers_change_nothing_but_a_new_watch_does(
@@ -130,14 +124,14 @@ async def test_older_answers_change_nothing_but_a_new_watch_does(
     routes = connection.routes
     nameserver.version = 50
     known = await routes.route("orders")
-    await eventually(lambda: nameserver.watches == 1)
+    await until(lambda: nameserver.watches == 1)
     nameserver.topics["orders"].queues_by_broker["broker-a"] = 9
     nameserver.version = 40
     assert await routes.refresh("orders") is known
     # etcd was restored from an old backup: a watch that begins anew is believed.
     await nameserver.stop()
     await nameserver.start()
-    await eventually(lambda: len((routes.cached("orders") or known).queues) == 9)
+    await until(lambda: len((routes.cached("orders") or known).queues) == 9)
 
 
 async def test_a_stale_nameserver_does_not_make_topics_disappear(
@@ -159,7 +153,7 @@ async def test_any_one_nameserver_is_enough(nameserver: FakeNameserver) -> None:
             route = await connection.routes.route("orders", timeout_ms=3_000)
             assert len(route.queues) == 2
             with connection.routes.changes() as changes:
-                await eventually(lambda: nameserver.watches > 0)
+                await until(lambda: nameserver.watches > 0)
                 nameserver.topics["orders"].perm ^= 2
                 await nameserver.publish()
                 async with asyncio.timeout(5):
@@ -269,14 +263,14 @@ async def test_the_watch_of_a_nameserver_that_is_behind_brings_no_old_master_bac
     master = route.master("broker-a")
     assert master is not None
     assert master.broker_id == 1
-    await eventually(lambda: nameserver.watches == 1)
+    await until(lambda: nameserver.watches == 1)
     port = nameserver.port
     await nameserver.stop()
     nameserver.replicas = [("broker-a", 0, 4, True)]
     nameserver.version = 50
     nameserver.port = port
     await nameserver.start()
-    await eventually(lambda: nameserver.watches == 2)
+    await until(lambda: nameserver.watches == 2)
     await asyncio.sleep(0.1)
     connection.routes.invalidate("orders")
     assert (await connection.routes.route("orders")).master("broker-a") == master
@@ -306,7 +300,7 @@ async def test_a_block_for_a_master_ends_when_the_route_replaces_it(
     nameserver.replicas = [("broker-a", 0, 5, True), ("broker-a", 1, 5, False)]
     routes = connection.routes
     master = await routes.master("orders", "broker-a")
-    await eventually(lambda: nameserver.watches == 1)
+    await until(lambda: nameserver.watches == 1)
     steps: list[str] = []
 
     async def stay() -> None:

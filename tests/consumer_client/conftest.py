@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from aerobee.consumer_client import ConsumerOptions
 from tests.support.real_brokers import RealCluster, start_cluster
-
-Eventually = Callable[..., Awaitable[None]]
 
 
 @pytest_asyncio.fixture
@@ -43,20 +40,3 @@ def quick() -> ConsumerOptions:
         release_timeout_ms=2_000,
         close_timeout_ms=5_000,
     )
-
-
-@pytest.fixture
-def eventually() -> Eventually:
-    """Wait until a condition (sync or async) holds."""
-
-    async def wait(condition: Callable[[], object], timeout_s: float = 8.0) -> None:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                outcome = condition()
-                if isinstance(outcome, Awaitable):
-                    outcome = await outcome
-                if outcome:
-                    return
-                await asyncio.sleep(0.01)
-
-    return wait

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,7 @@ from aerobee.consumer_client.attempts import (
 from aerobee.consumer_client.attempts_file import AttemptsFile
 from aerobee.runtime.clock import SystemClock
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 PROGRAM = Path(__file__).with_name("crashing_consumer.py")
@@ -89,7 +88,7 @@ async def test_of_a_batch_that_died_the_messages_come_alone_so_that_one_is_given
 
 
 async def test_each_redelivery_says_how_many_came_before(
-    cluster: RealCluster, tmp_path: Path, eventually: Eventually, quick: ConsumerOptions
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, [b"x"])
     seen: list[int] = []
@@ -110,18 +109,17 @@ async def test_each_redelivery_says_how_many_came_before(
         ).subscribe("single")
 
     async with consumer():
-        await eventually(lambda: len(seen) == 3)
+        await until(lambda: len(seen) == 3)
     assert seen == [0, 1, 2]
     # A restart in order goes on counting, too.
     async with consumer():
-        await eventually(lambda: len(seen) == 4)
+        await until(lambda: len(seen) == 4)
     assert seen == [0, 1, 2, 3]
 
 
 async def test_without_a_folder_it_counts_in_memory_and_says_so(
     cluster: RealCluster,
     tmp_path: Path,
-    eventually: Eventually,
     quick: ConsumerOptions,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -147,7 +145,7 @@ async def test_without_a_folder_it_counts_in_memory_and_says_so(
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: skipped == [2])
+        await until(lambda: skipped == [2])
     assert "attempts are counted in memory only" in caplog.text
 
 

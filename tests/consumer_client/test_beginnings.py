@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from aerobee.consumer_client import ConsumerOptions, PullConsumer, PushConsumer,
 from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 QUICK = ConsumerOptions(
     session_timeout_ms=1_000,
@@ -58,7 +56,7 @@ async def test_what_is_sent_right_after_the_start_arrives_and_nothing_older(
 
 
 async def test_a_push_consumer_that_has_started_is_called_with_what_follows(
-    cluster: RealCluster, eventually: Eventually
+    cluster: RealCluster,
 ) -> None:
     bodies: set[bytes] = set()
     await send_to_all(cluster, "before")
@@ -70,12 +68,12 @@ async def test_a_push_consumer_that_has_started_is_called_with_what_follows(
     ).subscribe("orders")
     async with consumer:
         sent = await send_to_all(cluster, "after")
-        await eventually(lambda: bodies >= sent)
+        await until(lambda: bodies >= sent)
     assert bodies == sent
 
 
 async def test_members_that_start_together_and_one_without_a_queue_miss_nothing(
-    cluster: RealCluster, eventually: Eventually
+    cluster: RealCluster,
 ) -> None:
     await cluster.send("single", 0, [b"before"])
     members = [member(cluster, "single") for _ in range(3)]
@@ -89,7 +87,7 @@ async def test_members_that_start_together_and_one_without_a_queue_miss_nothing(
                 bodies.extend(message.body for message in await each.poll(timeout_s=0.05))
             return bool(bodies)
 
-        await eventually(poll_all)
+        await until(poll_all)
         assert bodies == [b"after"]
     finally:
         for each in members:
@@ -109,7 +107,7 @@ async def test_the_beginning_stays_when_the_first_member_is_gone_before_its_firs
 
 
 async def test_after_a_deletion_under_members_they_begin_at_the_end_again_and_miss_nothing_more(
-    two_brokers: RealCluster, eventually: Eventually
+    two_brokers: RealCluster,
 ) -> None:
     """At one broker first, as a deletion that met a broker without a master may leave it."""
 
@@ -129,7 +127,7 @@ async def test_after_a_deletion_under_members_they_begin_at_the_end_again_and_mi
         await consumer.commit()
         for broker in ("broker-a", "broker-b"):
             await two_brokers.delete_group("g", broker=broker)
-            await eventually(lambda broker=broker: has_begun(broker))
+            await until(lambda broker=broker: has_begun(broker))
             sent = await send_everywhere(broker)
             assert await read(consumer, 4) == sent
             await consumer.commit()
@@ -304,13 +302,13 @@ async def test_begins_at_first_needs_nobody_at_the_start(two_brokers: RealCluste
 
 
 async def test_a_consumer_may_be_started_before_its_cluster(
-    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     port = cluster.address.rpartition(":")[2]
     await cluster.nameserver.stop()
     consumer = member(cluster)
     starting = asyncio.create_task(consumer.start())
-    await eventually(lambda: "the start waits for the cluster" in caplog.text)
+    await until(lambda: "the start waits for the cluster" in caplog.text)
     assert not starting.done()
     await cluster.nameserver.start(port=int(port))
     await starting
@@ -332,12 +330,12 @@ async def test_a_cluster_that_does_not_come_is_one_error_without_the_transports(
 
 
 async def test_stop_ends_a_start_that_waits_for_its_cluster(
-    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     await cluster.nameserver.stop()
     consumer = PushConsumer(cluster.address, "g", lambda messages: None, options=QUICK)
     running = asyncio.create_task(consumer.subscribe("orders").run())
-    await eventually(lambda: "the start waits for the cluster" in caplog.text)
+    await until(lambda: "the start waits for the cluster" in caplog.text)
     consumer.stop()
     async with asyncio.timeout(2):
         await running

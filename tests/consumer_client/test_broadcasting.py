@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,7 @@ from aerobee.consumer_client import (
 from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 
 class Collector:
@@ -50,7 +49,7 @@ def broadcaster(
 
 
 async def test_every_member_gets_everything_and_goes_on_where_it_was(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, [b"a%d" % queue_id] * 5)
@@ -59,7 +58,7 @@ async def test_every_member_gets_everything_and_goes_on_where_it_was(
         broadcaster(cluster, tmp_path, one, quick, "one"),
         broadcaster(cluster, tmp_path, two, quick, "two"),
     ):
-        await eventually(lambda: len(one.bodies) == len(two.bodies) == 20)
+        await until(lambda: len(one.bodies) == len(two.bodies) == 20)
         description = await cluster.group("g")
         assert {member.client_id for member in description.members} == {"one", "two"}
         assert all(member.broadcasting for member in description.members)
@@ -71,11 +70,11 @@ async def test_every_member_gets_everything_and_goes_on_where_it_was(
     await cluster.send("orders", 2, [b"new"])
     again = Collector()
     async with broadcaster(cluster, tmp_path, again, quick, "one"):
-        await eventually(lambda: again.bodies == [b"new"])
+        await until(lambda: again.bodies == [b"new"])
 
 
 async def test_a_file_that_apaches_client_left_is_taken_up(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
 ) -> None:
     await cluster.send("orders", 0, [b"m%d" % number for number in range(6)])
     path = tmp_path / "host@DEFAULT" / "g" / "offsets.json"
@@ -83,7 +82,7 @@ async def test_a_file_that_apaches_client_left_is_taken_up(
     path.write_bytes(encode_offsets({MessageQueue("orders", "broker-a", 0): 4}))
     seen = Collector()
     async with broadcaster(cluster, tmp_path, seen, quick):
-        await eventually(lambda: seen.bodies == [b"m4", b"m5"])
+        await until(lambda: seen.bodies == [b"m4", b"m5"])
 
 
 async def test_a_damaged_file_ends_the_consumer_with_one_sentence(
@@ -97,11 +96,11 @@ async def test_a_damaged_file_ends_the_consumer_with_one_sentence(
 
 
 async def test_two_live_processes_cannot_share_one_offset_file(
-    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, tmp_path: Path, quick: ConsumerOptions
 ) -> None:
     first = broadcaster(cluster, tmp_path, Collector(), quick)
     async with first:
-        await eventually(lambda: len(first.statistics().queues) == 4)
+        await until(lambda: len(first.statistics().queues) == 4)
         with pytest.raises(errors.DuplicateClient):
             await broadcaster(cluster, tmp_path, Collector(), quick).run()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,12 @@ from aerobee.broker.reading.egress import ColdRead, Egress, Fetched
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage, StartFrom
 from aerobee.runtime.errors import Busy
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 
 async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
     cluster: RealCluster,
     quick: ConsumerOptions,
-    eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for queue_id in range(4):
@@ -50,6 +48,6 @@ async def test_a_consumer_told_to_wait_tries_again_and_gets_every_message_once(
         cluster.address, "g", listen, start_from=StartFrom.FIRST, options=options
     ).subscribe("orders")
     async with consumer:
-        await eventually(lambda: len(seen) >= 1_200)
+        await until(lambda: len(seen) >= 1_200)
     assert refusals == 12
     assert len(seen) == len(set(seen)) == 1_200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,7 @@ from aerobee.runtime import errors
 from aerobee.runtime.log import FIELDS_ATTRIBUTE
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.real_brokers import Broker, Link, RealBroker, RealCluster, RouteServer
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 QUEUES = 8
 OPTIONS = ConsumerOptions(
@@ -54,7 +53,7 @@ async def lose_master(cluster: RealCluster, broker: Broker) -> None:
 
 @pytest.mark.slow
 async def test_a_broker_that_hangs_at_the_close_costs_the_queues_of_the_others_nothing(
-    tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     healthy = await RealBroker("broker-a", tmp_path / "a", {"orders": QUEUES}).start()
     hung = await RealBroker("broker-b", tmp_path / "b", {"orders": QUEUES}).start()
@@ -72,11 +71,11 @@ async def test_a_broker_that_hangs_at_the_close_costs_the_queues_of_the_others_n
     ).subscribe("orders")
     await consumer.start()
     try:
-        await eventually(lambda: len(consumer.statistics().queues) == 2 * QUEUES, timeout_s=10)
+        await until(lambda: len(consumer.statistics().queues) == 2 * QUEUES)
         for broker_name in cluster.brokers:
             for queue_id in range(QUEUES):
                 await cluster.send("orders", queue_id, [b"x"] * 10, broker=broker_name)
-        await eventually(lambda: count == 20 * QUEUES, timeout_s=10)
+        await until(lambda: count == 20 * QUEUES)
         link.freeze()
         closing_s = time.monotonic()
         await consumer.aclose()
@@ -97,7 +96,7 @@ async def test_a_broker_that_hangs_at_the_close_costs_the_queues_of_the_others_n
 
 
 async def test_a_close_without_a_master_says_which_commits_it_gave_up(
-    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     count = 0
 
@@ -110,7 +109,7 @@ async def test_a_close_without_a_master_says_which_commits_it_gave_up(
     ).subscribe("single")
     async with consumer:
         await cluster.send("single", 0, [b"x"] * 10)
-        await eventually(lambda: count == 10)
+        await until(lambda: count == 10)
         await lose_master(cluster, cluster.brokers["broker-a"])
     (told,) = given_up(caplog)
     assert told["queue"] == MessageQueue("single", "broker-a", 0)
@@ -119,7 +118,7 @@ async def test_a_close_without_a_master_says_which_commits_it_gave_up(
 
 
 async def test_a_close_that_commits_everything_gives_no_such_warning(
-    cluster: RealCluster, eventually: Eventually, caplog: pytest.LogCaptureFixture
+    cluster: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = PullConsumer(
         cluster.address, "g", start_from=StartFrom.FIRST, options=OPTIONS

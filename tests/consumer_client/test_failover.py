@@ -30,10 +30,10 @@ from aerobee.runtime import errors
 from aerobee.v1 import common_pb2
 from tests.support.etcd import running_etcd
 from tests.support.replica_group import GROUP, ReplicaGroup, replica_group
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-Eventually = Callable[..., Awaitable[None]]
 
 OPTIONS = ConsumerOptions(
     session_timeout_ms=8_000, commit_interval_ms=100, release_timeout_ms=3_000
@@ -187,32 +187,30 @@ def epochs(consumer: PushConsumer | PullConsumer) -> dict[int, int]:
 
 @pytest.mark.parametrize("ordering", list(Ordering))
 async def test_a_killed_master_costs_its_members_neither_messages_nor_queues(
-    group: ReplicaGroup, eventually: Eventually, ordering: Ordering
+    group: ReplicaGroup, ordering: Ordering
 ) -> None:
     seen = Seen()
     first, second = (push(group, seen, name, ordering=ordering) for name in ("m1", "m2"))
     async with first, second, watching(group, "g") as watch:
-        await eventually(lambda: len(epochs(first)) == len(epochs(second)) == 1)
+        await until(lambda: len(epochs(first)) == len(epochs(second)) == 1)
         before = epochs(first) | epochs(second)
         rebalances = (first.statistics().queues_lost, second.statistics().queues_lost)
         async with sending(group) as sender:
-            await eventually(lambda: len(seen.counts) > 200, timeout_s=20)
+            await until(lambda: len(seen.counts) > 200)
             master = await group.master()
             await group.replicas[master].kill()
             count = len(seen.counts)
-            await eventually(lambda: len(seen.counts) > count + 200, timeout_s=20)
-        await eventually(lambda: seen.has(sender.stored), timeout_s=20)
+            await until(lambda: len(seen.counts) > count + 200)
+        await until(lambda: seen.has(sender.stored))
         assert epochs(first) | epochs(second) == before, "the same owners under the same leases"
         assert (first.statistics().queues_lost, second.statistics().queues_lost) == rebalances
-        await eventually(
-            lambda: watch.offsets and watch.offsets[-1] >= len(sender.stored), timeout_s=20
-        )
+        await until(lambda: watch.offsets and watch.offsets[-1] >= len(sender.stored))
     assert len(seen.members[0]) == 1
     seen.check_once()
 
 
 async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
-    group: ReplicaGroup, eventually: Eventually
+    group: ReplicaGroup,
 ) -> None:
     """For as long as their session lasts; a master that comes in time confirms them."""
     for body in (b"m%d" % number for number in range(40)):
@@ -235,7 +233,7 @@ async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
         options=replace(options, flow=FlowLimits(messages_max=4)),
     ).subscribe("orders")
     async with watching(group, "g") as watch, consumer:
-        await eventually(lambda: len(seen.counts) > 3, timeout_s=20)
+        await until(lambda: len(seen.counts) > 3)
         before = epochs(consumer)
         for replica in others:
             replica.signal(signal.SIGCONT)
@@ -243,68 +241,65 @@ async def test_without_any_master_members_go_on_from_slaves_under_their_leases(
         killed_s = time.monotonic()
         count = len(seen.counts)
         # More than what it had fetched, and after the dead master's lease.
-        await eventually(
+        await until(
             lambda: len(seen.counts) > count + 15 and time.monotonic() > killed_s + 5,
-            timeout_s=30,
         )
         assert epochs(consumer) == before
         assert consumer.statistics().queues_lost == 0
         committed = watch.offsets[-1]
         await group.replicas[master].start()
-        await eventually(lambda: watch.offsets[-1] > committed + 10, timeout_s=20)
+        await until(lambda: watch.offsets[-1] > committed + 10)
         assert epochs(consumer) == before
-        await eventually(lambda: len(seen.counts) == 40, timeout_s=20)
-        await eventually(lambda: watch.offsets[-1] == 40, timeout_s=20)
+        await until(lambda: len(seen.counts) == 40)
+        await until(lambda: watch.offsets[-1] == 40)
     seen.check_once()
 
 
 async def test_a_master_that_sleeps_beyond_its_lease_and_wakes_confuses_nobody(
-    group: ReplicaGroup, eventually: Eventually
+    group: ReplicaGroup,
 ) -> None:
     seen = Seen()
     consumer = push(group, seen)
     async with watching(group, "g") as watch, consumer:
-        await eventually(lambda: len(epochs(consumer)) == QUEUES)
+        await until(lambda: len(epochs(consumer)) == QUEUES)
         before = epochs(consumer)
         async with sending(group) as sender:
-            await eventually(lambda: len(seen.counts) > 50, timeout_s=20)
+            await until(lambda: len(seen.counts) > 50)
             master = await group.master()
             group.replicas[master].signal(signal.SIGSTOP)
             count = len(seen.counts)
             await group.master(not_id=master)
-            await eventually(lambda: len(seen.counts) > count + 50, timeout_s=20)
+            await until(lambda: len(seen.counts) > count + 50)
             group.replicas[master].signal(signal.SIGCONT)
             count = len(seen.counts)
-            await eventually(lambda: len(seen.counts) > count + 100, timeout_s=20)
-        await eventually(lambda: seen.has(sender.stored), timeout_s=20)
+            await until(lambda: len(seen.counts) > count + 100)
+        await until(lambda: seen.has(sender.stored))
         assert epochs(consumer) == before
         assert consumer.statistics().queues_lost == 0
-        await eventually(lambda: watch.offsets[-1] >= len(sender.stored), timeout_s=20)
+        await until(lambda: watch.offsets[-1] >= len(sender.stored))
     seen.check_once()
 
 
-async def test_a_hand_over_is_no_event_for_its_members(
-    group: ReplicaGroup, eventually: Eventually
-) -> None:
+async def test_a_hand_over_is_no_event_for_its_members(group: ReplicaGroup) -> None:
     seen = Seen()
     consumer = push(group, seen)
     async with watching(group, "g"), consumer:
-        await eventually(lambda: len(epochs(consumer)) == QUEUES)
+        await until(lambda: len(epochs(consumer)) == QUEUES)
         before = epochs(consumer)
         async with sending(group) as sender:
             for turn in range(3):
-                await eventually(lambda turn=turn: len(seen.counts) > 50 * turn, timeout_s=20)
+                await until(lambda turn=turn: len(seen.counts) > 50 * turn)
                 await group.in_sync(0, 1, 2)
                 master = await group.master()
                 await group.hand_over(master)
-        await eventually(lambda: seen.has(sender.stored), timeout_s=20)
+        await until(lambda: seen.has(sender.stored))
         assert epochs(consumer) == before
         assert consumer.statistics().queues_lost == 0
     seen.check_once()
 
 
 async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
-    group: ReplicaGroup, eventually: Eventually
+    group: ReplicaGroup,
 ) -> None:
     consumer = PullConsumer(
         group.nameserver,
@@ -333,7 +328,7 @@ async def test_polling_and_committing_raise_nothing_when_the_master_is_killed(
 
 
 async def test_broadcasting_goes_on_from_a_slave_at_once(
-    group: ReplicaGroup, eventually: Eventually, tmp_path: Path
+    group: ReplicaGroup, tmp_path: Path
 ) -> None:
     for body in (b"m%d" % number for number in range(60)):
         await group.send_until_stored("orders", body)
@@ -350,17 +345,17 @@ async def test_broadcasting_goes_on_from_a_slave_at_once(
         options=replace(OPTIONS, flow=FlowLimits(messages_max=2)),
     ).subscribe("orders")
     async with consumer:
-        await eventually(lambda: len(seen.counts) > 3, timeout_s=20)
+        await until(lambda: len(seen.counts) > 3)
         await group.replicas[await group.master()].kill()
         count = len(seen.counts)
         # Long before the master's lease is over.
-        await eventually(lambda: len(seen.counts) > count + 15, timeout_s=1.9)
-        await eventually(lambda: len(seen.counts) == 60, timeout_s=20)
+        await until(lambda: len(seen.counts) > count + 15, timeout_s=1.9)
+        await until(lambda: len(seen.counts) == 60)
     seen.check_once()
 
 
 async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
-    etcd: str, tmp_path: Path, eventually: Eventually
+    etcd: str, tmp_path: Path
 ) -> None:
     async with replica_group(tmp_path, etcd, slave_read_bytes=400_000) as group:
         await group.in_sync(0, 1, 2)
@@ -384,20 +379,18 @@ async def test_a_reader_far_behind_is_sent_to_a_slave_and_comes_back(
             async def read_from() -> dict[int, int]:
                 return {one: (await group.stats(one)).messages_out for one in group.replicas}
 
-            await eventually(lambda: len(seen.counts) == 300, timeout_s=30)
+            await until(lambda: len(seen.counts) == 300)
             out = await read_from()
             assert sum(out[one] for one in out if one != master) > 150
             assert out[master] < 150
             # Near the end it is back.
             await group.send_until_stored("orders", b"last")
-            await eventually(lambda: b"last" in seen.counts)
+            await until(lambda: b"last" in seen.counts)
             assert (await read_from())[master] == out[master] + 1
         seen.check_once()
 
 
-async def test_a_reader_returns_from_a_slave_that_dies(
-    etcd: str, tmp_path: Path, eventually: Eventually
-) -> None:
+async def test_a_reader_returns_from_a_slave_that_dies(etcd: str, tmp_path: Path) -> None:
     async with replica_group(tmp_path, etcd, (0, 1), slave_read_bytes=100_000) as group:
         await group.in_sync(0, 1)
         await group.create_topic("orders", QUEUES)
@@ -416,27 +409,27 @@ async def test_a_reader_returns_from_a_slave_that_dies(
         ).subscribe("orders")
         master = await group.master()
         async with consumer:
-            await eventually(lambda: len(epochs(consumer)) == QUEUES)
+            await until(lambda: len(epochs(consumer)) == QUEUES)
             before = epochs(consumer)
-            await eventually(lambda: len(seen.counts) > 20, timeout_s=20)
+            await until(lambda: len(seen.counts) > 20)
             assert (await group.stats(1 - master)).messages_out > 0
             assert consumer.statistics().queues[0].reads_from == 1 - master
             await group.replicas[1 - master].kill()
-            await eventually(lambda: len(seen.counts) == 200, timeout_s=30)
+            await until(lambda: len(seen.counts) == 200)
             assert epochs(consumer) == before
             assert consumer.statistics().queues[0].reads_from == master
         seen.check_once()
 
 
 async def test_many_changes_of_master_one_after_the_other_lose_and_repeat_nothing(
-    group: ReplicaGroup, eventually: Eventually
+    group: ReplicaGroup,
 ) -> None:
     """Unless a member's session ends: what was not committed then comes again. Here none does, for
     sessions last longer than any pause of a busy machine; so nothing excuses a repetition."""
     seen = Seen()
     first, second = (push(group, seen, name, LONG_SESSION) for name in ("m1", "m2"))
     async with watching(group, "g") as watch, first, second:
-        await eventually(lambda: len(epochs(first)) == len(epochs(second)) == 1)
+        await until(lambda: len(epochs(first)) == len(epochs(second)) == 1)
         before = epochs(first) | epochs(second)
         async with sending(group) as sender:
             for how in ("kill", "hand over", "stop", "kill"):
@@ -450,10 +443,10 @@ async def test_many_changes_of_master_one_after_the_other_lose_and_repeat_nothin
                     await group.master(not_id=master)
                     await replica.start()
                 count = len(seen.counts)
-                await eventually(lambda count=count: len(seen.counts) > count + 30, timeout_s=30)
-        await eventually(lambda: seen.has(sender.stored), timeout_s=20)
+                await until(lambda count=count: len(seen.counts) > count + 30)
+        await until(lambda: seen.has(sender.stored))
         assert epochs(first) | epochs(second) == before
         assert first.statistics().queues_lost == second.statistics().queues_lost == 0
-        await eventually(lambda: watch.offsets[-1] >= len(sender.stored), timeout_s=20)
+        await until(lambda: watch.offsets[-1] >= len(sender.stored))
     assert len(seen.members[0]) == 1
     seen.check_once()

@@ -24,8 +24,7 @@ from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
 from aerobee.consumer_client.offsets.store import Commit
 from aerobee.runtime import errors
 from tests.support.real_brokers import BrokerProcess, Link, RealCluster, RouteServer
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ async def far_address(link: Link) -> AsyncIterator[str]:
 
 
 async def test_members_share_all_queues_of_all_brokers_and_take_over_from_one_that_leaves(
-    two_brokers: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    two_brokers: RealCluster, quick: ConsumerOptions
 ) -> None:
     journal = Journal()
 
@@ -101,23 +100,23 @@ async def test_members_share_all_queues_of_all_brokers_and_take_over_from_one_th
 
     every = [("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-b", 1)]
     async with member("m1") as first:
-        await eventually(lambda: owned_ids(first) == every)
+        await until(lambda: owned_ids(first) == every)
         async with member("m2") as second:
-            await eventually(lambda: owned_ids(second) == every[2:])
-            await eventually(lambda: owned_ids(first) == every[:2])
+            await until(lambda: owned_ids(second) == every[2:])
+            await until(lambda: owned_ids(first) == every[:2])
             assert first.statistics().members == ("m1", "m2")
             for broker in ("broker-a", "broker-b"):
                 await two_brokers.send("orders", 1, [b"x"] * 10, broker=broker)
-            await eventually(lambda: len(journal.calls) == 20)
+            await until(lambda: len(journal.calls) == 20)
             assert journal.members() == {"m1", "m2"}
-        await eventually(lambda: owned_ids(first) == every)
+        await until(lambda: owned_ids(first) == every)
         await two_brokers.send("orders", 1, [b"y"] * 10, broker="broker-b")
-        await eventually(lambda: len(journal.calls) == 30)
+        await until(lambda: len(journal.calls) == 30)
     assert sorted(journal.offsets(1)) == sorted([*range(10), *range(20)])
 
 
 async def test_the_members_that_a_lost_broker_named_last_are_not_believed(
-    two_brokers: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    two_brokers: RealCluster, quick: ConsumerOptions
 ) -> None:
     """A member that has left meanwhile would keep its share of what other brokers have."""
     journal = Journal()
@@ -130,13 +129,13 @@ async def test_the_members_that_a_lost_broker_named_last_are_not_believed(
     of_b = [("broker-b", 0), ("broker-b", 1)]
     async with member("m1") as first:
         async with member("m2") as second:
-            await eventually(lambda: owned_ids(second) == of_b)
+            await until(lambda: owned_ids(second) == of_b)
             await two_brokers.brokers["broker-a"].stop()
-        await eventually(lambda: set(owned_ids(first)) >= set(of_b))
+        await until(lambda: set(owned_ids(first)) >= set(of_b))
 
 
 async def test_a_queue_moves_only_after_its_listeners_ended_and_its_offset_was_committed(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, [b"x"] * 200)
@@ -154,11 +153,11 @@ async def test_a_queue_moves_only_after_its_listeners_ended_and_its_offset_was_c
         ).subscribe("orders")
 
     async with member("m1"):
-        await eventually(lambda: len(journal.calls) > 100)
+        await until(lambda: len(journal.calls) > 100)
         async with member("m2"):
-            await eventually(lambda: len(journal.calls) > 400)
+            await until(lambda: len(journal.calls) > 400)
             async with member("m3"):
-                await eventually(lambda: len(journal.calls) >= 800)
+                await until(lambda: len(journal.calls) >= 800)
     # Given back in order, nothing is handled twice.
     for queue_id in range(4):
         assert sorted(journal.offsets(queue_id)) == list(range(200))
@@ -169,7 +168,6 @@ async def test_a_member_that_is_cut_off_stops_by_itself_before_another_takes_its
     link: Link,
     far_address: str,
     quick: ConsumerOptions,
-    eventually: Eventually,
 ) -> None:
     await cluster.send("single", 0, [b"x"] * 900)
     journal = Journal()
@@ -190,10 +188,10 @@ async def test_a_member_that_is_cut_off_stops_by_itself_before_another_takes_its
         options=quick,
     ).subscribe("single")
     async with lost:
-        await eventually(lambda: len(journal.calls) > 40)
+        await until(lambda: len(journal.calls) > 40)
         async with heir:
             link.freeze()
-            await eventually(lambda: "heir" in journal.members())
+            await until(lambda: "heir" in journal.members())
             # It had hundreds of messages in memory and a listener to call.
             zombie_calls = [call for call in journal.calls if call.member == "zombie"]
             assert len(zombie_calls) < 900
@@ -201,7 +199,7 @@ async def test_a_member_that_is_cut_off_stops_by_itself_before_another_takes_its
             assert zombie_calls[-1].began_s < first_of_heir.began_s
             assert lost.statistics().queues == ()
             assert lost.statistics().queues_lost == 1
-            await eventually(lambda: journal.calls[-1].offset == 899)
+            await until(lambda: journal.calls[-1].offset == 899)
             count = len([call for call in journal.calls if call.member == "zombie"])
             assert count == len(zombie_calls)
             link.thaw()
@@ -210,7 +208,7 @@ async def test_a_member_that_is_cut_off_stops_by_itself_before_another_takes_its
 
 
 async def test_a_cut_shorter_than_the_session_loses_nothing(
-    cluster: RealCluster, link: Link, far_address: str, eventually: Eventually
+    cluster: RealCluster, link: Link, far_address: str
 ) -> None:
     journal = Journal()
     options = ConsumerOptions(session_timeout_ms=4_000, commit_interval_ms=100)
@@ -218,42 +216,40 @@ async def test_a_cut_shorter_than_the_session_loses_nothing(
         far_address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=options
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         epoch = consumer.statistics().queues[0].lease_epoch
         link.freeze()
         await cluster.send("single", 0, [b"x"] * 5)
         await asyncio.sleep(0.5)
         assert journal.calls == []
         link.thaw()
-        await eventually(lambda: journal.offsets(0) == [0, 1, 2, 3, 4])
+        await until(lambda: journal.offsets(0) == [0, 1, 2, 3, 4])
         assert consumer.statistics().queues[0].lease_epoch == epoch
 
 
-async def test_leases_survive_a_clean_restart_of_the_broker(
-    cluster: RealCluster, eventually: Eventually
-) -> None:
+async def test_leases_survive_a_clean_restart_of_the_broker(cluster: RealCluster) -> None:
     journal = Journal()
     options = ConsumerOptions(session_timeout_ms=6_000, commit_interval_ms=100)
     consumer = PushConsumer(
         cluster.address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=options
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         epoch = consumer.statistics().queues[0].lease_epoch
         await cluster.send("single", 0, [b"x"] * 3)
-        await eventually(lambda: len(journal.calls) == 3)
+        await until(lambda: len(journal.calls) == 3)
         broker = cluster.brokers["broker-a"]
         await broker.stop()
         await asyncio.sleep(0.3)
         await broker.start()
         await cluster.send("single", 0, [b"y"] * 3)
-        await eventually(lambda: len(journal.calls) >= 6)
+        await until(lambda: len(journal.calls) >= 6)
         assert consumer.statistics().queues[0].lease_epoch == epoch
     assert journal.offsets(0) == [0, 1, 2, 3, 4, 5]
 
 
 async def test_a_commit_under_an_old_lease_is_refused(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, [b"x"] * 5)
     queue = MessageQueue("single", "broker-a", 0)
@@ -262,7 +258,7 @@ async def test_a_commit_under_an_old_lease_is_refused(
         cluster.address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=quick
     ).subscribe("single")
     async with consumer, ClusterConnection(cluster.address) as connection:
-        await eventually(lambda: len(journal.calls) == 5)
+        await until(lambda: len(journal.calls) == 5)
         epoch = consumer.statistics().queues[0].lease_epoch
         store = BrokerOffsetStore(connection, group="g", client_id="zombie", timeout_ms=1_000)
         old = await store.commit([Commit(queue, 1, epoch - 1)])
@@ -274,7 +270,7 @@ async def test_a_commit_under_an_old_lease_is_refused(
 
 
 async def test_a_push_and_a_pull_member_share_a_group(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     journal = Journal()
     pushed = PushConsumer(
@@ -289,10 +285,10 @@ async def test_a_push_and_a_pull_member_share_a_group(
         cluster.address, "g", client_id="m2", start_from=StartFrom.FIRST, options=quick
     ).subscribe("orders")
     async with pushed, pulled:
-        await eventually(lambda: len(owned_ids(pushed)) == len(owned_ids(pulled)) == 2)
+        await until(lambda: len(owned_ids(pushed)) == len(owned_ids(pulled)) == 2)
         for queue_id in range(4):
             await cluster.send("orders", queue_id, [b"x"] * 5)
-        await eventually(lambda: len(journal.calls) == 10)
+        await until(lambda: len(journal.calls) == 10)
         taken: list[ReceivedMessage] = []
         while len(taken) < 10:
             taken += await pulled.poll(100, timeout_s=2)
@@ -300,7 +296,7 @@ async def test_a_push_and_a_pull_member_share_a_group(
 
 
 async def test_more_members_than_queues_leave_some_idle_and_ready(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     journal = Journal()
 
@@ -311,13 +307,13 @@ async def test_more_members_than_queues_leave_some_idle_and_ready(
 
     async with member("m2") as idle:
         async with member("m1") as busy:
-            await eventually(lambda: owned_ids(busy) == [("broker-a", 0)])
-            await eventually(lambda: owned_ids(idle) == [])
-        await eventually(lambda: owned_ids(idle) == [("broker-a", 0)])
+            await until(lambda: owned_ids(busy) == [("broker-a", 0)])
+            await until(lambda: owned_ids(idle) == [])
+        await until(lambda: owned_ids(idle) == [("broker-a", 0)])
 
 
 async def test_a_consumer_waits_for_a_broker_that_is_down(
-    two_brokers: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    two_brokers: RealCluster, quick: ConsumerOptions
 ) -> None:
     await two_brokers.send("orders", 0, [b"b"] * 3, broker="broker-b")
     await two_brokers.brokers["broker-b"].stop()
@@ -328,15 +324,15 @@ async def test_a_consumer_waits_for_a_broker_that_is_down(
         two_brokers.address, "g", journal.listener("m"), start_from=StartFrom.FIRST, options=quick
     ).subscribe("orders")
     async with consumer:
-        await eventually(lambda: len(journal.calls) == 3)
+        await until(lambda: len(journal.calls) == 3)
         await two_brokers.brokers["broker-b"].start()
         await two_brokers.nameserver.publish()
-        await eventually(lambda: len(journal.calls) == 6)
+        await until(lambda: len(journal.calls) == 6)
 
 
 @pytest.mark.slow
 async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_at_once(
-    tmp_path: Path, eventually: Eventually
+    tmp_path: Path,
 ) -> None:
     broker = await BrokerProcess("broker-a", tmp_path, {"orders": 4}).start()
     nameserver = await RouteServer([broker]).start()
@@ -360,7 +356,7 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
     first, second = member("m1"), member("m2")
     try:
         async with first, second:
-            await eventually(lambda: len(epochs(first)) == len(epochs(second)) == 2)
+            await until(lambda: len(epochs(first)) == len(epochs(second)) == 2)
             before = epochs(first) + epochs(second)
             for turn in (1, 2):
                 await broker.stop()
@@ -368,7 +364,7 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
                 await nameserver.publish()
                 for queue_id in range(4):
                     await cluster.send("orders", queue_id, [b"x"] * 50)
-                await eventually(lambda turn=turn: len(journal.calls) >= turn * 200)
+                await until(lambda turn=turn: len(journal.calls) >= turn * 200)
             assert epochs(first) + epochs(second) == before
         assert len(journal.calls) == 400
         assert (await cluster.committed("g"))["orders", 3] == 100
@@ -378,7 +374,7 @@ async def test_members_keep_their_queues_when_a_broker_is_killed_and_comes_back_
 
 @pytest.mark.slow
 async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_members_at_once(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     at_work: dict[int, str] = {}
     overlaps: list[tuple[int, str, str]] = []
@@ -424,9 +420,7 @@ async def test_a_storm_of_joins_and_leaves_never_gives_one_message_to_two_member
 
 
 @pytest.mark.slow
-async def test_a_commit_that_a_killed_broker_forgot_is_made_again(
-    tmp_path: Path, eventually: Eventually
-) -> None:
+async def test_a_commit_that_a_killed_broker_forgot_is_made_again(tmp_path: Path) -> None:
     """The broker saves later commits of a queue every few seconds; the member knows better."""
     broker = await BrokerProcess("broker-a", tmp_path, {"orders": 1}).start()
     nameserver = await RouteServer([broker]).start()
@@ -447,11 +441,11 @@ async def test_a_commit_that_a_killed_broker_forgot_is_made_again(
         async with consumer:
             for end in (1, 50):
                 await cluster.send("orders", 0, [b"x"] * (end - len(journal.calls)))
-                await eventually(lambda end=end: is_committed(end))
+                await until(lambda end=end: is_committed(end))
             await broker.stop()
             await broker.start()
             await nameserver.publish()
-            await eventually(lambda: is_committed(50))
+            await until(lambda: is_committed(50))
         assert journal.offsets(0) == list(range(50))
     finally:
         await cluster.stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from aerobee.client_core import MessageQueue, ReceivedMessage
@@ -15,6 +15,7 @@ from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.runtime.clock import Clock, ManualClock, SystemClock
 from aerobee.store_format.record import HostAddress, encode_record
+from tests.support.waiting import until
 
 QUEUE = MessageQueue("t", "b", 0)
 
@@ -80,12 +81,6 @@ async def running(
             yield pool
         finally:
             task.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_no_call_begins_after_the_deadline_not_even_in_the_middle_of_a_full_queue() -> None:

@@ -4,7 +4,7 @@ configured."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -19,12 +19,11 @@ from aerobee.consumer_client import (
     StartFrom,
 )
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 
 async def test_listener_failed_names_the_message_and_the_attempt_with_a_traceback_each_time(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually, tmp_path: Path
+    cluster: RealCluster, quick: ConsumerOptions, tmp_path: Path
 ) -> None:
     written = StringIO()
     handler = logging.StreamHandler(written)  # As of basicConfig: the text, and nothing else.
@@ -48,7 +47,7 @@ async def test_listener_failed_names_the_message_and_the_attempt_with_a_tracebac
     try:
         async with consumer:
             await cluster.send("single", 0, [b"x"])
-            await eventually(lambda: consumer.statistics().skipped == 1)
+            await until(lambda: consumer.statistics().skipped == 1)
     finally:
         logging.getLogger().removeHandler(handler)
     lines = written.getvalue().splitlines()
@@ -67,7 +66,6 @@ async def test_listener_failed_names_the_message_and_the_attempt_with_a_tracebac
 async def test_a_session_that_breaks_says_which_and_what_follows(
     cluster: RealCluster,
     quick: ConsumerOptions,
-    eventually: Eventually,
     caplog: pytest.LogCaptureFixture,
     tmp_path: Path,
 ) -> None:
@@ -75,9 +73,9 @@ async def test_a_session_that_breaks_says_which_and_what_follows(
         cluster.address, "billing", lambda messages: None, offsets_folder=tmp_path, options=quick
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         await cluster.brokers["broker-a"].stop()
-        await eventually(lambda: "group session broke" in caplog.text)
+        await until(lambda: "group session broke" in caplog.text)
         (line,) = [
             record.getMessage() for record in caplog.records if "session broke" in record.msg
         ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,7 @@ from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.pull_queue import PullQueue
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 MEMBER = Path(__file__).with_name("pausing_member.py")
 QUEUE = MessageQueue("single", "broker-a", 0)
@@ -30,7 +28,7 @@ QUEUE = MessageQueue("single", "broker-a", 0)
     ("session_timeout_ms", "may_raise"), [(8_000, set()), (1_000, {"LeaseExpired"})]
 )
 async def test_calls_ride_through_a_pause_and_only_a_lost_queue_is_told(
-    cluster: RealCluster, eventually: Eventually, session_timeout_ms: int, may_raise: set[str]
+    cluster: RealCluster, session_timeout_ms: int, may_raise: set[str]
 ) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -55,13 +53,13 @@ async def test_calls_ride_through_a_pause_and_only_a_lost_queue_is_told(
         tasks.create_task(follow(process.stdout))
         for number in range(3):
             await cluster.send("single", 0, [b"x"])
-            await eventually(lambda number=number: number in got, 30)
+            await until(lambda number=number: number in got)
             process.send_signal(signal.SIGSTOP)
             # Longer than what the calls may take; what is slept here is the fault.
             await asyncio.sleep(2.0)
             process.send_signal(signal.SIGCONT)
         await cluster.send("single", 0, [b"x"])
-        await eventually(lambda: 3 in got, 30)
+        await until(lambda: 3 in got)
         process.terminate()
         await process.wait()
     assert raised <= may_raise

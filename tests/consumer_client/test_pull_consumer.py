@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -17,8 +16,7 @@ from aerobee.consumer_client import (
 )
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 SINGLE = MessageQueue("single", "broker-a", 0)
 
@@ -55,7 +53,7 @@ async def test_poll_gives_what_was_asked_in_order_and_nothing_when_there_is_noth
 
 
 async def test_auto_commit_covers_what_the_next_poll_acknowledged(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     consumer = PullConsumer(
@@ -70,7 +68,7 @@ async def test_auto_commit_covers_what_the_next_poll_acknowledged(
         async def is_committed() -> bool:
             return await cluster.committed("g") == {("single", 0): 4}
 
-        await eventually(is_committed)
+        await until(is_committed)
     # The last poll's messages were not acknowledged: they come again.
     assert await cluster.committed("g") == {("single", 0): 4}
 
@@ -131,7 +129,7 @@ async def test_batches_hold_whole_frames_and_mix_with_single_messages(
 
 
 async def test_tags_filter_batches_and_messages(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for tag in ("Aa", "BB", "Aa", "C"):
         await cluster.send("single", 0, [tag.encode()], tag=tag)
@@ -147,7 +145,7 @@ async def test_tags_filter_batches_and_messages(
             await consumer.poll(timeout_s=0)
             return await cluster.committed("g") == {("single", 0): 4}
 
-        await eventually(is_committed)
+        await until(is_committed)
 
 
 async def test_seek_goes_anywhere_and_is_corrected_at_the_ends(
@@ -190,7 +188,7 @@ async def test_offsets_by_bounds_and_time(cluster: RealCluster, quick: ConsumerO
 
 
 async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(5, f"{queue_id}:"))
@@ -207,7 +205,7 @@ async def test_assigned_queues_are_read_and_committed_while_no_member_holds_them
         assert consumer.assignment == [queues[2], queues[3]]
         member = PushConsumer(cluster.address, "g", lambda messages: None, options=quick)
         async with member.subscribe("orders"):
-            await eventually(lambda: len(member.statistics().queues) == 4)
+            await until(lambda: len(member.statistics().queues) == 4)
             with pytest.raises(errors.LeaseHeld):
                 await consumer.commit()
     committed = await cluster.committed("g")
@@ -244,7 +242,7 @@ async def test_paused_queues_keep_quiet_until_resumed(
 
 
 async def test_a_queue_that_moves_waits_for_the_messages_in_hand(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(10))
@@ -255,22 +253,18 @@ async def test_a_queue_that_moves_waits_for_the_messages_in_hand(
         cluster.address, "g", client_id="m2", start_from=StartFrom.FIRST, options=quick
     ).subscribe("orders")
     async with first:
-        await eventually(
-            lambda: sum(queue.cached_messages for queue in first.statistics().queues) == 40
-        )
+        await until(lambda: sum(queue.cached_messages for queue in first.statistics().queues) == 40)
         in_hand = await first.poll(100)
         async with second:
             await asyncio.sleep(0.5)
             assert second.assignment == []
             await first.poll(timeout_s=0)
-            await eventually(lambda: len(second.assignment) == 2)
+            await until(lambda: len(second.assignment) == 2)
             assert await second.poll(timeout_s=0.2) == []
     assert len(in_hand) == 40
 
 
-async def test_prefetching_is_bounded_by_bytes(
-    cluster: RealCluster, eventually: Eventually
-) -> None:
+async def test_prefetching_is_bounded_by_bytes(cluster: RealCluster) -> None:
     for _ in range(4):
         await cluster.send("single", 0, [bytes(10_000)] * 100)
     options = ConsumerOptions(
@@ -280,7 +274,7 @@ async def test_prefetching_is_bounded_by_bytes(
         cluster.address, "g", start_from=StartFrom.FIRST, options=options
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().cached_bytes > 900_000)
+        await until(lambda: consumer.statistics().cached_bytes > 900_000)
         await asyncio.sleep(0.2)
         assert consumer.statistics().cached_bytes < 1_150_000
         assert len(await take(consumer, 400, at_once=30)) == 400

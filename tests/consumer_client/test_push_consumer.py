@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,8 +19,7 @@ from aerobee.consumer_client import (
 )
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 QUICK_RETRY = RetryPolicy(attempts_max=3, delays_ms=(10,))
 
@@ -40,7 +39,7 @@ def numbered(count: int, prefix: str = "m") -> list[bytes]:
 
 
 async def test_a_plain_listener_gets_every_message_of_every_queue(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(500, f"q{queue_id}-"))
@@ -49,9 +48,9 @@ async def test_a_plain_listener_gets_every_message_of_every_queue(
         cluster.address, "g", seen, start_from=StartFrom.FIRST, options=quick
     ).subscribe("orders")
     async with consumer:
-        await eventually(lambda: len(seen.bodies) >= 2_000)
+        await until(lambda: len(seen.bodies) >= 2_000)
         await cluster.send("orders", 2, [b"late"])
-        await eventually(lambda: b"late" in seen.bodies)
+        await until(lambda: b"late" in seen.bodies)
         statistics = consumer.statistics()
         assert statistics.handled == 2_001
         assert statistics.lag == 0
@@ -68,7 +67,7 @@ async def test_a_plain_listener_gets_every_message_of_every_queue(
 
 
 async def test_an_asynchronous_listener_runs_up_to_max_concurrency_at_a_time(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(40))
     running = 0
@@ -93,12 +92,12 @@ async def test_an_asynchronous_listener_runs_up_to_max_concurrency_at_a_time(
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: done == 40)
+        await until(lambda: done == 40)
     assert most == 7
 
 
 async def test_batches_are_as_large_as_asked_and_of_one_queue(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(25))
@@ -116,13 +115,13 @@ async def test_batches_are_as_large_as_asked_and_of_one_queue(
         options=quick,
     ).subscribe("orders")
     async with consumer:
-        await eventually(lambda: sum(count for count, _ in calls) == 100)
+        await until(lambda: sum(count for count, _ in calls) == 100)
     assert all(len(queues) == 1 for _, queues in calls)
     assert sorted(count for count, _ in calls) == [5] * 4 + [10] * 8
 
 
 async def test_tags_are_filtered_by_text_even_when_their_hashes_are_equal(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     # "Aa" and "BB" have one Java hash: the broker lets both through.
     for tag in ("Aa", "BB", "other", "wanted", ""):
@@ -132,14 +131,14 @@ async def test_tags_are_filtered_by_text_even_when_their_hashes_are_equal(
         cluster.address, "g", seen, start_from=StartFrom.FIRST, options=quick
     ).subscribe("single", " Aa || wanted ")
     async with consumer:
-        await eventually(lambda: len(seen.bodies) == 2)
-        await eventually(lambda: consumer.statistics().queues[0].safe_offset == 5)
+        await until(lambda: len(seen.bodies) == 2)
+        await until(lambda: consumer.statistics().queues[0].safe_offset == 5)
     assert seen.bodies == [b"tag:Aa", b"tag:wanted"]
     assert await cluster.committed("g") == {("single", 0): 5}
 
 
 async def test_a_failing_message_is_handled_again_and_holds_the_offset_back(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     attempts: list[bytes] = []
@@ -163,19 +162,19 @@ async def test_a_failing_message_is_handled_again_and_holds_the_offset_back(
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: attempts.count(b"m3") > 6 and attempts.count(b"m5") == 3)
+        await until(lambda: attempts.count(b"m3") > 6 and attempts.count(b"m5") == 3)
         assert consumer.statistics().queues[0].safe_offset == 3
         await asyncio.sleep(0.2)
         assert await cluster.committed("g") == {("single", 0): 3}
         heal = True
-        await eventually(lambda: consumer.statistics().queues[0].safe_offset == 10)
+        await until(lambda: consumer.statistics().queues[0].safe_offset == 10)
         assert consumer.statistics().failed_calls >= 8
     assert await cluster.committed("g") == {("single", 0): 10}
     assert set(attempts) == set(numbered(10))
 
 
 async def test_only_on_exhausted_may_skip_a_message(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(3))
     asked: list[tuple[bytes, int]] = []
@@ -198,13 +197,13 @@ async def test_only_on_exhausted_may_skip_a_message(
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().skipped == 1)
+        await until(lambda: consumer.statistics().skipped == 1)
     assert asked == [(b"m1", 3), (b"m1", 4)]
     assert await cluster.committed("g") == {("single", 0): 3}
 
 
 async def test_orderly_repeats_the_failed_message_before_any_other_of_its_queue(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     for queue_id in range(4):
         await cluster.send("orders", queue_id, numbered(20, f"{queue_id}:"))
@@ -235,7 +234,7 @@ async def test_orderly_repeats_the_failed_message_before_any_other_of_its_queue(
         options=quick,
     ).subscribe("orders")
     async with consumer:
-        await eventually(lambda: sum(map(len, order.values())) == 80)
+        await until(lambda: sum(map(len, order.values())) == 80)
     assert order == {queue_id: numbered(20, f"{queue_id}:") for queue_id in range(4)}
     assert len(failed) == 8
 
@@ -247,7 +246,6 @@ async def test_orderly_repeats_the_failed_message_before_any_other_of_its_queue(
 async def test_where_a_new_group_starts(
     cluster: RealCluster,
     quick: ConsumerOptions,
-    eventually: Eventually,
     start_from: StartFrom,
     expected: bytes,
 ) -> None:
@@ -267,31 +265,31 @@ async def test_where_a_new_group_starts(
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         await cluster.send("single", 0, [b"new"])
-        await eventually(lambda: seen.bodies and seen.bodies[-1] == b"new")
+        await until(lambda: seen.bodies and seen.bodies[-1] == b"new")
     assert seen.bodies[0] == expected
 
 
 async def test_a_committed_offset_wins_over_the_start_policy(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(5))
     first = Collector()
     async with PushConsumer(
         cluster.address, "g", first, start_from=StartFrom.FIRST, options=quick
     ).subscribe("single"):
-        await eventually(lambda: len(first.bodies) == 5)
+        await until(lambda: len(first.bodies) == 5)
     await cluster.send("single", 0, [b"between"])
     second = Collector()
     async with PushConsumer(
         cluster.address, "g", second, start_from=StartFrom.LAST, options=quick
     ).subscribe("single"):
-        await eventually(lambda: second.bodies == [b"between"])
+        await until(lambda: second.bodies == [b"between"])
 
 
 async def test_last_is_remembered_at_once_so_that_a_crash_loses_nothing(
-    cluster: RealCluster, eventually: Eventually
+    cluster: RealCluster,
 ) -> None:
     await cluster.send("single", 0, numbered(5))
     slow_commits = ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=60_000)
@@ -301,11 +299,11 @@ async def test_last_is_remembered_at_once_so_that_a_crash_loses_nothing(
         async def is_committed() -> bool:
             return await cluster.committed("g") == {("single", 0): 5}
 
-        await eventually(is_committed)
+        await until(is_committed)
 
 
 async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_offset(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(10))
     release = asyncio.Event()
@@ -328,14 +326,14 @@ async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: len(finished) == 8)
+        await until(lambda: len(finished) == 8)
         asyncio.get_running_loop().call_later(0.1, release.set)
     assert sorted(finished) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
     assert await cluster.committed("g") == {("single", 0): 4}
 
 
 async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not_committed(
-    cluster: RealCluster, eventually: Eventually
+    cluster: RealCluster,
 ) -> None:
     await cluster.send("single", 0, numbered(3))
     outcome: list[str] = []
@@ -354,13 +352,13 @@ async def test_a_listener_that_outlasts_the_release_timeout_is_cancelled_and_not
         cluster.address, "g", listener, start_from=StartFrom.FIRST, options=options
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: outcome == ["started"])
+        await until(lambda: outcome == ["started"])
     assert outcome == ["started", "cancelled"]
     assert await cluster.committed("g") == {("single", 0): 1}
 
 
 async def test_an_operators_reset_takes_the_queue_back_to_the_offset(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(6))
     seen = Collector()
@@ -368,18 +366,18 @@ async def test_an_operators_reset_takes_the_queue_back_to_the_offset(
         cluster.address, "g", seen, start_from=StartFrom.FIRST, options=quick
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: len(seen.bodies) == 6)
+        await until(lambda: len(seen.bodies) == 6)
         await cluster.reset("g", "single", 0, 4)
-        await eventually(lambda: len(seen.bodies) == 8)
+        await until(lambda: len(seen.bodies) == 8)
     assert seen.bodies[6:] == [b"m4", b"m5"]
 
 
 async def test_a_second_live_member_with_the_same_client_id_is_refused(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     first = PushConsumer(cluster.address, "g", Collector(), client_id="same", options=quick)
     async with first.subscribe("single"):
-        await eventually(lambda: first.statistics().queues)
+        await until(lambda: first.statistics().queues)
         second = PushConsumer(cluster.address, "g", Collector(), client_id="same", options=quick)
         with pytest.raises(errors.DuplicateClient, match="'same' is in use"):
             await second.subscribe("single").run()
@@ -405,7 +403,7 @@ async def test_bad_settings_are_refused_where_they_are_written(cluster: RealClus
 
 
 async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, numbered(1))
 
@@ -421,7 +419,7 @@ async def test_what_a_listener_returns_by_mistake_is_a_failure_not_a_success(
         options=quick,
     ).subscribe("single")
     async with consumer:
-        await eventually(lambda: consumer.statistics().failed_calls > 2)
+        await until(lambda: consumer.statistics().failed_calls > 2)
         assert consumer.statistics().handled == 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -19,8 +19,7 @@ from aerobee.consumer_client.start_policy import StartPolicy
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 OPTIONS = ConsumerOptions(session_timeout_ms=2_000, commit_interval_ms=100)
 LONG = ConsumerOptions(session_timeout_ms=6_000, commit_interval_ms=100)
@@ -51,13 +50,13 @@ async def lose_master(cluster: RealCluster) -> None:
 
 @pytest.mark.slow
 async def test_leases_are_kept_over_a_time_without_master_that_is_shorter_than_the_session(
-    cluster: RealCluster, eventually: Eventually
+    cluster: RealCluster,
 ) -> None:
     cluster.nameserver.slaves.append(SLAVE)
     bodies: list[bytes] = []
     consumer = member(cluster, bodies, LONG)
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         epoch = consumer.statistics().queues[0].lease_epoch
         await lose_master(cluster)
         await asyncio.sleep(2)
@@ -65,7 +64,7 @@ async def test_leases_are_kept_over_a_time_without_master_that_is_shorter_than_t
         await cluster.brokers["broker-a"].start()
         await cluster.nameserver.publish()
         await cluster.send("single", 0, [b"after"])
-        await eventually(lambda: bodies == [b"after"])
+        await until(lambda: bodies == [b"after"])
         assert consumer.statistics().queues[0].lease_epoch == epoch
         assert consumer.statistics().queues_lost == 0
     assert await cluster.committed("g") == {("single", 0): 1}
@@ -74,37 +73,37 @@ async def test_leases_are_kept_over_a_time_without_master_that_is_shorter_than_t
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["not stale", "stale", "unreachable", "no replica alive"])
 async def test_without_a_master_a_member_stops_with_its_session_whatever_a_nameserver_says(
-    cluster: RealCluster, eventually: Eventually, why: str
+    cluster: RealCluster, why: str
 ) -> None:
     """A nameserver may lag behind, and a master it does not know of gives queues away."""
     if why != "no replica alive":
         cluster.nameserver.slaves.append(SLAVE)
     consumer = member(cluster, [])
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         cluster.nameserver.stale = why == "stale"
         await lose_master(cluster)
         if why == "unreachable":
             await asyncio.sleep(0.1)
             await cluster.nameserver.stop()
-        await eventually(lambda: consumer.statistics().queues_lost == 1, timeout_s=2.2)
+        await until(lambda: consumer.statistics().queues_lost == 1, timeout_s=2.2)
         assert consumer.statistics().queues == ()
 
 
 async def test_a_master_that_the_route_replaces_is_left_although_it_still_answers(
-    cluster: RealCluster, eventually: Eventually
+    cluster: RealCluster,
 ) -> None:
     """A process that was cut off from everything but this member."""
     consumer = member(cluster, [])
     async with consumer:
-        await eventually(lambda: consumer.statistics().queues)
+        await until(lambda: consumer.statistics().queues)
         elsewhere = nameserver_pb2.BrokerEndpoint()
         elsewhere.CopyFrom(SLAVE)
         elsewhere.role, elsewhere.epoch = common_pb2.MASTER, 7
         cluster.nameserver.slaves.append(elsewhere)
         await cluster.nameserver.publish()
         # Its heartbeats would be acknowledged there for ever.
-        await eventually(lambda: consumer.statistics().queues_lost == 1, timeout_s=2.5)
+        await until(lambda: consumer.statistics().queues_lost == 1, timeout_s=2.5)
 
 
 @pytest.mark.parametrize("start_from", [StartFrom.FIRST, StartFrom.LAST, StartFrom.TIMESTAMP])

@@ -6,22 +6,21 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessage
 from tests.support.real_brokers import RealCluster
-
-Eventually = Callable[..., Awaitable[None]]
+from tests.support.waiting import until
 
 MEMBER = Path(__file__).with_name("zombie_member.py")
 
 
 @pytest.mark.slow
 async def test_a_process_that_was_stopped_does_nothing_more_when_it_wakes_up(
-    cluster: RealCluster, quick: ConsumerOptions, eventually: Eventually
+    cluster: RealCluster, quick: ConsumerOptions
 ) -> None:
     await cluster.send("single", 0, [b"x"] * 900)
     heir_calls: list[tuple[int, float]] = []
@@ -42,11 +41,11 @@ async def test_a_process_that_was_stopped_does_nothing_more_when_it_wakes_up(
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(follow(process.stdout))
-        await eventually(lambda: len(calls) > 20, 20)
+        await until(lambda: len(calls) > 20)
         heir = PushConsumer(cluster.address, "g", listener, client_id="b-heir", options=quick)
         async with heir.subscribe("single"):
             process.send_signal(signal.SIGSTOP)
-            await eventually(lambda: heir_calls and heir_calls[-1][0] == 899, 20)
+            await until(lambda: heir_calls and heir_calls[-1][0] == 899)
             process.send_signal(signal.SIGCONT)
             await asyncio.sleep(1.0)
         process.terminate()

@@ -10,7 +10,6 @@ import json
 import signal
 import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.support.apache_start import apache_problems
 from tests.support.plain_folder import Sizes, folder_problems
 from tests.support.plain_store import PlainStore
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -84,8 +84,7 @@ class Move:
         return done.stdout
 
     def wait_until_registered(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
+        def is_shown() -> bool:
             shown = subprocess.run(
                 ["aerobee", "cluster", "show"],
                 env=self._environment,
@@ -93,10 +92,9 @@ class Move:
                 text=True,
                 check=False,
             )
-            if "broker-a" in shown.stdout:
-                return
-            assert time.monotonic() < deadline, (self.folder / "services.log").read_text()
-            time.sleep(0.05)
+            return "broker-a" in shown.stdout
+
+        wait_until(is_shown, "the broker is registered")
 
     def stop(self) -> None:
         for process in self._running:

@@ -8,9 +8,7 @@ looks at brokers directly, so it sees what a broker says that nobody else can re
 
 from __future__ import annotations
 
-import asyncio
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +29,7 @@ from aerobee.v1 import broker_pb2, nameserver_pb2
 from tests.failover.network import HOST, Network
 from tests.failover.processes import Process
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 CLUSTER = "failover"
 GROUP = "broker-a"
@@ -278,11 +277,7 @@ class World:
         timeout_s: float = READY_TIMEOUT_S,
     ) -> None:
         """Asks often; AssertionError with the end of all logs when it takes too long."""
-        deadline_s = time.monotonic() + timeout_s
-        while not await holds():
-            if time.monotonic() > deadline_s:
-                raise AssertionError(f"waited {timeout_s} s for {what}\n{await self.account()}")
-            await asyncio.sleep(0.02)
+        await until(holds, what, timeout_s=timeout_s, account=self.account)
 
     async def account(self) -> str:
         """What a person needs who looks for the cause. Ends brokers that do not answer: their logs

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-from tests.faults.serving import Process, eventually
+from tests.faults.serving import Process
+from tests.support.waiting import until
 
 
 class ClusterProcess(Process):
@@ -29,7 +30,7 @@ class ClusterProcess(Process):
 
     async def start(self) -> Self:
         await super().start()
-        await eventually(lambda: self.has_ended or self._ready_file.exists(), "the ready file")
+        await until(lambda: self.has_ended or self._ready_file.exists(), "the ready file")
         assert not self.has_ended, self.said()
         return self
 
@@ -62,9 +63,7 @@ class ClusterProcess(Process):
 
     async def wait_restarted(self, name: str, killed: int) -> None:
         """Until another process of that name runs and the whole cluster was seen serving."""
-        await eventually(
-            lambda: self.pids().get(name) not in (None, killed), f"a new process of {name}"
-        )
+        await until(lambda: self.pids().get(name) not in (None, killed), f"a new process of {name}")
 
     async def close(self) -> None:
         """Stop it as Ctrl-C does, so that its children are gone too."""

@@ -21,6 +21,7 @@ from aerobee.runtime.health_check import check_health
 from tests.failover.processes import Process
 from tests.support.etcd import SHORT_ELECTIONS, etcd_command
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 HOST = "127.0.0.1"
 CLUSTER = "moving"
@@ -96,12 +97,10 @@ class OrderedCluster:
     async def until(
         self, holds: Callable[[], Awaitable[bool]], what: str, timeout_s: float = COME_UP_S
     ) -> None:
-        deadline_s = time.monotonic() + timeout_s
-        while not await holds():
-            if time.monotonic() > deadline_s:
-                logs = [f"--- {one.name}\n{one.log[-3_000:]}" for one in self._processes.values()]
-                raise AssertionError("\n".join([f"waited {timeout_s:g} s for {what}", *logs]))
-            await asyncio.sleep(0.03)
+        await until(holds, what, timeout_s=timeout_s, account=self._logs)
+
+    def _logs(self) -> str:
+        return "\n".join(f"--- {one.name}\n{one.log[-3_000:]}" for one in self._processes.values())
 
     def _etcd_argv(self) -> list[str]:
         return etcd_command(

@@ -10,8 +10,7 @@ import contextlib
 import re
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,27 +27,13 @@ from aerobee.runtime.rpc import build_channel
 from aerobee.store_format.record import HostAddress, Record, iterate_records
 from aerobee.store_format.record_encode import encode_batch
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
+from tests.support.waiting import until
 
 PATIENCE_S = 30.0
 KIB = 1024
 MIB = 1024 * KIB
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 _PORT = re.compile(r"broker serves .*\bport=(\d+)")
-
-
-async def eventually(
-    condition: Callable[[], Any], what: str, *, timeout_s: float = PATIENCE_S
-) -> Any:
-    """The first true value of a condition, sync or async."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        outcome = condition()
-        if isinstance(outcome, Awaitable):
-            outcome = await outcome
-        if outcome:
-            return outcome
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-        await asyncio.sleep(0.02)
 
 
 def resident_bytes(pid: int) -> int:
@@ -304,9 +289,7 @@ class BrokerProcess(Process):
     async def start(self) -> Self:
         starts = len(_PORT.findall(self.said()))
         await super().start()
-        await eventually(
-            lambda: self.has_ended or len(_PORT.findall(self.said())) > starts, "it serves"
-        )
+        await until(lambda: self.has_ended or len(_PORT.findall(self.said())) > starts, "it serves")
         assert not self.has_ended, f"no start: {self.said()[-2000:]}"
         self.address = f"127.0.0.1:{_PORT.findall(self.said())[-1]}"
         return self

@@ -21,9 +21,9 @@ from tests.faults.serving import (
     Client,
     batch_of,
     broker_process,
-    eventually,
     refusal,
 )
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ class Sender:
         async def taken() -> bool:
             return (await self.send(client)).code == common_pb2.OK
 
-        await eventually(taken, "sends are taken again", timeout_s=10)
+        await until(taken, "sends are taken again")
 
     async def check(self, client: Client) -> None:
         assert await client.bodies("t", 0) == self.acknowledged
@@ -141,7 +141,7 @@ async def test_a_disk_full_to_the_last_byte_loses_neither_messages_nor_offsets(
         for _ in range(3):
             await sender.send(client, size=KIB)
         assert (await client.commit("g", "t", 0, 1)).code == common_pb2.OK
-        await eventually(lambda: offsets_file.exists(), "the offsets are saved")
+        await until(lambda: offsets_file.exists(), "the offsets are saved")
         ballast.leave(0)
         # The segment has room, but entries of the queue cannot reach their file for long.
         for _ in range(3_000):
@@ -172,7 +172,7 @@ async def test_a_disk_full_to_the_last_byte_loses_neither_messages_nor_offsets(
         for group in range(300):
             name = f"group-with-a-long-name-{group:04}"
             assert (await client.commit(name, "t", 0, 2)).code == common_pb2.OK
-        await eventually(
+        await until(
             lambda: "group-with-a-long-name-0299" in offsets_file.read_text(), "they are saved"
         )
     await broker.end(signal.SIGKILL)
@@ -227,7 +227,7 @@ async def test_a_member_whose_session_cannot_be_noted_is_told_to_wait(
             await member.leave()
             return True
 
-        await eventually(joins, "a member joins, now that there is room")
+        await until(joins, "a member joins, now that there is room")
 
 
 async def test_below_the_minimum_of_free_space_nothing_is_taken(
@@ -254,7 +254,7 @@ async def test_below_the_minimum_of_free_space_nothing_is_taken(
             assert ack.code == common_pb2.NOT_WRITABLE
             return f"less than the {8 * MIB} that must stay: free space" in ack.message
 
-        await eventually(is_below, "it has measured the disk")
+        await until(is_below, "it has measured the disk")
         first, second = await client.exchange(
             batch_of("t", 0, b"a", sequence=1), batch_of("t", 0, b"b", sequence=2)
         )
@@ -282,7 +282,7 @@ async def test_above_its_percentage_nothing_is_taken_until_the_disk_is_clearly_e
             ack = await sender.send(client, size=KIB)
             return "messages are refused above 90 %" in ack.message
 
-        await eventually(is_above, "it has measured the disk")
+        await until(is_above, "it has measured the disk")
         stats = await client.stats()
         assert (stats.writable, stats.disk_total_bytes) == (False, total)
         assert 0 < stats.disk_free_bytes <= total * 8 // 100
@@ -296,4 +296,4 @@ async def eventually_writable(client: Client) -> None:
     async def writable() -> bool:
         return (await client.stats()).writable
 
-    await eventually(writable, "it says that it is writable", timeout_s=10)
+    await until(writable, "it says that it is writable")

@@ -12,8 +12,9 @@ import pytest
 
 from aerobee.client_core import Admin, ClusterConnection
 from tests.faults.clusters import ClusterProcess
-from tests.faults.serving import Process, eventually
+from tests.faults.serving import Process
 from tests.faults.workers import GROUP, Worker
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ class Load:
     async def flows(self) -> None:
         """Until a message that was acknowledged after this moment has been delivered."""
         before = self.acknowledged()
-        await eventually(
+        await until(
             lambda: (self.acknowledged() - before) & self.delivered(), "messages flow again"
         )
         await asyncio.sleep(UNDER_LOAD_S)
@@ -96,7 +97,7 @@ async def test_each_process_may_be_killed_under_load_and_what_was_acknowledged_i
     await load.end_producers()
     acknowledged = load.acknowledged()
     assert len(acknowledged) > 500
-    await eventually(lambda: acknowledged <= load.delivered(), "all acknowledged are delivered")
+    await until(lambda: acknowledged <= load.delivered(), "all acknowledged are delivered")
     # What came beyond these was sent too, by somebody who did not live to hear of it or gave up.
     assert all(body.startswith("produce-") for body in load.delivered() - acknowledged)
     async with ClusterConnection(cluster.nameserver) as connection:
@@ -105,7 +106,7 @@ async def test_each_process_may_be_killed_under_load_and_what_was_acknowledged_i
         async def committed_to_the_end() -> bool:
             return (await admin.describe_group(GROUP)).lag == 0
 
-        await eventually(committed_to_the_end, "the group has committed everything")
+        await until(committed_to_the_end, "the group has committed everything")
     for worker in load.consumers[1:]:
         assert await worker.end() == 0, worker.said()
     for worker in (*load.producers, *load.consumers):

@@ -17,8 +17,9 @@ import pytest
 from aerobee.client_core import Admin, ClusterConnection
 from aerobee.v1 import common_pb2
 from tests.faults.clusters import ClusterProcess
-from tests.faults.serving import Client, eventually
+from tests.faults.serving import Client
 from tests.faults.workers import GROUP, SESSION_TIMEOUT_MS, Handled, Worker
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -121,10 +122,10 @@ async def test_a_member_that_stood_still_beyond_its_lease_has_lost_its_queues_an
 ) -> None:
     group = Group(cluster, tmp_path, stack)
     producer = await group.start("produce", "producer")
-    await eventually(producer.lines, "messages")
+    await until(producer.lines, "messages")
     sleeper = await group.start("consume", "a-sleeper")
     heir = await group.start("consume", "b-heir")
-    await eventually(
+    await until(
         lambda: len(group.queues_of(sleeper)) >= 2 and len(group.queues_of(heir)) >= 2,
         "both have queues",
     )
@@ -135,7 +136,7 @@ async def test_a_member_that_stood_still_beyond_its_lease_has_lost_its_queues_an
     before = await group.committed()
     sleeper.send_signal(signal.SIGSTOP)
     stopped_s = time.monotonic()
-    await eventually(
+    await until(
         lambda: group.queues_of(heir, since_s=stopped_s) >= set(stolen), "the heir has them"
     )
     # Not before the lease was over.
@@ -151,21 +152,19 @@ async def test_a_member_that_stood_still_beyond_its_lease_has_lost_its_queues_an
     sleeper.send_signal(signal.SIGCONT)
     resumed_s = time.monotonic()
     # It comes back as a member like any other and gets queues again, under new epochs.
-    await eventually(
-        lambda: len(group.queues_of(sleeper, since_s=resumed_s)) >= 2, "it works again"
-    )
+    await until(lambda: len(group.queues_of(sleeper, since_s=resumed_s)) >= 2, "it works again")
     leases = await group.leases()
     for key, epoch in stolen.items():
         assert leases[key][1] > epoch
     await asyncio.sleep(0.5)
     assert await producer.end() == 0, producer.said()
     acknowledged = {line for line in producer.lines() if line}
-    await eventually(lambda: acknowledged <= group.delivered(), "everything is delivered")
+    await until(lambda: acknowledged <= group.delivered(), "everything is delivered")
 
     async def is_committed() -> bool:
         return await group.lag() == 0
 
-    await eventually(is_committed, "everything is committed")
+    await until(is_committed, "everything is committed")
     after = await group.committed()
     assert all(after[key] >= before[key] for key in before)
     # One holder at a time: each queue went from the sleeper to the heir and back, once.
@@ -190,7 +189,7 @@ async def test_a_broker_that_stood_still_goes_on_and_nothing_acknowledged_is_los
     producer = await group.start("produce", "producer")
     for name in ("m1", "m2"):
         await group.start("consume", name)
-    await eventually(lambda: len({each.member for each in group.handled()}) == 2, "both work")
+    await until(lambda: len({each.member for each in group.handled()}) == 2, "both work")
     pid = cluster.pids()["broker-a"]
     before = await group.leases()
     for _ in range(2):
@@ -201,7 +200,7 @@ async def test_a_broker_that_stood_still_goes_on_and_nothing_acknowledged_is_los
         assert set(producer.lines()) == acknowledged, "a broker that stands still acknowledged"
         os.kill(pid, signal.SIGCONT)
         before_it = set(producer.lines()) | group.delivered()
-        await eventually(
+        await until(
             partial(flows, group, producer, before_it),
             "messages flow again",
         )
@@ -211,12 +210,12 @@ async def test_a_broker_that_stood_still_goes_on_and_nothing_acknowledged_is_los
     assert all(after[key][1] > before[key][1] for key in before), "new leases, new epochs"
     assert await producer.end() == 0, producer.said()
     acknowledged = {line for line in producer.lines() if line}
-    await eventually(lambda: acknowledged <= group.delivered(), "everything is delivered")
+    await until(lambda: acknowledged <= group.delivered(), "everything is delivered")
 
     async def is_committed() -> bool:
         return await group.lag() == 0
 
-    await eventually(is_committed, "everything is committed")
+    await until(is_committed, "everything is committed")
     for member in group.members:
         assert await member.end() == 0, member.said()
         assert "Traceback" not in member.said(), member.said()

@@ -24,8 +24,8 @@ from tests.faults.serving import (
     Client,
     batch_of,
     broker_process,
-    eventually,
 )
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +144,7 @@ class Sender:
         async def taken() -> bool:
             return (await self.send(client)).code == common_pb2.OK
 
-        await eventually(taken, "sends are taken again", timeout_s=15)
+        await until(taken, "sends are taken again")
 
     async def check(self, client: Client) -> None:
         for queue_id, bodies in self.acknowledged.items():
@@ -256,7 +256,7 @@ async def test_a_full_disk_of_the_tables_stops_neither_sends_nor_commits(
         for group in range(50):
             status = await client.commit(f"a-group-with-a-long-name-{group:04}", "t", 0, 2)
             assert status.code == common_pb2.OK
-        await eventually(lambda: "table not saved" in broker.said(), "it tried to save them")
+        await until(lambda: "table not saved" in broker.said(), "it tried to save them")
         assert (await sender.send(client)).code == common_pb2.OK
         with pytest.raises(errors.NotWritable, match=r"queueLeases\.json: free space"):
             await Member(client, group="g", client_id="m").join(session_timeout_ms=60_000)
@@ -282,7 +282,7 @@ async def test_offsets_that_could_not_be_saved_are_saved_when_there_is_room(
             await client.commit(f"{name}-{group:04}", "t", 0, 2)
         disk.drop_ballast()
         offsets = tmp_path / "store" / "config" / "consumerOffset.json"
-        await eventually(
+        await until(
             lambda: offsets.exists() and f"{name}-0049" in offsets.read_text(), "they are saved"
         )
         await broker.end(signal.SIGKILL)

@@ -18,7 +18,8 @@ import pytest
 
 from aerobee.runtime.supervise import ExitCode
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.faults.serving import KIB, MIB, BrokerProcess, Client, broker_process, eventually
+from tests.faults.serving import KIB, MIB, BrokerProcess, Client, broker_process
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -329,7 +330,7 @@ async def test_clients_that_take_all_file_descriptors_do_not_harm_the_store(
                 async with broker.client() as newcomer:
                     return (await newcomer.stats()).writable
 
-            await eventually(connects, "newcomers are served again")
+            await until(connects, "newcomers are served again")
         assert await broker.end() == 0
         assert "Traceback" not in broker.said(), broker.said()
     finally:

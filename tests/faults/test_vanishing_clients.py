@@ -24,9 +24,9 @@ from tests.faults.serving import (
     Process,
     batch_of,
     broker_process,
-    eventually,
     resident_bytes,
 )
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ async def eventually_alone(client: Client) -> None:
     async def nobody() -> bool:
         return await streams(client) == (0, 0)
 
-    await eventually(nobody, "the broker has forgotten its clients")
+    await until(nobody, "the broker has forgotten its clients")
 
 
 async def test_producers_killed_in_mid_stream_leave_whole_batches_and_nothing_else(
@@ -103,7 +103,7 @@ async def test_producers_killed_in_mid_stream_leave_whole_batches_and_nothing_el
             stack.push_async_callback(flood.close)
             floods.append((queue_id, await flood.start(), journal))
         for _, flood, journal in floods:
-            await eventually(partial(has_lines, journal, 20), "it is in mid-stream")
+            await until(partial(has_lines, journal, 20), "it is in mid-stream")
             assert await flood.end(signal.SIGKILL) == -signal.SIGKILL
         await eventually_alone(client)
         for queue_id, _, journal in floods:
@@ -222,7 +222,7 @@ async def test_a_frozen_process_is_dropped_when_it_dies(
     async with broker.client() as client:
         try:
             await flood.start()
-            await eventually(lambda: has_lines(journal, 0), "it is in mid-stream")
+            await until(lambda: has_lines(journal, 0), "it is in mid-stream")
             before = resident_bytes(broker.pid)
             flood.send_signal(signal.SIGSTOP)
             await asyncio.sleep(0.5)
@@ -252,7 +252,7 @@ async def test_members_that_come_and_vanish_in_masses_are_forgotten(broker: Brok
         async def nobody() -> bool:
             return (await client.stats()).members == 0
 
-        await eventually(nobody, "all have expired")
+        await until(nobody, "all have expired")
         with pytest.raises(grpc.aio.AioRpcError) as failure:
             await client.groups.DescribeGroup(broker_pb2.DescribeGroupRequest(group="g-0"))
         assert failure.value.code() is grpc.StatusCode.NOT_FOUND

@@ -32,7 +32,8 @@ from aerobee.consumer_client import (
 )
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.errors import MqError
-from tests.faults.serving import Process, eventually
+from tests.faults.serving import Process
+from tests.support.waiting import until
 
 GROUP = "fault-group"
 SESSION_TIMEOUT_MS = 1_500
@@ -74,7 +75,7 @@ class Worker(Process):
     async def start(self) -> Self:
         """Returns once it can be told to end."""
         await super().start()
-        await eventually(lambda: self.has_ended or self.journal.exists(), "the journal")
+        await until(lambda: self.has_ended or self.journal.exists(), "the journal")
         assert not self.has_ended, self.said()
         return self
 

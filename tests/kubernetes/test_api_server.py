@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes.api_server.client import Api, Object, Refused, wait_until
+from tests.kubernetes.api_server.client import Api, Object, Refused
 from tests.kubernetes.api_server.control_plane import running_control_plane
 from tests.kubernetes.api_server.definitions import add_definitions
 from tests.kubernetes.api_server.nodes import ZONES, add_nodes, add_volumes, kubelets
@@ -23,6 +23,7 @@ from tests.kubernetes.conftest import Overlay
 from tests.kubernetes.manifests import Manifests
 from tests.kubernetes.policy.availability import broker_settings
 from tests.kubernetes.rendering import NAMESPACE, OVERLAYS, render_with
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.kubernetes, pytest.mark.timeout(300)]
 
@@ -74,7 +75,7 @@ class Space:
             )
 
         try:
-            wait_until("every pod is ready", all_ready)
+            wait_until(all_ready, "every pod is ready")
         except TimeoutError as error:
             raise AssertionError(f"{error}; {self._why()}") from None
 
@@ -189,7 +190,7 @@ def test_a_service_leads_to_exactly_its_pods(ha: Space, service: str) -> None:
         }
 
     pods = {pod["status"]["podIP"] for pod in ha.pods_of(service)}
-    wait_until(f"{service} leads to {pods}", lambda: addresses() == pods)
+    wait_until(lambda: addresses() == pods, f"{service} leads to {pods}")
 
 
 def test_a_replica_keeps_its_name_when_its_pod_is_made_anew(ha: Space) -> None:
@@ -201,12 +202,12 @@ def test_a_replica_keeps_its_name_when_its_pod_is_made_anew(ha: Space) -> None:
             for endpoint in one.get("endpoints") or ()
         }
 
-    wait_until("all replicas have names", lambda: len(hosts()) == 3)
+    wait_until(lambda: len(hosts()) == 3, "all replicas have names")
     before = hosts()["aerobee-broker-b-1"]
     ha.api.request("DELETE", "/api/v1/namespaces/ha/pods/aerobee-broker-b-1")
     wait_until(
-        "the name leads to a new address",
         lambda: hosts().get("aerobee-broker-b-1", before) != before,
+        "the name leads to a new address",
     )
 
 
@@ -218,7 +219,7 @@ def test_disruption_budgets_let_one_replica_go_and_no_second(ha: Space) -> None:
         }
 
     ha.wait_ready(PODS_OF_HA)
-    wait_until("one of each may go", lambda: allowed() == dict.fromkeys(PODS_OF_HA, 1))
+    wait_until(lambda: allowed() == dict.fromkeys(PODS_OF_HA, 1), "one of each may go")
 
 
 def test_the_cron_job_makes_the_audits_job(ha: Space) -> None:
@@ -229,7 +230,7 @@ def test_the_cron_job_makes_the_audits_job(ha: Space) -> None:
         jobs = ha.objects("apis/batch/v1", "jobs")
         return any(job["status"].get("succeeded") == 1 for job in jobs)
 
-    wait_until("an audit has run", succeeded, timeout_s=90)
+    wait_until(succeeded, "an audit has run", timeout_s=90)
     ha.api.merge(path, {"spec": {"suspend": True}})
     (pod, *_) = ha.pods_of("aerobee-audit")
     assert pod["spec"]["containers"][0]["args"][0] == "audit"
@@ -274,7 +275,7 @@ def test_an_upgrade_replaces_one_replica_at_a_time_from_the_highest_down(
 
     assert api.apply_all(now.objects) == ()
     # Pods say that they are ready since long ago, so nobody waits minReadySeconds here.
-    wait_until("all replicas are new", upgraded, timeout_s=120, interval_s=0.05)
+    wait_until(upgraded, "all replicas are new", timeout_s=120)
     for owner in ("aerobee-broker-a", "aerobee-broker-b"):
         mine = [name for name in replaced if name.startswith(owner)]
         assert mine == [f"{owner}-{ordinal}" for ordinal in (2, 1, 0)]

@@ -26,6 +26,7 @@ from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.etcd import EtcdProcess, running_etcd
 from tests.support.heartbeating_replica import HeartbeatingReplica
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -139,18 +140,6 @@ async def answers(server: Nameserver) -> bool:
     except grpc.aio.AioRpcError:
         return False
     return True
-
-
-async def until(holds: Callable[[], Awaitable[bool]], timeout_s: float = 15.0) -> None:
-    """Wait for a condition, asking often."""
-    async with asyncio.timeout(timeout_s):
-        while not await holds():
-            await asyncio.sleep(0.02)
-
-
-@pytest.fixture(name="until")
-def until_fixture() -> Callable[..., Awaitable[None]]:
-    return until
 
 
 @dataclass

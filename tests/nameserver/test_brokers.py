@@ -14,6 +14,7 @@ from aerobee.nameserver.stored import BrokerKey, Keys
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import until
 
 
 async def live(server: Any) -> list[str]:
@@ -27,7 +28,7 @@ def code_of(error: grpc.aio.AioRpcError) -> int:
 
 
 async def test_a_broker_is_registered_as_master_of_its_group(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     broker = make_broker("broker-a")
@@ -50,7 +51,7 @@ async def test_a_broker_is_registered_as_master_of_its_group(
 
 
 async def test_a_second_replica_is_a_slave(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     replica = make_broker("broker-a", broker_id=1)
@@ -60,7 +61,7 @@ async def test_a_second_replica_is_a_slave(
 
 
 async def test_a_dead_broker_leaves_the_routes_when_its_lease_ends(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     await running(make_broker("broker-a"), server)
@@ -73,7 +74,7 @@ async def test_a_dead_broker_leaves_the_routes_when_its_lease_ends(
 
 
 async def test_a_leaving_broker_is_gone_at_once(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     broker = make_broker("broker-a", lease_ms=60_000)
@@ -90,7 +91,7 @@ async def test_a_leaving_broker_is_gone_at_once(
 
 
 async def test_a_restarted_broker_at_the_same_address_takes_its_place_at_once(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     killed = make_broker("broker-a", lease_ms=60_000)
@@ -138,7 +139,7 @@ async def test_a_process_is_succeeded_once_it_is_not_heard_any_more_and_does_not
 
 
 async def test_a_second_live_broker_with_the_same_identity_is_refused_until_the_first_is_dead(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     first = make_broker("broker-a")
@@ -196,7 +197,6 @@ async def test_a_lost_lease_is_replaced(
     start_nameserver: Any,
     make_broker: Any,
     running: Any,
-    until: Any,
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     await running(make_broker("broker-a"), server)
@@ -221,7 +221,6 @@ async def test_a_registration_that_an_operator_deleted_comes_back(
     start_nameserver: Any,
     make_broker: Any,
     running: Any,
-    until: Any,
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     await running(make_broker("broker-a"), server)
@@ -232,7 +231,7 @@ async def test_a_registration_that_an_operator_deleted_comes_back(
 
 
 async def test_a_broker_that_stops_accepting_shows_it_in_the_routes(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     broker = make_broker("broker-a")

@@ -11,6 +11,7 @@ import pytest
 from aerobee.nameserver import elector
 from aerobee.v1 import nameserver_pb2 as pb
 from tests.nameserver.test_elections import group_in, set_in_sync, two_in_sync
+from tests.support.waiting import until
 
 
 async def in_sync_but_short(server: Any, make_replica: Any, **settings: Any) -> tuple[Any, Any]:
@@ -22,7 +23,7 @@ async def in_sync_but_short(server: Any, make_replica: Any, **settings: Any) -> 
     return master, slave
 
 
-async def until_gone(server: Any, until: Any, broker_id: int) -> None:
+async def until_gone(server: Any, broker_id: int) -> None:
     """Until routes do not show that replica any more."""
 
     async def is_gone() -> bool:
@@ -32,7 +33,7 @@ async def until_gone(server: Any, until: Any, broker_id: int) -> None:
     await until(is_gone)
 
 
-async def until_logged(caplog: Any, until: Any, text: str) -> None:
+async def until_logged(caplog: Any, text: str) -> None:
     async def is_logged() -> bool:
         return any(text in record.getMessage() for record in caplog.records)
 
@@ -43,7 +44,6 @@ async def test_a_replica_in_sync_that_lacks_what_was_confirmed_waits_for_the_one
     shared_etcd: Any,
     start_nameserver: Any,
     make_replica: Any,
-    until: Any,
     etcd: Any,
     cluster: str,
     caplog: Any,
@@ -53,10 +53,10 @@ async def test_a_replica_in_sync_that_lacks_what_was_confirmed_waits_for_the_one
     server = await start_nameserver(shared_etcd.endpoint)
     master, slave = await in_sync_but_short(server, make_replica)
     master.kill()
-    await until_gone(server, until, 0)
+    await until_gone(server, 0)
     await slave.beat()
     with caplog.at_level(logging.ERROR):
-        await until_logged(caplog, until, "lack messages that were acknowledged")
+        await until_logged(caplog, "lack messages that were acknowledged")
     assert (await group_in(etcd, cluster)).epoch == 1, "nobody was elected"
     back = master.restarted("m2", log_epoch=1, log_end=400)
     await back.connect(server)
@@ -65,12 +65,12 @@ async def test_a_replica_in_sync_that_lacks_what_was_confirmed_waits_for_the_one
 
 
 async def test_an_honest_slave_whose_last_heartbeat_was_too_old_is_elected_with_its_next_one(
-    shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any, etcd: Any, cluster: str
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any, etcd: Any, cluster: str
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     master, slave = await in_sync_but_short(server, make_replica)
     master.kill()
-    await until_gone(server, until, 0)
+    await until_gone(server, 0)
     assert (await group_in(etcd, cluster)).epoch == 1
     answer = await slave.beat(log_end=400)
     assert answer.epoch == 2, "its heartbeat holds the election"
@@ -90,7 +90,7 @@ async def test_a_successor_is_elected_once_it_says_that_it_has_everything(
 
 
 async def test_another_nameserver_knows_from_etcd_what_was_confirmed(
-    shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any, etcd: Any, cluster: str
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any, etcd: Any, cluster: str
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     master, slave = await in_sync_but_short(server, make_replica)
@@ -99,7 +99,7 @@ async def test_another_nameserver_knows_from_etcd_what_was_confirmed(
     await server.stop()
     other = await start_nameserver(shared_etcd.endpoint)
     await slave.connect(other)
-    await until_gone(other, until, 0)
+    await until_gone(other, 0)
     assert (await slave.beat()).epoch == 1
     assert (await slave.beat(log_end=400)).epoch == 2
     assert (await group_in(etcd, cluster)).unclean_epochs == ()

@@ -16,6 +16,7 @@ from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, Keys
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import until
 
 
 def code_of(error: grpc.aio.AioRpcError) -> int:
@@ -325,7 +326,7 @@ async def test_a_stream_is_of_one_process(
 
 
 async def test_a_restart_at_another_nameserver_need_not_wait_for_the_lease(
-    shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any
 ) -> None:
     server, other = [await start_nameserver(shared_etcd.endpoint) for _ in range(2)]
     master, _ = await two_in_sync(server, make_replica, lease_ms=30_000)
@@ -342,7 +343,7 @@ async def test_a_restart_at_another_nameserver_need_not_wait_for_the_lease(
 
 
 async def test_a_broker_that_comes_back_by_another_stream_is_not_succeeded(
-    shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_replica: Any
 ) -> None:
     server, other = [await start_nameserver(shared_etcd.endpoint) for _ in range(2)]
     master, _ = await two_in_sync(server, make_replica, lease_ms=30_000)

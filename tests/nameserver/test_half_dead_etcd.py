@@ -19,6 +19,7 @@ from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.v1 import nameserver_pb2 as pb
 from tests.support.dying_path import dying_path
 from tests.support.etcd_proxy import EtcdProxy
+from tests.support.waiting import until
 
 CALL_TIMEOUT_S = 1.0
 """As the fixture's nameservers have it."""
@@ -56,7 +57,7 @@ def watch_threads() -> list[threading.Thread]:
 
 
 async def test_a_watch_that_etcd_accepts_and_never_confirms_is_given_up_for_another(
-    proxy: EtcdProxy, start_nameserver: Any, until: Any
+    proxy: EtcdProxy, start_nameserver: Any
 ) -> None:
     proxy.watches_mute = 2
     server = await start_nameserver(proxy.endpoint)
@@ -146,7 +147,7 @@ async def test_a_watch_whose_changes_nobody_takes_ends_when_it_is_closed(
     assert set(watch_threads()) <= before
 
 
-async def half_dead(proxy: EtcdProxy, server: Any, until: Any) -> None:
+async def half_dead(proxy: EtcdProxy, server: Any) -> None:
     """From now on the nameserver behind the proxy is stale; leases and transactions go on."""
     proxy.refuses_ranges = True
     proxy.watches_mute = 1_000_000
@@ -159,7 +160,7 @@ async def half_dead(proxy: EtcdProxy, server: Any, until: Any) -> None:
 
 
 async def test_a_stale_nameserver_tells_a_master_of_the_record_as_etcd_has_it(
-    proxy: EtcdProxy, shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
+    proxy: EtcdProxy, shared_etcd: Any, start_nameserver: Any, make_replica: Any
 ) -> None:
     """A lease counts only together with a record that is not older than the one that the master
     got when it changed its in-sync set."""
@@ -169,7 +170,7 @@ async def test_a_stale_nameserver_tells_a_master_of_the_record_as_etcd_has_it(
     await master.connect(server)
     await slave.connect(other)
     await master.until(lambda: list(master.last.group.replicas) == [0, 1])
-    await half_dead(proxy, server, until)
+    await half_dead(proxy, server)
     record = await set_in_sync(other, master.last.group, master, slave)
     directive = await master.beat()
     assert (directive.stale, directive.renewed_sequence) == (False, master.sequence)
@@ -178,7 +179,7 @@ async def test_a_stale_nameserver_tells_a_master_of_the_record_as_etcd_has_it(
 
 
 async def test_behind_a_stale_nameserver_who_was_elected_leads_and_the_others_follow_it_there(
-    proxy: EtcdProxy, shared_etcd: Any, start_nameserver: Any, make_replica: Any, until: Any
+    proxy: EtcdProxy, shared_etcd: Any, start_nameserver: Any, make_replica: Any
 ) -> None:
     server = await start_nameserver(proxy.endpoint)
     other = await start_nameserver(shared_etcd.endpoint)
@@ -189,7 +190,7 @@ async def test_behind_a_stale_nameserver_who_was_elected_leads_and_the_others_fo
     await master.until(lambda: list(master.last.group.replicas) == [0, 1, 2])
     await set_in_sync(other, master.last.group, master, heir, third)
     await third.until(lambda: len(third.last.group.in_sync) == 3)
-    await half_dead(proxy, server, until)
+    await half_dead(proxy, server)
     # It starts again, elsewhere, with more in its log than the other one.
     await heir.leave()
     heir = heir.restarted("i1-again", address="127.0.0.9:1", log_epoch=1, log_end=100)
@@ -205,7 +206,7 @@ async def test_behind_a_stale_nameserver_who_was_elected_leads_and_the_others_fo
 
 @pytest.mark.slow
 async def test_an_only_etcd_whose_address_has_died_is_reached_by_another_connection(
-    shared_etcd: Any, start_nameserver: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any
 ) -> None:
     """As when its pod is replaced behind the same address; keepalive would need 13 s."""
     async with dying_path(shared_etcd.client_port) as path:

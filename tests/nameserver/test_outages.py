@@ -22,6 +22,7 @@ from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import until
 
 
 def code_of(error: grpc.aio.AioRpcError) -> int:
@@ -47,7 +48,7 @@ async def names(server: Any) -> list[str]:
 
 
 async def test_routes_are_served_stale_while_etcd_is_dead_and_all_resumes_after_it(
-    own_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    own_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     own_etcd.start()
     server = await start_nameserver(own_etcd.endpoint)
@@ -91,7 +92,7 @@ async def test_routes_are_served_stale_while_etcd_is_dead_and_all_resumes_after_
 
 
 async def test_a_nameserver_that_starts_before_etcd_waits_for_it(
-    own_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    own_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(own_etcd.endpoint, known=False)
     assert await health_of(server) == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -125,7 +126,6 @@ async def test_what_happened_behind_a_cut_and_a_compaction_is_caught_up(
     start_nameserver: Any,
     make_broker: Any,
     running: Any,
-    until: Any,
 ) -> None:
     keys = Keys(cluster)
     server = await start_nameserver(link.endpoint)
@@ -156,7 +156,7 @@ async def test_what_happened_behind_a_cut_and_a_compaction_is_caught_up(
 
 
 async def test_heartbeats_are_answered_while_etcd_hangs(
-    link: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
+    link: Any, start_nameserver: Any, make_broker: Any, running: Any
 ) -> None:
     server = await start_nameserver(link.endpoint)
     broker = make_broker("broker-a", lease_ms=60_000)
@@ -176,7 +176,7 @@ async def test_heartbeats_are_answered_while_etcd_hangs(
 
 
 async def test_a_stopping_nameserver_ends_its_streams_so_that_others_are_used(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     call = server.stub.Register()

@@ -17,6 +17,7 @@ import pytest
 from aerobee.v1 import nameserver_pb2 as pb
 from aerobee.v1 import nameserver_pb2_grpc
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 PROGRAM = """
 import sys
@@ -67,7 +68,7 @@ async def is_known(listen: str) -> bool:
     return True
 
 
-async def test_a_signal_stops_it_cleanly(start: Start, listen: str, until: Any) -> None:
+async def test_a_signal_stops_it_cleanly(start: Start, listen: str) -> None:
     process = start()
     await until(lambda: is_known(listen))
     process.send_signal(signal.SIGTERM)
@@ -76,7 +77,7 @@ async def test_a_signal_stops_it_cleanly(start: Start, listen: str, until: Any) 
 
 
 async def test_a_second_one_on_the_port_refuses_to_start_in_one_sentence(
-    start: Start, listen: str, until: Any
+    start: Start, listen: str
 ) -> None:
     start()
     await until(lambda: is_known(listen))
@@ -95,7 +96,6 @@ async def test_a_killed_one_knows_everything_again_after_its_restart(
     start_nameserver: Any,
     make_broker: Any,
     running: Any,
-    until: Any,
 ) -> None:
     other = await start_nameserver(shared_etcd.endpoint)
     await running(make_broker("broker-a"), other)

@@ -12,6 +12,7 @@ from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import until
 
 
 class RealBroker:
@@ -55,7 +56,7 @@ async def brokers_of(server: Any) -> int:
 
 @pytest.mark.slow
 async def test_a_broker_stays_in_the_routes_while_nameservers_come_and_go(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any
 ) -> None:
     servers = [await start_nameserver(shared_etcd.endpoint) for _ in range(3)]
     watcher = await start_nameserver(shared_etcd.endpoint)
@@ -81,7 +82,7 @@ async def test_a_broker_stays_in_the_routes_while_nameservers_come_and_go(
 
 
 async def test_a_broker_learns_topics_and_forgets_them_as_the_cluster_does(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any
 ) -> None:
     server = await start_nameserver(shared_etcd.endpoint)
     broker = RealBroker(make_broker("broker-a"), [server])

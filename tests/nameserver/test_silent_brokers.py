@@ -11,11 +11,12 @@ import pytest
 
 from aerobee.nameserver.service import SILENCE_S_MIN
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import until
 
 
 @pytest.mark.slow
 async def test_the_stream_of_a_broker_that_fell_silent_is_ended_and_holds_up_no_topic(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, until: Any
+    shared_etcd: Any, start_nameserver: Any, make_broker: Any
 ) -> None:
     """Its machine is gone, and nothing ends the connection: a topic's creator would wait for it."""
     server = await start_nameserver(shared_etcd.endpoint, spread_timeout_ms=20_000)

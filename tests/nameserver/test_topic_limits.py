@@ -15,6 +15,7 @@ from aerobee.runtime.errors import Busy, LimitReached
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 from tests.nameserver.test_topics import code_of
+from tests.support.waiting import until
 
 
 def topic(name: str, **queues: int) -> Topic:
@@ -54,9 +55,7 @@ def test_creations_under_way_count() -> None:
 
 
 @pytest.fixture
-async def start(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
-) -> Any:
+async def start(shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any) -> Any:
     async def started(**policy: int) -> Any:
         server = await start_nameserver(shared_etcd.endpoint, **policy)
         await running(make_broker("broker-a"), server)

@@ -15,6 +15,7 @@ from aerobee.nameserver.stored import BrokerKey, Keys
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
+from tests.support.waiting import until
 
 
 async def code_of(call: Any) -> int:
@@ -25,9 +26,7 @@ async def code_of(call: Any) -> int:
 
 
 @pytest.fixture
-async def server(
-    shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any, until: Any
-) -> Any:
+async def server(shared_etcd: Any, start_nameserver: Any, make_broker: Any, running: Any) -> Any:
     """A nameserver with the broker groups broker-a and broker-b."""
     server = await start_nameserver(shared_etcd.endpoint)
     server.brokers = [make_broker("broker-a"), make_broker("broker-b")]
@@ -335,7 +334,7 @@ async def test_a_watch_gives_the_routes_at_once_and_then_each_change_of_them(
 
 
 async def test_two_nameservers_give_equal_answers(
-    server: Any, shared_etcd: Any, start_nameserver: Any, until: Any
+    server: Any, shared_etcd: Any, start_nameserver: Any
 ) -> None:
     other = await start_nameserver(shared_etcd.endpoint)
     for n in range(10):

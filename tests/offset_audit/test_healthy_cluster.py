@@ -23,8 +23,8 @@ from aerobee.offset_audit.run.request import AuditRequest
 from aerobee.producer_client import Message, Producer
 from aerobee.v1 import nameserver_pb2
 from tests.faults.clusters import ClusterProcess
-from tests.faults.serving import eventually
 from tests.offset_audit.damages.auditing import audit
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -63,7 +63,7 @@ class Load:
     async def goes_on(self) -> None:
         """Until more was sent, and every group has handled more."""
         sent, handled = self.sent, dict(self.handled)
-        await eventually(
+        await until(
             lambda: self.sent > sent and all(self.handled[one] > handled[one] for one in GROUPS),
             "messages",
         )
@@ -111,7 +111,7 @@ async def in_sync(connection: ClusterConnection, nameserver: str) -> None:
         )
         return any(len(group.in_sync) == 2 for group in answer.groups)
 
-    await eventually(holds, "two replicas in sync")
+    await until(holds, "two replicas in sync")
 
 
 async def audits_under_load(
@@ -133,7 +133,7 @@ async def audits_under_load(
         load = Load(process.nameserver)
         load.start()
         stack.push_async_callback(load.stop)
-        await eventually(lambda: len(load.handled) == len(GROUPS), "all groups at work")
+        await until(lambda: len(load.handled) == len(GROUPS), "all groups at work")
         request = AuditRequest(nameservers=process.nameserver, history=str(folder / "history"))
         loop = asyncio.get_running_loop()
         masters = []

@@ -4,7 +4,6 @@ nothing is lost or doubled."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +12,7 @@ from aerobee.producer_client import Message, Producer, ProducerConfig, SendStatu
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import FakeBroker, FakeNameserver, FakeTopic, Refusal
+from tests.support.waiting import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -28,12 +28,6 @@ def once(code: common_pb2.Code, body: bytes) -> Refusal:
         return broker_pb2.SendAck(code=code, message="not now", retry_after_ms=300)
 
     return refuse
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_refused_batch_takes_a_new_number_so_no_wait_makes_it_too_old(

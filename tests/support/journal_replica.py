@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import ManualClock
 from tests.support.journal_log import MemoryLog
+from tests.support.waiting import until
 
 KEY = QueueKey("g", "t", 0)
 KEYS = [QueueKey(group, "t", queue_id) for group in ("g", "h") for queue_id in range(3)]
@@ -88,17 +89,12 @@ class Replica:
 
     async def lead(self, epoch: int) -> None:
         self.take_role(epoch)
-        await self.until(lambda: self.journal.is_ready)
+        await until(lambda: self.journal.is_ready)
 
     def take_role(self, epoch: int | None) -> None:
         """Master under this epoch, or slave."""
         self.role.master_epoch = epoch
         self.journal.role_changed()
-
-    async def until(self, happened: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
-            while not happened():
-                await asyncio.sleep(0.001)
 
 
 @asynccontextmanager

@@ -8,22 +8,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import wait_until
+
 AEROBEE = (sys.executable, "-m", "aerobee.cli")
 PATIENCE_S = 60.0
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """The condition's first true value."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.02)
-    return value
 
 
 def is_alive(pid: int) -> bool:
@@ -68,7 +60,7 @@ class Up:
         )
 
     def wait_ready(self) -> dict[str, Any]:
-        eventually(
+        wait_until(
             lambda: self.ready_file.exists() or self.process.poll() is not None, "the ready file"
         )
         assert self.process.poll() is None, self.said()

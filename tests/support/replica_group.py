@@ -42,6 +42,7 @@ from aerobee.runtime.supervise import Lifecycle, run_service
 from aerobee.store_format.record import HostAddress, encode_batch, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.support.ports import free_port
+from tests.support.waiting import until
 
 MIB = 1024 * 1024
 BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
@@ -146,7 +147,7 @@ class ReplicaGroup:
             record = await self.record()
             return sorted(name.broker_id for name in record.in_sync) == sorted(broker_ids)
 
-        await until(holds, timeout_s)
+        await until(holds, timeout_s=timeout_s)
 
     async def master(self, *, timeout_s: float = 20.0, not_id: int = -1) -> int:
         """The id of the master that takes messages."""
@@ -163,7 +164,7 @@ class ReplicaGroup:
             except errors.MqError:
                 return False
 
-        await until(holds, timeout_s)
+        await until(holds, timeout_s=timeout_s)
         return found
 
     async def send(
@@ -251,7 +252,7 @@ class ReplicaGroup:
                 return False
             return len(ends) == 1
 
-        await until(holds, timeout_s)
+        await until(holds, timeout_s=timeout_s)
         end = (await self.stats(broker_ids[0])).log_appended_end
         contents = {self._log_bytes(one, end) for one in broker_ids}
         assert len(contents) == 1, "replicas' logs differ"
@@ -324,13 +325,6 @@ async def replica_group(
                 await replica.kill()
             await group.channels.close()
             lifecycle.stop.set()
-
-
-async def until(holds: Callable[[], Any], timeout_s: float = 20.0) -> None:
-    """Wait for a condition, asking often."""
-    async with asyncio.timeout(timeout_s):
-        while not await holds():
-            await asyncio.sleep(0.02)
 
 
 def _config_of(settings: dict[str, Any]) -> BrokerConfig:

@@ -352,10 +352,3 @@ async def running_slave(
             yield slave
         finally:
             await slave.stop()
-
-
-async def until(true: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait until something holds; TimeoutError if it does not in time."""
-    async with asyncio.timeout(timeout_s):
-        while not true():
-            await asyncio.sleep(0.002)

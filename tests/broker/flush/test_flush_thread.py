@@ -20,6 +20,7 @@ from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import Busy, NotWritable, ShuttingDown, StoreFailed
 from tests.support.fault_disk import FaultDisk, broken, no_space
 from tests.support.stores import SMALL, append, batch_of, check_agreement, open_store, read_queue
+from tests.support.waiting import until
 
 SYNC = replace(SMALL, flush_mode=FlushMode.SYNC, flush_interval_ms=20, checkpoint_interval_ms=20)
 ASYNC = replace(SYNC, flush_mode=FlushMode.ASYNC)
@@ -44,13 +45,8 @@ class Flushing:
         if self.on_flushed is not None:
             self.on_flushed()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.002)
-
     async def until_flushed(self) -> None:
-        await self.until(lambda: self.store.flushed_end == self.store.appended_end)
+        await until(lambda: self.store.flushed_end == self.store.appended_end)
 
 
 @asynccontextmanager
@@ -103,10 +99,10 @@ async def test_the_upkeep_writes_queues_checkpoints_and_the_next_segment(tmp_pat
         store = flushing.store
         append(store, "Orders", 0, b"x" * 2_500)
         flushing.thread.appended()
-        await flushing.until(lambda: store.statistics().queue_tail_bytes == 0)
+        await until(lambda: store.statistics().queue_tail_bytes == 0)
         assert (tmp_path / "consumequeue/Orders/0" / ("0" * 20)).stat().st_size == 200
-        await flushing.until(lambda: (tmp_path / "preallocated-2").exists())
-        await flushing.until(lambda: store.supply.take_prepare() is None)
+        await until(lambda: (tmp_path / "preallocated-2").exists())
+        await until(lambda: store.supply.take_prepare() is None)
         appended = append(store, "Orders", 0, b"y" * 2_500)
         assert appended.base_physical_offset == 4_096
         await flushing.until_flushed()
@@ -124,7 +120,7 @@ async def test_a_store_that_is_busy_is_flushed_although_no_flush_is_due(tmp_path
     )
     async with running(tmp_path, config) as flushing:
         store = flushing.store
-        await flushing.until(lambda: store.flushed_end == store.appended_end)
+        await until(lambda: store.flushed_end == store.appended_end)
         for _ in range(13):
             append(store, "Orders", 0, b"x")
             flushing.thread.appended()
@@ -137,7 +133,7 @@ async def test_a_store_that_is_busy_is_flushed_although_no_flush_is_due(tmp_path
                 return True
             return False
 
-        await flushing.until(is_taken_again)
+        await until(is_taken_again)
     store.close()
 
 
@@ -147,7 +143,7 @@ async def test_a_failed_fsync_ends_the_run_and_fails_the_store(tmp_path: Path) -
             append(flushing.store, "Orders", 0, b"a")
             flushing.disk.datasync_error = (lambda path: path.startswith("commitlog"), broken())
             flushing.thread.appended()
-            await flushing.until(lambda: flushing.store.state is StoreState.FAILED)
+            await until(lambda: flushing.store.state is StoreState.FAILED)
             flushing.disk.datasync_error = None
             flushing.thread.request()
             await asyncio.sleep(0.05)
@@ -197,11 +193,11 @@ async def test_a_full_disk_is_waited_out(tmp_path: Path) -> None:
         store = flushing.store
         flushing.disk.write_error = (lambda path: "queue" in path, no_space())
         append(store, "Orders", 0, b"a")
-        await flushing.until(lambda: store.state is StoreState.DISK_FULL)
+        await until(lambda: store.state is StoreState.DISK_FULL)
         with pytest.raises(NotWritable):
             append(store, "Orders", 0, b"b")
         flushing.disk.write_error = None
-        await flushing.until(lambda: store.state is StoreState.WRITABLE)
+        await until(lambda: store.state is StoreState.WRITABLE)
         append(store, "Orders", 0, b"b")
     store.close()
     assert read_queue(open_store(tmp_path), "Orders", 0) == [b"a", b"b"]
@@ -212,11 +208,11 @@ async def test_the_disks_free_space_is_measured_about_every_second(tmp_path: Pat
     async with running(tmp_path, config) as flushing:
         append(flushing.store, "Orders", 0, b"a")
         flushing.disk.free, flushing.disk.total = 999, 2_000
-        await flushing.until(lambda: flushing.store.state is StoreState.DISK_FULL)
+        await until(lambda: flushing.store.state is StoreState.DISK_FULL)
         with pytest.raises(NotWritable, match="999 bytes free"):
             append(flushing.store, "Orders", 0, b"b")
         flushing.disk.free = 1_000
-        await flushing.until(lambda: flushing.store.state is StoreState.WRITABLE)
+        await until(lambda: flushing.store.state is StoreState.WRITABLE)
     flushing.store.close()
 
 
@@ -244,15 +240,15 @@ async def test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on
     async with running(tmp_path, SYNC) as flushing:
         flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # no flush before this
         append(flushing.store, "Orders", 0, b"a")
-        await flushing.until(lambda: flushing.store.checkpoint_due)
+        await until(lambda: flushing.store.checkpoint_due)
         flushing.disk.datasync_gate = threading.Event()
         flushing.disk.calls.clear()
         flushing.thread.appended()
-        await flushing.until(lambda: any(kind == "datasync" for kind, _ in flushing.disk.calls))
+        await until(lambda: any(kind == "datasync" for kind, _ in flushing.disk.calls))
         await asyncio.sleep(0.05)  # time enough for another thread's mistake
         before = [path for kind, path in flushing.disk.calls if kind == "write"]
         flushing.disk.datasync_gate.set()
-        await flushing.until(lambda: ("write", "checkpoint") in flushing.disk.calls)
+        await until(lambda: ("write", "checkpoint") in flushing.disk.calls)
         assert all(path.startswith("commitlog/") for path in before), before
     flushing.store.close()
 
@@ -418,7 +414,7 @@ async def test_the_log_is_warm_ahead_of_the_appends_and_the_next_segment_is_in_t
             append(store, "Orders", 0, bytes(100_000))
             flushing.thread.appended()
             await asyncio.sleep(0.005)  # 20 MB/s: a segment lasts 50 ms
-        await flushing.until(lambda: store.supply.warm_end > store.appended_end)
+        await until(lambda: store.supply.warm_end > store.appended_end)
         touched = {path for kind, path in flushing.disk.calls if kind == "touch"}
         assert len(touched) >= 5
         await flushing.until_flushed()

@@ -10,10 +10,9 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 Object = dict[str, Any]
@@ -120,17 +119,6 @@ class Api:
                     place = (f"{root}/{resource['name']}", resource["namespaced"])
                     self._paths[version, resource["kind"]] = place
         return self._paths[version, kind]
-
-
-def wait_until(
-    what: str, holds: Callable[[], bool], *, timeout_s: float = 60.0, interval_s: float = 0.2
-) -> None:
-    """Raises TimeoutError with `what` when it does not come to hold."""
-    deadline_s = monotonic() + timeout_s
-    while not holds():
-        if monotonic() > deadline_s:
-            raise TimeoutError(f"not after {timeout_s:g} s: {what}")
-        sleep(interval_s)
 
 
 def _message(body: bytes) -> str:

@@ -12,10 +12,11 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.kubernetes.api_server.client import Api, wait_until
+from tests.kubernetes.api_server.client import Api
 from tests.kubernetes.api_server.programs import Programs
 from tests.support.etcd import etcd_command
 from tests.support.ports import free_ports
+from tests.support.waiting import wait_until
 
 READY_TIMEOUT_S = 120.0
 """The API server makes its built-in objects at the first start."""
@@ -38,9 +39,9 @@ def running_control_plane(programs: Programs, folder: Path) -> Iterator[Api]:
         )
         _start(stack, folder, _api_server(programs, folder, key, etcd_port, api_port))
         certificate = folder / "certificates" / "apiserver.crt"
-        wait_until("the API server's certificate", certificate.exists, timeout_s=READY_TIMEOUT_S)
+        wait_until(certificate.exists, "the API server's certificate", timeout_s=READY_TIMEOUT_S)
         api = Api(f"127.0.0.1:{api_port}", token, certificate)
-        wait_until("the API server is ready", lambda: _is_ready(api), timeout_s=READY_TIMEOUT_S)
+        wait_until(lambda: _is_ready(api), "the API server is ready", timeout_s=READY_TIMEOUT_S)
         _start(stack, folder, _controller_manager(programs, key, kubeconfig))
         _start(stack, folder, [programs.scheduler, *_common(kubeconfig)])
         yield api

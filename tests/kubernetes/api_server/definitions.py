@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.kubernetes.api_server.client import Api, Object, wait_until
+from tests.kubernetes.api_server.client import Api, Object
+from tests.support.waiting import wait_until
 
 KINDS = (
     ("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"),
@@ -21,7 +22,7 @@ def add_definitions(api: Api) -> None:
     for group, version, kind, plural in KINDS:
         api.apply(_definition(group, version, kind, plural))
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.{group}"
-        wait_until(f"{kind} is served", partial(_is_established, api, path))
+        wait_until(partial(_is_established, api, path), f"{kind} is served")
 
 
 def _is_established(api: Api, path: str) -> bool:

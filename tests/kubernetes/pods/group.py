@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from aerobee.cluster_view.methods import CREATE_TOPIC, DESCRIBE_CLUSTER, GET_STA
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.failover.world import GROUP, QUEUES, TOPIC
+from tests.support.waiting import until
 
 CLUSTER = "aerobee"
 OBSERVER_TIMEOUT_MS = 1_000
@@ -172,11 +172,7 @@ class PodGroup:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """AssertionError when it takes too long."""
-        deadline_s = time.monotonic() + timeout_s
-        while not await holds():
-            if time.monotonic() > deadline_s:
-                raise AssertionError(f"waited {timeout_s} s for {what}\n{await self.account()}")
-            await asyncio.sleep(0.05)
+        await until(holds, what, timeout_s=timeout_s, account=self.account)
 
     async def account(self) -> str:
         """What each nameserver and each replica says; logs are with the pods."""

@@ -32,9 +32,9 @@ from aerobee.producer_client import Message, MessageQueue, Producer
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 from tests.faults.clusters import ClusterProcess
-from tests.faults.serving import eventually
 from tests.offset_audit.damages.joined_broker import ShiftedClock, joined_broker, registered_as
 from tests.support.gapped_log import write_gapped_log
+from tests.support.waiting import until
 
 CLUSTER = "aerobee"
 A, B, OLD, FAST = "broker-a", "broker-b", "broker-old", "broker-fast"
@@ -83,7 +83,7 @@ class LiveCluster:
                     return False
             return True
 
-        await eventually(holds, f"topics {names}")
+        await until(holds, f"topics {names}")
 
     async def delete_topic(self, name: str) -> None:
         await self.connection.channels.call(
@@ -163,7 +163,7 @@ class LiveCluster:
                 for one in found.queues
             )
 
-        await eventually(holds, f"{group} has come to {offset} of {topic}")
+        await until(holds, f"{group} has come to {offset} of {topic}")
 
     async def join_without_leases(self, group: str, topic: str) -> None:
         """A member that subscribes, beats, and never asks for a queue."""
@@ -241,7 +241,7 @@ class LiveCluster:
             }
             return masters >= set(names)
 
-        await eventually(holds, f"masters {names}")
+        await until(holds, f"masters {names}")
 
 
 @asynccontextmanager
