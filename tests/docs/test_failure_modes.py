@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.named_tests import ROOT, assert_in_suite, named_in
+
 PAGE = ROOT / "docs" / "failure-modes.md"
 COLUMNS = ["fault", "what you see", "what is kept", "what to do", "test"]
 
@@ -37,12 +36,6 @@ def test_there_is_a_row_for_every_kind_of_fault() -> None:
 def test_a_row_is_complete_and_its_test_exists(cells: list[str]) -> None:
     assert len(cells) == len(COLUMNS), cells
     assert all(cells), "an empty cell is no answer"
-    named = re.fullmatch(r"`(tests/[\w/]+\.py)::(test_\w+)`", cells[-1])
-    assert named is not None, cells[-1]
-    tree = ast.parse((ROOT / named[1]).read_text("utf-8"))
-    functions = {
-        node.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert named[2] in functions
+    (named,) = named_in(cells[-1])
+    assert cells[-1] == "`{}::{}`".format(*named)
+    assert_in_suite(*named)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.named_tests import ROOT, assert_in_suite, named_in
+
 PAGE = ROOT / "docs" / "guarantees.md"
 COLUMNS = ["fault", "flush", "replication", "replicas", "lost at most", "writes pause", "test"]
 FLUSH = {"async", "sync", "any"}
@@ -41,13 +40,7 @@ def test_a_row_is_complete_and_its_tests_exist(cells: list[str]) -> None:
     assert all(cells), "an empty cell is no answer"
     assert cells[1] in FLUSH
     assert cells[2] in REPLICATION
-    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", cells[-1])
+    named = named_in(cells[-1])
     assert named, cells[-1]
     for path, function in named:
-        tree = ast.parse((ROOT / path).read_text("utf-8"))
-        functions = {
-            node.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        assert function in functions, f"{path} has no {function}"
+        assert_in_suite(path, function)

@@ -19,7 +19,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 TOPIC = "events"
-UNDER_LOAD_S = 1.0
+UNDER_LOAD_S = 0.3
 
 
 class Load:
@@ -96,7 +96,7 @@ async def test_each_process_may_be_killed_under_load_and_what_was_acknowledged_i
         await load.flows()
     await load.end_producers()
     acknowledged = load.acknowledged()
-    assert len(acknowledged) > 500
+    assert len(acknowledged) > 200
     await until(lambda: acknowledged <= load.delivered(), "all acknowledged are delivered")
     # What came beyond these was sent too, by somebody who did not live to hear of it or gave up.
     assert all(body.startswith("produce-") for body in load.delivered() - acknowledged)

@@ -33,7 +33,7 @@ from tests.faults.folders import (
 
 pytestmark = pytest.mark.slow
 
-PLACES = 40
+PLACES = 12
 
 
 @pytest.fixture(scope="module")

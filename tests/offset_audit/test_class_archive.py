@@ -113,6 +113,7 @@ def _starts_from_it(cache: Path) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_second_session_starts_from_what_the_first_left_and_a_damaged_file_is_passed_over(
     tmp_path: Path, java: Path

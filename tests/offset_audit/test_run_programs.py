@@ -98,6 +98,7 @@ def test_a_watch_looks_again_until_ctrl_c_and_leaves_nothing_behind(store: Path)
     assert nothing_left_of(process.pid)
 
 
+@pytest.mark.long
 def test_spark_submit_gives_the_same_document_and_exit_code(store: Path, tmp_path: Path) -> None:
     program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     settings = ["--master", "local[2]", "--conf", "spark.ui.enabled=false"]

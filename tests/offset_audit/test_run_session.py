@@ -91,6 +91,7 @@ for memory in ("300m", "600m"):
 """
 
 
+@pytest.mark.long
 def test_a_session_that_did_not_start_leaves_no_java_to_the_next(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", AGAIN], cwd=tmp_path, capture_output=True, text=True, timeout=100
