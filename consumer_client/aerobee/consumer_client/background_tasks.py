@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aerobee.runtime import errors
+from aerobee.runtime.run_together import first_error
 
 
 class BackgroundTasks:
@@ -66,13 +67,3 @@ async def wait_event(event: asyncio.Event, timeout_s: float) -> None:
             await event.wait()
     except TimeoutError:
         return
-
-
-def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What ended a stream: its cause, not the consequences in the other tasks."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return first_error(error)
-        if not isinstance(error, errors.Unreachable):
-            return error
-    return group.exceptions[0]

@@ -20,7 +20,7 @@ from typing import TypeVar
 from aerobee.cluster_view.channels import Channels, Stream
 from aerobee.cluster_view.methods import MEMBERSHIP
 from aerobee.cluster_view.route import Endpoint, MessageQueue
-from aerobee.consumer_client.background_tasks import first_error, wait_event
+from aerobee.consumer_client.background_tasks import wait_event
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable, QueueKey
 from aerobee.consumer_client.membership import (
@@ -36,6 +36,7 @@ from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
+from aerobee.runtime.run_together import run_together
 from aerobee.v1 import broker_pb2
 
 log = logging.getLogger(__name__)
@@ -233,16 +234,8 @@ class GroupSession:
         """Whoever is master, as soon as somebody is. The deadline of what is held goes on counting:
         that a nameserver knows of no master does not move it, for one that has not heard yet that
         other replicas registered acts without a lease, and gives queues away."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                name = f"group-session:{self.broker_name}:trust"
-                watch = tasks.create_task(self._watch_trust(), name=name)
-                try:
-                    return await self._route.find_master(FIND_TIMEOUT_MS)
-                finally:
-                    watch.cancel()
-        except BaseExceptionGroup as group:
-            raise first_error(group) from None
+        find = self._route.find_master(FIND_TIMEOUT_MS)
+        return await run_together(find, trust=self._watch_trust())
 
     async def _watch_trust(self) -> None:
         while not self._is_leaving:
@@ -262,23 +255,16 @@ class GroupSession:
         try:
             self.check_deadline()
             await self._within_deadline(self._join(stream))
-            async with asyncio.TaskGroup() as tasks:
-                name = f"group-session:{self.broker_name}"
-                helpers = [
-                    tasks.create_task(self._write(stream), name=f"{name}:write"),
-                    tasks.create_task(self._watch_deadline(), name=f"{name}:deadline"),
-                ]
-                try:
-                    while (event := await stream.read()) is not None:
-                        self._on_event(event)
-                finally:
-                    for helper in helpers:
-                        helper.cancel()
-        except BaseExceptionGroup as group:
-            raise first_error(group) from None
+            await run_together(
+                self._read(stream), write=self._write(stream), deadline=self._watch_deadline()
+            )
         finally:
             self._stream = None
             stream.cancel()
+
+    async def _read(self, stream: MembershipStream) -> None:
+        while (event := await stream.read()) is not None:
+            self._on_event(event)
 
     async def _within_deadline(self, step: Awaitable[T]) -> T:
         """A step towards joining: it leaves time for another try before the leases that are still

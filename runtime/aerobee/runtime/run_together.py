@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
-from aerobee.runtime.errors import MqError
+from aerobee.runtime.errors import MqError, Unreachable
+
+T = TypeVar("T")
 
 
-async def run_together(
-    main: Coroutine[Any, Any, None], **others: Coroutine[Any, Any, None]
-) -> None:
-    """Until `main` returns or any of them raises; then none of them runs any more.
+async def run_together(main: Coroutine[Any, Any, T], **others: Coroutine[Any, Any, None]) -> T:
+    """What `main` returns, unless any of them raises before; then none of them runs any more.
 
-    Raises what was raised first, as it is; but a cancellation that meets a failure is not
+    Raises the first cause as it is; but a cancellation that meets a failure is not
     forgotten, as a task group forgets it: a caller that takes it for an ordinary failure, and tries
     again, would never end.
     """
@@ -25,7 +25,7 @@ async def run_together(
     try:
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(task, name=name) for name, task in others.items()]
-            await main
+            result = await main
             has_ended = True
             for task in running:
                 task.cancel()
@@ -33,17 +33,19 @@ async def run_together(
         # Once `main` has ended, the group itself may have left a cancellation behind (Python 3.11).
         if not has_ended and caller.cancelling() > cancelled_before:
             raise asyncio.CancelledError from None
-        raise _first(errors) from None
+        raise first_error(errors) from None
+    return result
 
 
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """A bug rather than an error of the stream, which may follow from it."""
+def first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The cause rather than what follows from it in other tasks: a bug, then what a peer answered,
+    then that the stream broke."""
     flat: list[BaseException] = []
-    waiting: list[BaseException] = [errors]
+    waiting: list[BaseException] = [group]
     while waiting:
         error = waiting.pop(0)
         if isinstance(error, BaseExceptionGroup):
             waiting.extend(error.exceptions)
         else:
             flat.append(error)
-    return next((error for error in flat if not isinstance(error, MqError)), flat[0])
+    return min(flat, key=lambda error: isinstance(error, MqError) + isinstance(error, Unreachable))
