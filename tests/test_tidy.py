@@ -98,10 +98,10 @@ FENCES: dict[str, tuple[str, ...]] = {
 }
 
 # No event loop and no threads where state must be decided by pure, synchronous code.
-LOOP_FREE = ("store_format/", "broker/store/", "store_repair/", "consumer_client/rebalance/")
+LOOP_FREE = ("store_format/", "broker/store/", "store_repair/", "consumer_client/strategies.py")
 
 FUNCTION_LINES_MAX = 70
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 
 
 def sources() -> Iterator[tuple[str, Path]]:

@@ -12,7 +12,7 @@ import pytest
 from aerobee.client_core import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client import ConsumerOptions, PullConsumer, PushConsumer, StartFrom
-from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
+from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until

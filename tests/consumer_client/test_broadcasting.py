@@ -15,7 +15,7 @@ from aerobee.consumer_client import (
     ReceivedMessage,
     StartFrom,
 )
-from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
+from aerobee.consumer_client.local_offsets import decode_offsets, encode_offsets
 from aerobee.runtime import errors
 from tests.support.real_brokers import RealCluster
 from tests.support.waiting import until

@@ -20,8 +20,8 @@ from aerobee.consumer_client import (
     ReceivedMessage,
     StartFrom,
 )
-from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
-from aerobee.consumer_client.offsets.store import Commit
+from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
+from aerobee.consumer_client.committing import Commit
 from aerobee.runtime import errors
 from tests.support.real_brokers import BrokerProcess, Link, RealCluster, RouteServer
 from tests.support.waiting import until

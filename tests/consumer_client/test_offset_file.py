@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.client_core import MessageQueue
-from aerobee.consumer_client.offsets.file_store import FileOffsetStore
-from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
-from aerobee.consumer_client.offsets.store import Commit
+from aerobee.consumer_client.committing import Commit
+from aerobee.consumer_client.local_offsets import FileOffsetStore, decode_offsets, encode_offsets
 from aerobee.runtime import errors
 
 Q0 = MessageQueue("TopicA", "broker-a", 0)

@@ -17,7 +17,7 @@ from aerobee.consumer_client import (
     RebalanceStrategy,
     Sticky,
 )
-from aerobee.consumer_client.rebalance.consistent_hash import queue_text, ring_hash
+from aerobee.consumer_client.strategies import queue_text, ring_hash
 from aerobee.runtime import errors
 
 ROOMS = ("east", "west", "north")

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from aerobee.client_core import MessageQueue
 from aerobee.consumer_client import ReceivedBatch
-from aerobee.consumer_client.received_batch import decode_entries
-from aerobee.consumer_client.tag_expression import parse_tag_expression
+from aerobee.consumer_client.received_batch import decode_entries, parse_tag_expression
 from aerobee.runtime import errors
 from aerobee.store_format.record import HostAddress, encode_record
 from aerobee.store_format.record_layout import BODY_AT

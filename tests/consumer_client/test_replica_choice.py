@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.cluster_view.route import Endpoint
+from aerobee.consumer_client.group_reads import choose, should_move
 from aerobee.consumer_client.lease_table import QueueKey
-from aerobee.consumer_client.replica_choice import choose, should_move
 
 KEY = QueueKey("orders", 0)
 

@@ -15,7 +15,7 @@ from aerobee.consumer_client import (
     ReceivedMessage,
     StartFrom,
 )
-from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.runtime import errors
 from aerobee.v1 import common_pb2, nameserver_pb2
 from tests.support.real_brokers import RealCluster

@@ -19,7 +19,7 @@ from aerobee.consumer_client import (
     RetryPolicy,
     StartFrom,
 )
-from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.runtime.errors import (
     FilterIllegal,
     IllegalName,

@@ -123,7 +123,7 @@ CLIENTS: Final = (
     Mutant(
         name="share-without-its-last-queue",
         breaks="queues have no owner when they cannot be shared evenly",
-        file=f"{_CONSUMER}/rebalance/averagely.py",
+        file=f"{_CONSUMER}/strategies.py",
         old="start + share + (index < longer)]",
         new="start + share]",
         tests=("tests/consumer_client/test_rebalance.py::test_every_queue_has_exactly_one_owner",),
@@ -131,7 +131,7 @@ CLIENTS: Final = (
     Mutant(
         name="shares-overlap",
         breaks="two members ask for the same queue, and another one has no owner",
-        file=f"{_CONSUMER}/rebalance/averagely.py",
+        file=f"{_CONSUMER}/strategies.py",
         old="start = index * share + min(index, longer)",
         new="start = index * share + min(max(index - 1, 0), longer)",
         tests=("tests/consumer_client/test_rebalance.py::test_every_queue_has_exactly_one_owner",),

@@ -19,16 +19,19 @@ from aerobee.consumer_client.listener import (
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.pull_consumer import PullConsumer
 from aerobee.consumer_client.push_consumer import PushConsumer
-from aerobee.consumer_client.rebalance.averagely import Averagely
-from aerobee.consumer_client.rebalance.circle import AveragelyByCircle
-from aerobee.consumer_client.rebalance.configuration import ByConfiguration
-from aerobee.consumer_client.rebalance.consistent_hash import ConsistentHash
-from aerobee.consumer_client.rebalance.machine_room import MachineRoom, MachineRoomNearby
-from aerobee.consumer_client.rebalance.sticky import Sticky
-from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
 from aerobee.consumer_client.received_batch import ReceivedBatch
 from aerobee.consumer_client.retry_schedule import RetryPolicy
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
+from aerobee.consumer_client.strategies import (
+    Averagely,
+    AveragelyByCircle,
+    ByConfiguration,
+    ConsistentHash,
+    MachineRoom,
+    MachineRoomNearby,
+    RebalanceStrategy,
+    Sticky,
+)
 
 __all__ = [
     "Averagely",

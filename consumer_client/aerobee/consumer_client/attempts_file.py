@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aerobee.consumer_client.attempts import SIZE, Attempts, counted_in
-from aerobee.consumer_client.offsets.file_store import FOLDER_DEFAULT
+from aerobee.consumer_client.local_offsets import FOLDER_DEFAULT
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 

@@ -17,16 +17,17 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.offsets import Offsets
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client.committing import PASSING_ERRORS
-from aerobee.consumer_client.offsets.store import OffsetStore
-from aerobee.consumer_client.options import ConsumerOptions
-from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.committing import PASSING_ERRORS, OffsetStore
+from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.runtime import errors
+from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
+from aerobee.runtime.whole_number import check_whole_number
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,49 @@ class _Standing:
     committed: dict[MessageQueue, int] = field(default_factory=dict)
     failures: dict[str, errors.MqError] = field(default_factory=dict)
     """By name, brokers that did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPolicy:
+    """Asked only where the group never committed: a committed offset always wins."""
+
+    start_from: StartFrom = StartFrom.LAST
+    timestamp_ms: int | None = None
+    """Unix ms; with TIMESTAMP only."""
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "start_from", StartFrom(self.start_from))
+        except ValueError:
+            raise InvalidArgument(
+                f"start_from must be one of {', '.join(StartFrom)}, not {self.start_from!r}"
+            ) from None
+        if self.timestamp_ms is not None:
+            check_whole_number("start_timestamp_ms", self.timestamp_ms, minimum=0)
+        if (self.timestamp_ms is None) == (self.start_from is StartFrom.TIMESTAMP):
+            raise InvalidArgument(
+                "give start_timestamp_ms with StartFrom.TIMESTAMP, and only with it"
+            )
+
+    def for_new_queues(self) -> Self:
+        """The policy for queues that are younger than their group: there is nothing in them that
+        the group came too late for."""
+        return type(self)(StartFrom.FIRST) if self.start_from is StartFrom.LAST else self
+
+    async def start_offsets(
+        self, offsets: Offsets, queues: Sequence[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """The first offsets to read.
+
+        Raises:
+            MqError: a broker could not be asked.
+        """
+        if self.timestamp_ms is not None:
+            return await offsets.by_timestamp(queues, self.timestamp_ms, of_master=True)
+        bounds = await offsets.bounds(queues, of_master=True)
+        if self.start_from is StartFrom.FIRST:
+            return {queue: found.min_offset for queue, found in bounds.items()}
+        return {queue: found.max_offset_end for queue, found in bounds.items()}
 
 
 class Beginnings:

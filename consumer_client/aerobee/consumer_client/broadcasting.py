@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.committing import OffsetStore
 from aerobee.consumer_client.consumption import Consumption, Terms
 from aerobee.consumer_client.lease_table import HeldQueue
 from aerobee.consumer_client.membership import Grant, Identity, Member
-from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import Unleased
 from aerobee.consumer_client.sessions import Sessions

@@ -16,12 +16,12 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import OVERSLEPT_S
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.group_reads import GroupReads
-from aerobee.consumer_client.offsets.store import Commit, OffsetStore
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
@@ -43,6 +43,38 @@ PASSING_ERRORS = (
 """Made again, the commit may be taken."""
 
 BACKOFF = Backoff(base_ms=50, max_ms=500)
+
+
+class Commit(NamedTuple):
+    """Everything below `offset` of the queue is done."""
+
+    queue: MessageQueue
+    offset: int
+    lease_epoch: int
+    """0 without a lease."""
+
+
+class OffsetStore(Protocol):
+    """Committed offsets of one group."""
+
+    async def read(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
+        """The committed offsets; queues without one are left out.
+
+        Raises:
+            MqError: the store cannot be read now.
+        """
+        ...
+
+    async def begin(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, errors.MqError]:
+        """Store offsets where none is stored yet; whoever says so first decides. Returns the queues
+        that were refused or not reached, and why."""
+        ...
+
+    async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.MqError]:
+        """Store offsets; returns the queues that were refused or not reached, and why."""
+        ...
 
 
 @dataclass(slots=True, eq=False)

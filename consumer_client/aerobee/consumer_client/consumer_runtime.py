@@ -23,19 +23,17 @@ from aerobee.client_core.cluster import CLUSTER_DEFAULT, ClusterConnection
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.consumer_client.background_tasks import BackgroundTasks
-from aerobee.consumer_client.beginnings import Beginnings
+from aerobee.consumer_client.beginnings import Beginnings, StartPolicy
 from aerobee.consumer_client.broadcasting import Broadcasting
+from aerobee.consumer_client.broker_offsets import BrokerOffsetStore
+from aerobee.consumer_client.committing import OffsetStore
 from aerobee.consumer_client.consumption import Consumption
+from aerobee.consumer_client.local_offsets import FileOffsetStore
 from aerobee.consumer_client.membership import Identity
-from aerobee.consumer_client.offsets.broker_store import BrokerOffsetStore
-from aerobee.consumer_client.offsets.file_store import FileOffsetStore
-from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
-from aerobee.consumer_client.rebalance.averagely import Averagely
-from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
 from aerobee.consumer_client.rebalancer import Rebalancer
-from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.log import log_event

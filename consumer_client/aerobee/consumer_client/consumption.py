@@ -18,9 +18,14 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.beginnings import Beginnings
-from aerobee.consumer_client.committing import LEASE_ERRORS, ROUTE_ERRORS, Committing, Holding
+from aerobee.consumer_client.committing import (
+    LEASE_ERRORS,
+    ROUTE_ERRORS,
+    Committing,
+    Holding,
+    OffsetStore,
+)
 from aerobee.consumer_client.group_reads import GroupReads
-from aerobee.consumer_client.offsets.store import OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue, Trust
 from aerobee.runtime import errors

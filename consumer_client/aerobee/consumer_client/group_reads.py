@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.cluster_view.route import MessageQueue
+from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.fetcher import Fetcher
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import QueueKey
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
-from aerobee.consumer_client.replica_choice import choose, should_move
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 from aerobee.v1 import broker_pb2
@@ -326,3 +325,44 @@ class GroupReads:
             reason=error,
         )
         self._wake.set()
+
+
+def choose(
+    replicas: Sequence[Endpoint],
+    key: QueueKey,
+    *,
+    suggested: int | None,
+    may_ask_master: bool,
+    avoided: Collection[int],
+) -> Endpoint | None:
+    """The replica to read the queue from; None: none can be asked now.
+
+    Args:
+        replicas: the live ones.
+        suggested: the broker id that the queue's reader was sent to, if it was.
+        avoided: broker ids that failed a short while ago.
+    """
+    usable = [
+        replica
+        for replica in replicas
+        if replica.broker_id not in avoided and (may_ask_master or not replica.is_master)
+    ]
+    for replica in usable:
+        if replica.broker_id == suggested:
+            return replica
+    for replica in usable:
+        if replica.is_master:
+            return replica
+    # The queues of one group spread over its slaves.
+    return usable[key.queue_id % len(usable)] if usable else None
+
+
+def should_move(
+    replicas: Sequence[Endpoint], place: int, chosen: Endpoint | None, *, suggested: int | None
+) -> bool:
+    """Whether a queue that is read at `place` without trouble goes on at `chosen` instead: it was
+    sent there, its place is gone, or the master can be asked again."""
+    if chosen is None or chosen.broker_id == place:
+        return False
+    is_alive = any(replica.broker_id == place for replica in replicas)
+    return not is_alive or chosen.is_master or chosen.broker_id == suggested

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
@@ -29,8 +30,6 @@ from aerobee.consumer_client.membership import (
     SessionEvents,
     clustering_members,
 )
-from aerobee.consumer_client.name_in_use import NameInUse
-from aerobee.consumer_client.session_outbox import SessionOutbox
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
@@ -47,6 +46,9 @@ JOIN_TIMEOUT_S = 5.0
 FIND_TIMEOUT_MS = 5_000
 MASTERLESS_CHECK_S = 0.5
 """How often a member looks whether its group has a master."""
+
+PATIENCE_SESSIONS = 1.5
+"""A broker keeps the name of a dead member for one session; a process that has it longer lives."""
 
 T = TypeVar("T")
 
@@ -75,13 +77,15 @@ class GroupSession:
         self._chance = chance
         self._backoff = backoff
         self._wake = asyncio.Event()
-        self._outbox = SessionOutbox(self._wake)
+        self._outbox: deque[broker_pb2.MemberEvent] = deque()
+        """What the broker is to be told, in order, until the stream's writer takes it."""
         self._tried: Endpoint | None = None
         self._stream: MembershipStream | None = None
         self._is_joined = False
         self._is_leaving = False
         self._interval_s = identity.heartbeat_interval_s(identity.session_timeout_ms)
-        self._name = NameInUse(identity, route.broker_name)
+        self._name_patience_end_s: float | None = None
+        """While another process has our client id: from when on it must be alive."""
 
     def __repr__(self) -> str:
         return f"GroupSession({self.broker_name}, joined={self._is_joined}, {self.table!r})"
@@ -106,13 +110,13 @@ class GroupSession:
     def acquire(self, key: QueueKey) -> None:
         """Wish for a queue; `on_granted` follows once it is free."""
         if self.table.want(key) and self._is_joined:
-            self._outbox.acquire(key)
+            self._tell_acquire(key)
 
     def release(self, key: QueueKey) -> None:
         """Give a queue back, or withdraw the wish for it. Commit before."""
         epoch = self.table.unwant(key)
         if epoch is not None and self._is_joined:
-            self._outbox.release(key, epoch)
+            self._tell_release(key, epoch)
 
     def check_deadline(self) -> bool:
         """True while leases may be trusted; else everything held is given up."""
@@ -155,9 +159,19 @@ class GroupSession:
         self._is_leaving = True
         self.table.lose_all()
         if self._is_joined:
-            self._outbox.leave()
+            self._outbox.append(broker_pb2.MemberEvent(leave=broker_pb2.Leave()))
         elif self._stream is not None:
             self._stream.cancel()
+        self._wake.set()
+
+    def _tell_acquire(self, key: QueueKey) -> None:
+        acquire = broker_pb2.AcquireLease(topic=key.topic, queue_id=key.queue_id)
+        self._outbox.append(broker_pb2.MemberEvent(acquire=acquire))
+        self._wake.set()
+
+    def _tell_release(self, key: QueueKey, epoch: int) -> None:
+        release = broker_pb2.ReleaseLease(topic=key.topic, queue_id=key.queue_id, epoch=epoch)
+        self._outbox.append(broker_pb2.MemberEvent(release=release))
         self._wake.set()
 
     # ------------------------------------------------------------------------------ streams
@@ -176,11 +190,11 @@ class GroupSession:
                 try:
                     await self._one_stream()
                     failures = 0
-                    self._name.on_free()
+                    self._name_patience_end_s = None
                 except errors.InvalidArgument:
                     raise
                 except errors.DuplicateClient as error:
-                    self._name.on_refused(error, self._clock.monotonic_s())
+                    self._on_name_in_use(error)
                     self._note_break(error)
                 except errors.MqError as error:
                     if self._is_joined:
@@ -191,6 +205,24 @@ class GroupSession:
                     return
                 await self._pause(self._backoff.delay_s(failures, self._chance))
                 failures += 1
+
+    def _on_name_in_use(self, error: errors.DuplicateClient) -> None:
+        """Dead without a goodbye, or alive? Raises the error once it must be alive."""
+        now_s = self._clock.monotonic_s()
+        if self._name_patience_end_s is None:
+            patience_s = self._identity.session_timeout_ms * PATIENCE_SESSIONS / 1_000
+            self._name_patience_end_s = now_s + patience_s
+            log_event(
+                log,
+                "another live member has this client id, trying again in case it is dead",
+                level=logging.WARNING,
+                group=self._identity.group,
+                client_id=self._identity.client_id,
+                broker=self.broker_name,
+                gives_up_in_s=patience_s,
+            )
+        if now_s > self._name_patience_end_s:
+            raise error
 
     def _note_break(self, error: errors.MqError) -> None:
         self._route.note_failure(str(error))
@@ -305,9 +337,9 @@ class GroupSession:
         self._events.on_joined(self.broker_name)
         for held in confirmed:
             if self.table.epoch_of(held.key) != held.epoch:
-                self._outbox.release(held.key, held.epoch)
+                self._tell_release(held.key, held.epoch)
         for key in self.table.wishes():
-            self._outbox.acquire(key)
+            self._tell_acquire(key)
         log_event(
             log,
             "joined group",
@@ -323,7 +355,7 @@ class GroupSession:
         while True:
             self._wake.clear()
             while self._outbox:
-                await stream.write(self._outbox.take())
+                await stream.write(self._outbox.popleft())
             if self._is_leaving:
                 await stream.done_writing()
                 return
@@ -368,7 +400,7 @@ class GroupSession:
         if self.table.epoch_of(key) == granted.epoch:
             return
         if not self.table.on_granted(key, granted.epoch, self._clock.monotonic_s()):
-            self._outbox.release(key, granted.epoch)
+            self._tell_release(key, granted.epoch)
             return
         committed = None if granted.never_committed else granted.committed_offset
         self._events.on_granted(self.broker_name, Grant(key, granted.epoch, committed))
@@ -379,7 +411,7 @@ class GroupSession:
         self._report_lost([held], reason)
         if self._is_joined and self.table.is_wanted(held.key):
             # Line up again.
-            self._outbox.acquire(held.key)
+            self._tell_acquire(held.key)
 
     def _report_lost(self, lost: Sequence[HeldQueue], reason: str) -> None:
         for held in lost:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,11 +28,14 @@ from aerobee.consumer_client.listener import (
     ListenerOptions,
     Ordering,
 )
-from aerobee.consumer_client.listener_log import ListenerLog
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetrySchedule
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.log import log_event
+from aerobee.store_format.record import RecordCorrupt
+
+log = logging.getLogger(__name__)
 
 SLICE_S = 0.005
 """How long workers may keep the loop to themselves."""
@@ -69,7 +73,7 @@ class ListenerPool:
         group: str = "",
     ) -> None:
         """`attempts`: where they are counted; in memory by default. `group`: for the log."""
-        self._log = ListenerLog(group, options.retry.attempts_max)
+        self._group = group
         self._attempts = attempts or Attempts()
         self._listener = listener
         self._options = options
@@ -282,7 +286,15 @@ class ListenerPool:
         self._note_failure(work, failures)
         if queue.is_stopped:
             return
-        self._log.failed(queue.assignment.queue, entries, failures, error)
+        self._log(
+            "listener failed" if error is not None else "listener asked for a retry",
+            logging.WARNING if failures == 1 or error is None else logging.ERROR,
+            work,
+            failures,
+            error,
+            attempts_max=self._options.retry.attempts_max,
+            reason="it returned RETRY_LATER" if error is None else repr(error),
+        )
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
         delay_s = (
@@ -340,12 +352,38 @@ class ListenerPool:
             if isinstance(decision, Awaitable):
                 decision = await decision
         except Exception as error:
-            self._log.exhausted(work.queue.assignment.queue, work.entries, failures, error)
+            self._log(
+                "on_exhausted failed, the messages are kept", logging.ERROR, work, failures, error
+            )
             return False
         if decision is not Exhausted.SKIP:
             return False
-        self._log.exhausted(work.queue.assignment.queue, work.entries, failures, None)
+        self._log("messages skipped by on_exhausted", logging.WARNING, work, failures, None)
         return True
+
+    def _log(
+        self,
+        event: str,
+        level: int,
+        work: _Work,
+        attempt: int,
+        error: Exception | None,
+        **fields: object,
+    ) -> None:
+        """With the traceback each time; `attempt` is how often the listener was given these."""
+        log_event(
+            log,
+            event,
+            level=level,
+            error=error,
+            group=self._group,
+            queue=work.queue.assignment.queue,
+            offset=work.entries[0][0],
+            message_id=_id_of(work.entries),
+            messages=len(work.entries),
+            attempt=attempt,
+            **fields,
+        )
 
     def _arm_timer(self) -> None:
         due_s = self._schedule.next_due_s
@@ -364,3 +402,11 @@ class ListenerPool:
                 self._due.append(work)
                 self._wake_one()
         self._arm_timer()
+
+
+def _id_of(entries: Sequence[Entry[ReceivedMessage]]) -> str:
+    """Of the first message."""
+    try:
+        return entries[0][2].message_id
+    except RecordCorrupt:
+        return "unreadable"

@@ -12,6 +12,7 @@ from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.client_core.offsets import Offsets
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.consumer_client.consumer_runtime import (
     ConsumerRuntime,
     ConsumerSettings,
@@ -20,14 +21,10 @@ from aerobee.consumer_client.consumer_runtime import (
 from aerobee.consumer_client.consumption import Terms
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
-from aerobee.consumer_client.pull_queue import PullQueue
-from aerobee.consumer_client.pulled_queues import PulledQueues
-from aerobee.consumer_client.rebalance.averagely import Averagely
-from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
-from aerobee.consumer_client.received_batch import ReceivedBatch
-from aerobee.consumer_client.start_policy import StartPolicy
+from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
+from aerobee.consumer_client.received_batch import ReceivedBatch, parse_tag_expression
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
-from aerobee.consumer_client.tag_expression import parse_tag_expression
+from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name

@@ -12,6 +12,7 @@ from typing import Self
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
 from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.attempts_file import AttemptsFile, attempts_folder, default_folder
+from aerobee.consumer_client.beginnings import StartPolicy
 from aerobee.consumer_client.consumer_runtime import (
     ConsumerRuntime,
     ConsumerSettings,
@@ -28,12 +29,10 @@ from aerobee.consumer_client.listener_pool import ListenerPool
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
-from aerobee.consumer_client.rebalance.averagely import Averagely
-from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
+from aerobee.consumer_client.received_batch import parse_tag_expression
 from aerobee.consumer_client.retry_schedule import RetryPolicy
-from aerobee.consumer_client.start_policy import StartPolicy
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
-from aerobee.consumer_client.tag_expression import parse_tag_expression
+from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.names import check_topic_name

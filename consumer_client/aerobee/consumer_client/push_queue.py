@@ -15,8 +15,7 @@ from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.flow_control import CreditWindow, FlowLimits
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.process_queue import Entry, ProcessQueue
-from aerobee.consumer_client.received_batch import decode_entries
-from aerobee.consumer_client.tag_expression import parse_tag_expression
+from aerobee.consumer_client.received_batch import decode_entries, parse_tag_expression
 
 CREDIT_CHECK_MESSAGES = 64
 """After so many finished messages the credit is looked at again; earlier when none wait."""

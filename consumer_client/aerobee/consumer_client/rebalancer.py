@@ -20,8 +20,8 @@ from aerobee.consumer_client.consumption import Consumption, Terms
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
 from aerobee.consumer_client.membership import Grant, Identity, Member
 from aerobee.consumer_client.options import ConsumerOptions
-from aerobee.consumer_client.rebalance.strategy import RebalanceStrategy
 from aerobee.consumer_client.sessions import Sessions
+from aerobee.consumer_client.strategies import RebalanceStrategy
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 

@@ -1,7 +1,8 @@
 """Messages of one queue as they came: records end to end, decoded when they are looked at.
 
 Owns: the walk over a frame's bytes. It hops from size to size and reads nothing else, so that a
-consumer pays only for what it uses; `bodies` is the shortest way to the payload.
+consumer pays only for what it uses; `bodies` is the shortest way to the payload. And the second tag
+filter: the broker filters by the tag's hash, which two tags may share; here the tags are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from isal.isal_zlib import crc32
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.process_queue import Entry
-from aerobee.runtime.errors import MessageIllegal
+from aerobee.runtime.errors import FilterIllegal, MessageIllegal
 from aerobee.store_format.record_layout import (
     BODY_AT,
     CRC_MASK,
@@ -106,6 +107,35 @@ class ReceivedBatch:
         if position != end:
             raise _broken(self.queue, position)
         return bodies
+
+
+ALL_TAGS = "*"
+SEPARATOR = "||"
+
+
+def parse_tag_expression(expression: str) -> frozenset[str] | None:
+    """The wanted tags; None wants every message.
+
+    Raises:
+        FilterIllegal: no tag in it, or `*` beside other tags.
+    """
+    if not isinstance(expression, str):
+        raise FilterIllegal(
+            f"a tag expression is text, not {type(expression).__name__}; write 'a || b', or '*'"
+        )
+    text = expression.strip()
+    if text in ("", ALL_TAGS):
+        return None
+    tags = {tag for part in text.split(SEPARATOR) if (tag := part.strip())}
+    if not tags:
+        raise FilterIllegal(
+            f"the tag expression {text[:40]!r} names no tag; write 'a || b', or '*' for all"
+        )
+    if ALL_TAGS in tags:
+        raise FilterIllegal(
+            f"the tag expression {text[:40]!r} mixes '*' with other tags; '*' stands alone"
+        )
+    return frozenset(tags)
 
 
 def decode_entries(

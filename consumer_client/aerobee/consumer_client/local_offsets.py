@@ -12,13 +12,13 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client.offsets.local_format import decode_offsets, encode_offsets
-from aerobee.consumer_client.offsets.store import Commit
+from aerobee.consumer_client.committing import Commit
 from aerobee.runtime.errors import InvalidArgument, MqError
 from aerobee.runtime.private_files import make_private_folder, private_opener
-from aerobee.store_format.json_config import JsonIllegal
+from aerobee.store_format.json_config import JsonIllegal, ObjectKey, parse_object, render_json
 
 FOLDER_DEFAULT = ".rocketmq_offsets"
 FILE_NAME = "offsets.json"
@@ -138,3 +138,52 @@ def _is_readable(path: Path) -> bool:
     except JsonIllegal:
         return False
     return True
+
+
+TABLE = "offsetTable"
+
+
+def encode_offsets(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """The file's bytes, in a form that both clients read."""
+    table = {
+        ObjectKey.of(
+            {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+        ): offset
+        for queue, offset in sorted(offsets.items())
+    }
+    return render_json({TABLE: table})
+
+
+def decode_offsets(data: bytes) -> dict[MessageQueue, int]:
+    """The offsets in a file's bytes.
+
+    Raises:
+        JsonIllegal: not such a file; says where.
+    """
+    table = parse_object(data).get(TABLE, {})
+    if not isinstance(table, dict):
+        raise _illegal(f"{TABLE} must be an object")
+    offsets: dict[MessageQueue, int] = {}
+    for key, offset in table.items():
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise _illegal(f"the offset of {key!r} must be an integer, not {offset!r}")
+        offsets[_queue_of(key)] = offset
+    return offsets
+
+
+def _queue_of(key: str | ObjectKey) -> MessageQueue:
+    # Stricter JSON writers make quoted text of an object key.
+    members: Mapping[Any, object] = parse_object(key) if isinstance(key, str) else key.as_dict()
+    topic, broker_name = members.get("topic"), members.get("brokerName")
+    queue_id = members.get("queueId")
+    if (
+        not isinstance(topic, str)
+        or not isinstance(broker_name, str)
+        or not isinstance(queue_id, int)
+    ):
+        raise _illegal(f"{key!r} names no queue by topic, brokerName and queueId")
+    return MessageQueue(topic, broker_name, queue_id)
+
+
+def _illegal(problem: str) -> JsonIllegal:
+    return JsonIllegal(problem, position=0, line=1, column=1)

@@ -1,1 +1,0 @@
-"""Where a consumer's committed offsets are kept: at the brokers, or in a local file."""
