@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from aerobee.broker.cluster.cluster_link import ClusterLink
+from aerobee.broker.cluster.records import view_of
 from aerobee.broker.parts import Parts
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.sending.guard import Role
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
@@ -20,9 +22,9 @@ class Heard:
     own = SimpleNamespace(broker_id=0, incarnation="log-0")
 
     def __init__(self) -> None:
-        self.groups: list[pb.GroupRecord] = []
+        self.groups: list[ReplicaSetView] = []
 
-    def hear_group(self, group: pb.GroupRecord) -> None:
+    def hear_group(self, group: ReplicaSetView) -> None:
         self.groups.append(group)
 
     def hear_endpoints(self, endpoints: Any) -> None:
@@ -78,4 +80,4 @@ async def test_a_nameserver_that_knows_nothing_makes_no_broker_believe_that_it_i
     assert heard.groups == []
     known = pb.GroupRecord(broker_name="broker-a", epoch=3, master_id=1, replicas=[0, 1])
     await link.follow(pb.BrokerDirective(stale=stale, group=known, role=common_pb2.SLAVE))
-    assert heard.groups == [known]
+    assert heard.groups == [view_of(known)]

@@ -10,7 +10,8 @@ import pytest
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
-from aerobee.broker.replication.mastership import GroupView, Mastership
+from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.durability import Durability, Late
@@ -86,7 +87,7 @@ class Scene:
         self.durability.attach_streams(self.streams, self.streams)
         self.roles.on_advanced = self.durability.advance
         self.mastership.hear(
-            GroupView(
+            ReplicaSetView(
                 epoch=1,
                 master_id=0,
                 master_instance="run-1",

@@ -14,9 +14,10 @@ from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import Cut
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
+from aerobee.broker.replication.replica_set import ReplicaPlace
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
-from aerobee.v1 import common_pb2, nameserver_pb2
+from aerobee.v1 import common_pb2
 from tests.support.roles_scene import OTHER, OWN, Scene, running
 from tests.support.waiting import until
 
@@ -133,8 +134,7 @@ async def test_a_nameserver_that_loses_sight_of_the_master_does_not_end_its_stre
 async def test_only_who_was_registered_before_leaves_the_set_at_once(was_registered: bool) -> None:
     scene = Scene(history=EpochHistory.of([(1, 0)]))
     own, other = (
-        nameserver_pb2.BrokerEndpoint(identity=common_pb2.BrokerIdentity(broker_id=broker_id))
-        for broker_id in (OWN.broker_id, OTHER.broker_id)
+        ReplicaPlace(broker_id=broker_id) for broker_id in (OWN.broker_id, OTHER.broker_id)
     )
     async with running(scene):
         if was_registered:
@@ -335,10 +335,7 @@ async def test_a_slave_says_at_once_how_far_its_log_reaches_when_its_master_has_
     scene = Scene()
     asked: list[int] = []
     scene.roles.on_doubt = lambda: asked.append(1)
-    master = nameserver_pb2.BrokerEndpoint(
-        identity=common_pb2.BrokerIdentity(broker_id=1), role=common_pb2.MASTER
-    )
-    own = nameserver_pb2.BrokerEndpoint(identity=common_pb2.BrokerIdentity(broker_id=0))
+    master, own = ReplicaPlace(broker_id=1, is_master=True), ReplicaPlace(broker_id=0)
     scene.roles.hear_endpoints([own, master])
     assert asked == []
     for _ in range(3):

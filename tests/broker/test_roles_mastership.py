@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from aerobee.broker.replication.master_lease import LeaseMargin
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
-from aerobee.broker.replication.mastership import (
-    NO_MASTER,
-    Follow,
-    GroupView,
-    Lead,
-    Mastership,
-    Stay,
-    StepDown,
-)
+from aerobee.broker.replication.mastership import Follow, Lead, Mastership, Stay, StepDown
+from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
 
 OWN = ReplicaName(0, "log-a")
 OTHER = ReplicaName(1, "log-b")
@@ -42,7 +35,7 @@ class Scene:
     ) -> bool:
         self.revision = self.revision + 1 if revision is None else revision
         return self.mastership.hear(
-            GroupView(
+            ReplicaSetView(
                 epoch=epoch,
                 master_id=master_id,
                 master_instance=instance,

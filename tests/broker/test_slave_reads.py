@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from aerobee.broker.reading.egress import Egress, Fetched, ReadCode
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.read_places import ReadPlaces
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.durability import Durability
@@ -29,10 +30,20 @@ from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import LeaseExpired, NotMaster, ReplicaBehind
-from aerobee.v1 import nameserver_pb2
 from tests.support.stores import SMALL, append, batch_of, open_store
 
 FAR_BYTES = 1_000
+
+
+def _view(epoch: int, master_id: int, in_sync: Sequence[ReplicaName] = ()) -> ReplicaSetView:
+    return ReplicaSetView(
+        epoch=epoch,
+        master_id=master_id,
+        master_instance="",
+        in_sync=frozenset(in_sync),
+        replicas=frozenset(),
+        revision=1,
+    )
 
 
 @dataclass
@@ -40,7 +51,7 @@ class Group:
     """A replica with id 0 in a group of three, as its roles show it."""
 
     term: MasterTerm | None = None
-    group: nameserver_pb2.GroupRecord | None = None
+    group: ReplicaSetView | None = None
     endpoints: dict[int, object] = field(default_factory=dict)
     own: ReplicaName = field(default_factory=lambda: ReplicaName(0, "i0"))
     confirmed_end: int = 0
@@ -50,7 +61,7 @@ class Group:
 
     def follow(self, master_id: int = 1) -> None:
         self.term = None
-        self.group = nameserver_pb2.GroupRecord(epoch=2, master_id=master_id)
+        self.group = _view(epoch=2, master_id=master_id)
         self.endpoints = {1: SimpleNamespace(address="127.0.0.1:1")}
 
     def lead(self, log_end: int, in_sync: tuple[int, ...] = (0, 1, 2)) -> None:
@@ -65,12 +76,7 @@ class Group:
             policy=TermPolicy(),
             now_s=0.0,
         )
-        self.group = nameserver_pb2.GroupRecord(
-            epoch=3,
-            in_sync=[
-                nameserver_pb2.ReplicaName(broker_id=one, incarnation=f"i{one}") for one in in_sync
-            ],
-        )
+        self.group = _view(epoch=3, master_id=0, in_sync=names)
         self.endpoints = {one: SimpleNamespace(address="") for one in (0, 1, 2)}
 
     def master_address(self) -> str | None:

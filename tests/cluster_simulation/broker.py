@@ -15,7 +15,8 @@ from aerobee.broker.groups.lease_journal import begun_record, next_run
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.replication.mastership import Follow, GroupView, Lead, StepDown
+from aerobee.broker.replication.mastership import Follow, Lead, StepDown
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.nameserver.stored import BrokerGroup
 from tests.cluster_simulation.derived import Derived
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
@@ -338,7 +339,7 @@ class Broker(Process):
             slave.begin()
         self._written()
 
-    def _begin_term(self, epoch: int, group: GroupView | None) -> None:
+    def _begin_term(self, epoch: int, group: ReplicaSetView | None) -> None:
         if self.master is not None:
             self.master.end()
         self.master = MasterPart(self, epoch, group)
@@ -392,8 +393,8 @@ class Broker(Process):
             self.master.stream_ended(stream)
 
 
-def _view(group: BrokerGroup) -> GroupView:
-    return GroupView(
+def _view(group: BrokerGroup) -> ReplicaSetView:
+    return ReplicaSetView(
         epoch=group.epoch,
         master_id=group.master_id,
         master_instance=group.master_instance,

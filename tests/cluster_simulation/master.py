@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.broker.replication.joining import GoOn, LogState, check_ack
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.replication.mastership import GroupView
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.store.producers.producer_windows import ProducerName
 from aerobee.nameserver.stored import InSyncReplica
 from aerobee.runtime.errors import MqError, NotEnoughReplicas, StaleEpoch
@@ -82,7 +82,7 @@ class MasterPart:
         "term",
     )
 
-    def __init__(self, broker: Broker, epoch: int, group: GroupView | None) -> None:
+    def __init__(self, broker: Broker, epoch: int, group: ReplicaSetView | None) -> None:
         self._broker = broker
         self._world = broker.world
         log = broker.folder.log

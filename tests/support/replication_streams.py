@@ -26,6 +26,7 @@ from aerobee.broker.replication.follower import Connect, Follower
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.log_copy import SlaveSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_copies import TableCopies
@@ -44,7 +45,6 @@ from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch
 from aerobee.runtime.own_protocol import BORDER
 from aerobee.runtime.rpc import RpcServer
-from aerobee.v1 import nameserver_pb2
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -66,7 +66,7 @@ class ToldRoles:
     segment_bytes: int
     history: EpochHistory = field(default_factory=lambda: EpochHistory.of([(1, 0)]))
     term: MasterTerm | None = None
-    group: nameserver_pb2.GroupRecord | None = field(default_factory=nameserver_pb2.GroupRecord)
+    group: ReplicaSetView | None = None
     replicas: set[int] = field(default_factory=lambda: {1, 2})
     instances: dict[int, str] = field(default_factory=dict)
     """Registered processes; of a replica that is not here every one counts."""

@@ -16,6 +16,7 @@ from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.replication.replica_folder import OpenedReplica, ReplicaFolder
+from aerobee.broker.replication.replica_set import ReplicaPlace, ReplicaSetView
 from aerobee.broker.replication.role_manager import RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
@@ -23,7 +24,6 @@ from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import SystemClock
 from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
-from aerobee.v1 import common_pb2, nameserver_pb2
 
 OWN = ReplicaName(0, "log-a")
 OTHER = ReplicaName(1, "log-b")
@@ -124,7 +124,7 @@ class Scene:
             raise errors.NotWritable("full")
         self.files.setdefault(path, []).append(data)
 
-    async def _alter(self, epoch: int, proposal: Proposal) -> nameserver_pb2.GroupRecord:
+    async def _alter(self, epoch: int, proposal: Proposal) -> ReplicaSetView:
         self.proposals.append(proposal)
         await asyncio.sleep(0)
         answer = self.answers.pop(0) if self.answers else None
@@ -140,31 +140,24 @@ class Scene:
         *,
         in_sync: tuple[ReplicaName, ...] = (OWN,),
         replicas: tuple[int, ...] = (0, 1),
-    ) -> nameserver_pb2.GroupRecord:
+    ) -> ReplicaSetView:
         self.revision += 1
-        return nameserver_pb2.GroupRecord(
-            broker_name="broker-a",
+        return ReplicaSetView(
             epoch=epoch,
             master_id=master_id,
             master_instance=instance,
-            in_sync=[
-                nameserver_pb2.ReplicaName(broker_id=name.broker_id, incarnation=name.incarnation)
-                for name in in_sync
-            ],
-            replicas=replicas,
+            in_sync=frozenset(in_sync),
+            replicas=frozenset(replicas),
             revision=self.revision,
         )
 
-    def hear(self, record: nameserver_pb2.GroupRecord) -> None:
+    def hear(self, record: ReplicaSetView) -> None:
         """A directive, its lease renewed."""
         self.sequence += 1
         self.roles.heartbeat_sent(self.sequence)
         self.roles.hear_endpoints(
-            nameserver_pb2.BrokerEndpoint(
-                identity=common_pb2.BrokerIdentity(
-                    broker_id=broker_id, instance=f"run-of-{broker_id}"
-                ),
-                address=f"host-{broker_id}:1",
+            ReplicaPlace(
+                broker_id=broker_id, instance=f"run-of-{broker_id}", address=f"host-{broker_id}:1"
             )
             for broker_id in record.replicas
         )

@@ -29,6 +29,7 @@ from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_side import Ended
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_source import TableSource
@@ -42,7 +43,6 @@ from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import encode_batch
 from aerobee.store_format.tags import TagsCodes
-from aerobee.v1 import nameserver_pb2
 
 CLUSTER, GROUP, EPOCH = "bench", "broker-a", 1
 HISTORY = EpochHistory.of([(EPOCH, 0)])
@@ -56,7 +56,7 @@ class _Role:
         self._store = store
         self._segment_bytes = segment_bytes
         self.epoch = EPOCH
-        self.group: nameserver_pb2.GroupRecord | None = None
+        self.group: ReplicaSetView | None = None
         self.term_ended: Ended = asyncio.Event()
         self.term: MasterTerm | None = MasterTerm(
             epoch=EPOCH,

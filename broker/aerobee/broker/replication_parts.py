@@ -20,8 +20,9 @@ from aerobee.broker.replication.follower import Connect, Follower
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.in_sync_proposer import AlterInSyncSet, InSyncProposer
 from aerobee.broker.replication.log_copy import SlaveSide
-from aerobee.broker.replication.mastership import NO_MASTER, Mastership
+from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.replication.replica_folder import OpenedReplica, ReplicaFolder
+from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.role_manager import RoleManager
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.sender import ReplicationSender

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from aerobee.broker.cluster.records import place_of, view_of
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.parts import Parts
-from aerobee.broker.replication.mastership import NO_MASTER
+from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
 from aerobee.broker.sending.guard import Role
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH
 from aerobee.runtime.errors import NotWritable
@@ -91,7 +92,7 @@ class ClusterLink:
         parts = self._parts
         # First who is master, then the lease, or it could outlive the news of another one.
         roles = parts.replication.roles
-        roles.hear_endpoints(directive.replicas)
+        roles.hear_endpoints(map(place_of, directive.replicas))
         group = self._group_of(directive)
         if group is not None:
             roles.hear_group(group)
@@ -116,25 +117,21 @@ class ClusterLink:
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
 
-    def _group_of(
-        self, directive: nameserver_pb2.BrokerDirective
-    ) -> nameserver_pb2.GroupRecord | None:
+    def _group_of(self, directive: nameserver_pb2.BrokerDirective) -> ReplicaSetView | None:
         """The record; from a nameserver that knows of no replicas, what it says of this one. None
         from one that has not reached etcd: this replica may be anything but alone."""
         if directive.HasField("group"):
-            return directive.group
+            return view_of(directive.group)
         if directive.role == common_pb2.BROKER_ROLE_UNSPECIFIED:
             return None
         identity, own = self._identity, self._parts.replication.roles.own
         is_master = directive.role != common_pb2.SLAVE
-        name = nameserver_pb2.ReplicaName(broker_id=own.broker_id, incarnation=own.incarnation)
-        return nameserver_pb2.GroupRecord(
-            broker_name=identity.broker_name,
+        return ReplicaSetView(
             epoch=directive.epoch,
             master_id=identity.broker_id if is_master else NO_MASTER,
             master_instance=identity.instance if is_master else "",
-            in_sync=[name],
-            replicas=[identity.broker_id],
+            in_sync=frozenset({own}),
+            replicas=frozenset({identity.broker_id}),
             revision=directive.epoch,
         )
 

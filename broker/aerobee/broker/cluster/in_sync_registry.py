@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from aerobee.broker.cluster.records import view_of
 from aerobee.broker.replication.master_term import Proposal
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import ALTER_IN_SYNC_SET
 from aerobee.runtime.errors import (
@@ -37,7 +39,7 @@ class InSyncRegistry:
         self._identity = identity
         self._channels = channels or Channels(own_connections=True)
 
-    async def alter(self, epoch: int, proposal: Proposal) -> nameserver_pb2.GroupRecord:
+    async def alter(self, epoch: int, proposal: Proposal) -> ReplicaSetView:
         """The record after the change.
 
         Raises:
@@ -61,9 +63,10 @@ class InSyncRegistry:
         failure: MqError = Unreachable("there is no nameserver to ask")
         for number, address in enumerate(tuple(self._nameservers)):
             try:
-                return await self._channels.call(
+                record = await self._channels.call(
                     address, ALTER_IN_SYNC_SET, request, timeout_ms=ANSWER_TIMEOUT_MS
                 )
+                return view_of(record)
             except StaleEpoch:
                 raise
             except MqError as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.parts import Parts
-from aerobee.broker.replication.mastership import NO_MASTER
+from aerobee.broker.replication.replica_set import NO_MASTER
 
 
 def readiness_of(parts: Parts, registration: Registration | None) -> Callable[[], str]:

@@ -11,16 +11,16 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from aerobee.broker.replication.master_term import MasterTerm, Proposal
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch
 from aerobee.runtime.log import log_event
-from aerobee.v1 import nameserver_pb2
 
 log = logging.getLogger(__name__)
 
-AlterInSyncSet = Callable[[int, Proposal], Awaitable[nameserver_pb2.GroupRecord]]
+AlterInSyncSet = Callable[[int, Proposal], Awaitable[ReplicaSetView]]
 """(epoch, proposal) -> the record after it. Raises MqError: StaleEpoch or InvalidArgument if the
 change was refused, anything else if its outcome is unknown."""
 
@@ -124,5 +124,5 @@ class InSyncProposer:
             pass
 
 
-def _ids(record: nameserver_pb2.GroupRecord) -> list[int]:
+def _ids(record: ReplicaSetView) -> list[int]:
     return sorted(name.broker_id for name in record.in_sync)

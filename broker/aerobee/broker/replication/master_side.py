@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
-from aerobee.v1 import nameserver_pb2
+from aerobee.broker.replication.replica_set import ReplicaSetView
 
 
 class Ended(Protocol):
@@ -25,7 +25,7 @@ class MasterSide(Protocol):
     def epoch(self) -> int: ...
 
     @property
-    def group(self) -> nameserver_pb2.GroupRecord | None: ...
+    def group(self) -> ReplicaSetView | None: ...
 
     @property
     def term_ended(self) -> Ended:

@@ -14,22 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
-from aerobee.broker.replication.master_term import InSyncSet, MasterTerm, ReplicaName
-
-NO_MASTER = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
-    """A broker group's record as a replica sees it."""
-
-    epoch: int
-    master_id: int
-    """NO_MASTER: there is none."""
-    master_instance: str
-    in_sync: InSyncSet
-    replicas: frozenset[int]
-    revision: int
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +63,7 @@ class Mastership:
         self.own = own
         self.instance = instance
         self.is_alone = is_alone
-        self.group: GroupView | None = None
+        self.group: ReplicaSetView | None = None
         self.term: MasterTerm | None = None
         self.lease = MasterLease(margin)
         self.resigned_epoch: int | None = None
@@ -90,7 +76,7 @@ class Mastership:
 
     # ------------------------------------------------------------------------------ facts
 
-    def hear(self, group: GroupView) -> bool:
+    def hear(self, group: ReplicaSetView) -> bool:
         """The group's record; False if it is older than what is known.
 
         Of one directive this is to be called before `renewed`, so that a lease never outlives the
@@ -196,7 +182,7 @@ class Mastership:
         """The term is over; no other begins before `lead`."""
         self.term = None
 
-    def _is_named(self, group: GroupView) -> bool:
+    def _is_named(self, group: ReplicaSetView) -> bool:
         return (group.master_id, group.master_instance) == (self.own.broker_id, self.instance)
 
     def _has_resigned(self, epoch: int) -> bool:

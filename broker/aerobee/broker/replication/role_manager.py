@@ -20,8 +20,9 @@ from typing import Protocol
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.master_term import MasterTerm
-from aerobee.broker.replication.mastership import Follow, GroupView, Lead, Stay, StepDown
+from aerobee.broker.replication.mastership import Follow, Lead, Stay, StepDown
 from aerobee.broker.replication.replica_folder import ReplicaFolder
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.broker.replication.state_file import NewIncarnation
 from aerobee.runtime.clock import Clock
@@ -211,7 +212,7 @@ class RoleManager:
         self._begin_term(epoch, group, self._store.appended_end, roles.confirmed_end)
 
     def _begin_term(
-        self, epoch: int, group: GroupView | None, log_end: int, confirmed_end: int
+        self, epoch: int, group: ReplicaSetView | None, log_end: int, confirmed_end: int
     ) -> None:
         roles = self._roles
         term = MasterTerm(

@@ -18,11 +18,11 @@ from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
-from aerobee.broker.replication.mastership import NO_MASTER, GroupView, Mastership
+from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaPlace, ReplicaSetView
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, ReplicaBehind, StaleEpoch
 from aerobee.runtime.log import log_event
-from aerobee.v1 import common_pb2, nameserver_pb2
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +53,7 @@ class Roles:
         self.mastership = mastership
         self.history = history
         self.config = config
-        self.group: nameserver_pb2.GroupRecord | None = None
-        self.endpoints: dict[int, nameserver_pb2.BrokerEndpoint] = {}
+        self.endpoints: dict[int, ReplicaPlace] = {}
         self.term_ended = asyncio.Event()
         """Set while there is no term; a stream keeps the one of its own term, for each has one."""
         self.term_ended.set()
@@ -88,6 +87,11 @@ class Roles:
     @property
     def own(self) -> ReplicaName:
         return self.mastership.own
+
+    @property
+    def group(self) -> ReplicaSetView | None:
+        """The newest record that was heard; None before the first."""
+        return self.mastership.group
 
     @property
     def term(self) -> MasterTerm | None:
@@ -267,10 +271,9 @@ class Roles:
 
     # ------------------------------------------------------------------------------ news
 
-    def hear_group(self, group: nameserver_pb2.GroupRecord) -> None:
+    def hear_group(self, group: ReplicaSetView) -> None:
         """The group's record, from a directive or as the answer to a change of it."""
-        if self.mastership.hear(view_of(group)):
-            self.group = group
+        if self.mastership.hear(group):
             self.on_advanced()
             self.on_changed()
 
@@ -283,13 +286,12 @@ class Roles:
         self.mastership.renewed(sequence, lease_ms)
         self.on_advanced()
 
-    def hear_endpoints(self, endpoints: Iterable[nameserver_pb2.BrokerEndpoint]) -> None:
+    def hear_endpoints(self, endpoints: Iterable[ReplicaPlace]) -> None:
         """Where the group's live replicas are."""
-        self.endpoints = {endpoint.identity.broker_id: endpoint for endpoint in endpoints}
+        self.endpoints = {endpoint.broker_id: endpoint for endpoint in endpoints}
         self._were_registered.update(self.endpoints)
         self._instances.update(
-            (broker_id, endpoint.identity.instance)
-            for broker_id, endpoint in self.endpoints.items()
+            (broker_id, endpoint.instance) for broker_id, endpoint in self.endpoints.items()
         )
         self._note_departed()
         self._note_orphaned()
@@ -298,8 +300,7 @@ class Roles:
     def _note_orphaned(self) -> None:
         """An election is due, and depends on how far the logs reach: it need not wait for the next
         heartbeat to know of ours."""
-        roles = (endpoint.role for endpoint in self.endpoints.values())
-        has_master = any(role == common_pb2.MASTER for role in roles)
+        has_master = any(endpoint.is_master for endpoint in self.endpoints.values())
         if self._had_master and not has_master and self.term is None:
             self.on_doubt()
         self._had_master = has_master
@@ -337,14 +338,3 @@ class Roles:
 
 
 _ASK_ROUTE = "ask the route again for the master"
-
-
-def view_of(group: nameserver_pb2.GroupRecord) -> GroupView:
-    return GroupView(
-        epoch=group.epoch,
-        master_id=group.master_id,
-        master_instance=group.master_instance,
-        in_sync=frozenset(ReplicaName(name.broker_id, name.incarnation) for name in group.in_sync),
-        replicas=frozenset(group.replicas),
-        revision=group.revision,
-    )

@@ -173,7 +173,7 @@ class ReplicationSender:
         newest = theirs.epochs.up_to(theirs.end).latest_epoch
         if newest > own.epochs.latest_epoch:
             roles.heard_epoch(newest)
-        unclean_epochs = () if group is None else tuple(group.unclean_epochs)
+        unclean_epochs = () if group is None else group.unclean_epochs
         start = where_to_start(theirs, own, unclean_epochs=unclean_epochs)
         log_event(
             log,

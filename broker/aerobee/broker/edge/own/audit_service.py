@@ -16,7 +16,7 @@ from aerobee.broker.observe.audit.copying import Chosen
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Reading, Snapshots, Wanted
 from aerobee.broker.observe.stats import BrokerStatistics
-from aerobee.broker.replication.mastership import NO_MASTER
+from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import own_protocol

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from aerobee.broker.cluster.registration import RegistrationStatistics
 from aerobee.broker.observe.stats import BrokerStatistics
-from aerobee.broker.replication.mastership import NO_MASTER
+from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.statistics import ReplicaStatistics, SlaveStatistics
 from aerobee.broker.store.statistics import StoreState

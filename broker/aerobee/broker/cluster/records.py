@@ -1,0 +1,30 @@
+"""The nameserver's records as the plain values that replication takes."""
+
+from __future__ import annotations
+
+from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.replica_set import ReplicaPlace, ReplicaSetView
+from aerobee.v1 import common_pb2, nameserver_pb2
+
+
+def view_of(record: nameserver_pb2.GroupRecord) -> ReplicaSetView:
+    """The record of a set of replicas."""
+    return ReplicaSetView(
+        epoch=record.epoch,
+        master_id=record.master_id,
+        master_instance=record.master_instance,
+        in_sync=frozenset(ReplicaName(name.broker_id, name.incarnation) for name in record.in_sync),
+        replicas=frozenset(record.replicas),
+        revision=record.revision,
+        unclean_epochs=tuple(record.unclean_epochs),
+    )
+
+
+def place_of(endpoint: nameserver_pb2.BrokerEndpoint) -> ReplicaPlace:
+    """Where a live replica is."""
+    return ReplicaPlace(
+        broker_id=endpoint.identity.broker_id,
+        instance=endpoint.identity.instance,
+        address=endpoint.address,
+        is_master=endpoint.role == common_pb2.MASTER,
+    )

@@ -1,0 +1,35 @@
+"""PURE: what a replica is told of its set: the registry's record, and where its replicas are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aerobee.broker.replication.master_term import InSyncSet
+
+NO_MASTER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSetView:
+    """The record of a set of replicas as one of them sees it."""
+
+    epoch: int
+    master_id: int
+    """NO_MASTER: there is none."""
+    master_instance: str
+    in_sync: InSyncSet
+    replicas: frozenset[int]
+    """Every replica that ever registered and was not removed."""
+    revision: int
+    unclean_epochs: tuple[int, ...] = ()
+    """Epochs that began without an in-sync replica: messages may have been lost before each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlace:
+    """A live replica: its process, and where it is reached."""
+
+    broker_id: int
+    instance: str = ""
+    address: str = ""
+    is_master: bool = False
