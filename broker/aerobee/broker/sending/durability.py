@@ -183,6 +183,11 @@ class Durability:
         for advanced in self._listeners:
             advanced()
 
+    async def wait_safe(self, end: int, deadline_s: float) -> Late | None:
+        """None once what was stored up to `end` may be acknowledged; why not, at the deadline."""
+        in_time = await self.acknowledged.wait(end, deadline_s)
+        return None if in_time else self.why_late(end)
+
     def why_late(self, end: int) -> Late:
         """Why what was stored up to `end` is not acknowledged yet."""
         if self._is_sync_flush and self._store.flushed_end < end:

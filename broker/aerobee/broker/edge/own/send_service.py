@@ -132,7 +132,8 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         )
         (receipt,) = self._ingest.accept([outgoing.batch])
         if receipt.wait_end:
-            receipt = await self._settled(receipt)
+            deadline_s = _deadline_s(receipt, self._clock.monotonic_s())
+            receipt.late = await self._durability.wait_safe(receipt.wait_end, deadline_s)
         if receipt.error is not None:
             raise receipt.error
         (ack,) = ack_frame([receipt], self._promise).acks
@@ -142,13 +143,6 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
             queue_id=outgoing.batch.queue_id,
             ack=ack,
         )
-
-    async def _settled(self, receipt: Receipt) -> Receipt:
-        """The receipt once it is true, or once its time is over."""
-        deadline_s = _deadline_s(receipt, self._clock.monotonic_s())
-        if not await self._durability.acknowledged.wait(receipt.wait_end, deadline_s):
-            receipt.late = self._durability.why_late(receipt.wait_end)
-        return receipt
 
 
 class Acknowledging(Protocol):

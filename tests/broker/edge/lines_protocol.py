@@ -1,0 +1,96 @@
+"""A second protocol over the broker's domain, for tests only: requests and answers are lines of
+JSON over a socket. It says errors in words of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.parts import Parts
+from aerobee.broker.reading.egress import ColdRead, Fetched, ReadCode
+from aerobee.broker.sending.message_encoder import OutgoingMessage
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.runtime.errors import Busy, InvalidArgument, MqError, QueueNotFound, TopicNotFound
+from aerobee.store_format.record import iterate_records
+from aerobee.store_format.record_layout import HostAddress
+
+SOMEWHERE = HostAddress(bytes(4), 0)
+NO_LEASE = 0
+
+WORDS: dict[type[MqError], str] = {
+    MqError: "failed",
+    Busy: "later",
+    InvalidArgument: "nonsense",
+    QueueNotFound: "no such queue",
+    TopicNotFound: "no such topic",
+}
+ENDS: dict[ReadCode, str] = {
+    ReadCode.OK: "found",
+    ReadCode.NO_NEW_MESSAGE: "nothing new",
+    ReadCode.OFFSET_TOO_SMALL: "gone",
+    ReadCode.OFFSET_TOO_LARGE: "not yet there",
+    ReadCode.MESSAGE_REMOVED: "gone",
+}
+
+
+class LinesEdge:
+    """Serves lines."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> int:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            request = json.loads(line)
+            try:
+                answer = await getattr(self, f"_{request.pop('do')}")(**request)
+            except MqError as error:
+                kind = next(each for each in type(error).__mro__ if each in WORDS)
+                answer = {"error": WORDS[kind], "why": str(error)}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        writer.close()
+
+    async def _send(self, topic: str, queue: int, body: str, tag: str = "") -> dict[str, Any]:
+        parts = self._parts
+        message = OutgoingMessage(topic=topic, queue_id=queue, body=body.encode(), tag=tag)
+        encoded = parts.encoder.encode(message, SOMEWHERE)
+        (receipt,) = parts.ingest.accept([encoded.batch])
+        if receipt.error is not None:
+            raise receipt.error
+        if receipt.wait_end:
+            deadline_s = parts.clock.monotonic_s() + 5.0
+            receipt.late = await parts.durability.wait_safe(receipt.wait_end, deadline_s)
+        safe = "unknown" if receipt.late else "promised" if receipt.wait_end else "in memory"
+        return {"offset": receipt.base_queue_offset, "id": encoded.message_id, "safe": safe}
+
+    async def _pull(self, topic: str, queue: int, offset: int) -> dict[str, Any]:
+        wanted = QueueRead(topic, queue, offset, 1 << 20, 100)
+        found: Fetched | ColdRead = self._parts.egress.read(wanted)
+        if isinstance(found, ColdRead):
+            found = await self._parts.egress.load(found)
+        bodies = [bytes(record.body).decode() for record in iterate_records(found.records)]
+        return {"end": ENDS[found.code], "bodies": bodies, "next": found.next_offset}
+
+    async def _commit(self, group: str, topic: str, queue: int, offset: int) -> dict[str, Any]:
+        await self._parts.offsets.begun()
+        done = self._parts.offsets.commit(QueueKey(group, topic, queue), offset, NO_LEASE)
+        if done is not None:
+            await done
+        return {"committed": offset}
+
+    async def _committed(self, group: str, topic: str, queue: int) -> dict[str, Any]:
+        await self._parts.offsets.begun()
+        return {"committed": self._parts.offsets.query(QueueKey(group, topic, queue))}
