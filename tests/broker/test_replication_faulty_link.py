@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from aerobee.broker.edge.replicas.message_streams import MasterMessages, SlaveMessages
 from aerobee.broker.replication.master_term import ReplicaName
-from aerobee.broker.replication.stream_tasks import FrameStream
 from aerobee.runtime.errors import MqError, Unreachable
 from tests.support.replicas import check_equal, log_bytes
 from tests.support.replication_streams import KIB, STORE, Master, running_master, running_slave
@@ -70,14 +70,14 @@ class FaultyLink:
         self.endings: list[str] = []
 
     @asynccontextmanager
-    async def connect(self, address: str) -> AsyncIterator[FrameStream]:
+    async def connect(self, address: str) -> AsyncIterator[SlaveMessages]:
         up: Frames = asyncio.Queue()
         down: Frames = asyncio.Queue(maxsize=4)
         serving = asyncio.create_task(
             self._serve(FaultyEnd(up, down, self._chance, self.faults), down)
         )
         try:
-            yield FaultyEnd(down, up, self._chance, self.faults)
+            yield SlaveMessages(FaultyEnd(down, up, self._chance, self.faults))
         finally:
             serving.cancel()
             await asyncio.wait((serving,))
@@ -86,7 +86,7 @@ class FaultyLink:
 
     async def _serve(self, end: FaultyEnd, down: Frames) -> None:
         try:
-            await self._master.sender.serve(end)
+            await self._master.sender.serve(MasterMessages(end))
         except MqError as error:
             self.endings.append(type(error).__name__)
         finally:

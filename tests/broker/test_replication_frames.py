@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from isal.isal_zlib import crc32
 
+from aerobee.broker.edge.replicas.frames import (
+    FrameWriter,
+    LogPartReader,
+    read_masters,
+    read_slaves,
+)
 from aerobee.broker.replication.emptied_queues import decode_emptied, encode_emptied
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.frames import (
-    FrameWriter,
-    LogPart,
-    LogPartReader,
-    agreement_of,
-    hello_of,
-    master_event,
-    master_state,
-    replica_event,
-    replica_of,
-    sender_of,
-    slave_state,
-)
 from aerobee.broker.replication.joining import BeginAnew, Cut, GoOn, LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import (
+    Ack,
+    Agreement,
+    Heartbeat,
+    Hello,
+    LogPart,
+    Said,
+    TableFile,
+)
 from aerobee.runtime.errors import CorruptFrame, InvalidArgument
 from aerobee.v1 import replication_pb2
 
@@ -36,12 +41,9 @@ def test_log_bytes_are_encoded_as_protobuf_would(
     sender: Sender, position: int, data: bytes, confirmed_end: int, log_end: int
 ) -> None:
     frame = FrameWriter(sender).log_bytes(position, data, confirmed_end, log_end)
-    event = master_event(frame)
+    event = replication_pb2.MasterEvent.FromString(frame)
     assert event.SerializeToString() == frame
-    assert sender_of(event.header) == sender
-    part = event.bytes
-    assert (part.position, part.data) == (position, data)
-    assert (part.confirmed_end, part.log_end) == (confirmed_end, log_end)
+    assert read_masters(frame) == (sender, (position, data, confirmed_end, log_end))
     # Read by hand it is the same; a checksum of 0 would be left out, and protobuf reads it then.
     by_hand = LogPartReader(sender).read(frame)
     assert by_hand == LogPart(position, data, confirmed_end, log_end) or not event.header.checksum
@@ -87,13 +89,10 @@ def read_by_hand(reader: LogPartReader, frame: bytes) -> LogPart | None:
 @given(senders, positions, positions, st.binary(max_size=50))
 def test_small_frames_survive_the_way(sender: Sender, one: int, other: int, content: bytes) -> None:
     frames = FrameWriter(sender)
-    ack = replica_event(frames.ack(one, other))
-    assert sender_of(ack.header) == sender
-    assert (ack.ack.stored_end, ack.ack.flushed_end) == (one, other)
-    heartbeat = master_event(frames.heartbeat(one, other))
-    assert (heartbeat.heartbeat.confirmed_end, heartbeat.heartbeat.log_end) == (one, other)
-    table = master_event(frames.table("config/x.json", content)).table
-    assert (table.path, table.content) == ("config/x.json", content)
+    assert read_slaves(frames.ack(one, other)) == Said(sender, Ack(one, other))
+    assert read_masters(frames.heartbeat(one, other)) == Said(sender, Heartbeat(one, other))
+    table = TableFile("config/x.json", content)
+    assert read_masters(frames.table(*table)) == Said(sender, table)
 
 
 @given(
@@ -108,33 +107,29 @@ def test_a_hello_says_all_of_a_slave(
     history = EpochHistory.of(list(zip(epochs, starts, strict=False)))
     state = LogState(10, 2**40, history, segment_bytes, confirmed_end=2**39)
     name = ReplicaName(3, "incarnation")
-    hello = hello_of(state, name, "instance", window_bytes=99, tables=tables)
-    event = replica_event(FrameWriter(SENDER).hello(hello))
-    assert slave_state(event.hello) == state
-    assert replica_of(event.hello) == name
-    assert dict(event.hello.tables) == tables
-    assert (event.hello.instance, event.hello.window_bytes) == ("instance", 99)
+    hello = Hello(state, name, "instance", window_bytes=99, tables=tables)
+    assert read_slaves(FrameWriter(SENDER).hello(hello)) == Said(SENDER, hello)
 
 
 @pytest.mark.parametrize(("start", "position"), [(GoOn(5), 5), (Cut(6), 6), (BeginAnew(7), 7)])
 def test_an_agreement_says_all_of_a_master(start: GoOn | Cut | BeginAnew, position: int) -> None:
     state = LogState(5, 50, EpochHistory.of([(1, 0), (4, 20)]), 4096, confirmed_end=40)
-    frame = FrameWriter(SENDER).agreement(agreement_of(state, start, (4,), tail_bytes=9))
-    agreement = master_event(frame).agreement
-    assert master_state(agreement, 4096) == state
-    assert agreement.start == position
-    assert list(agreement.unclean_epochs) == [4]
-    assert agreement.tail_bytes == 9
+    said = replace(Agreement.of(state, start, (4,), tail_bytes=9), tail_checksum=77)
+    agreement = read_masters(FrameWriter(SENDER).agreement(said)).message
+    assert agreement == said
+    assert isinstance(agreement, Agreement)
+    assert agreement.masters_log(4096) == state
+    assert (agreement.start, agreement.unclean_epochs) == (position, (4,))
 
 
 def every_frame() -> list[bytes]:
     frames = FrameWriter(SENDER)
     state = LogState(5, 50, EpochHistory.of([(1, 0), (7, 20)]), 4096)
-    hello = hello_of(state, ReplicaName(1, "i"), "n", window_bytes=9, tables={"a": 1, "b": 2})
+    hello = Hello(state, ReplicaName(1, "i"), "n", window_bytes=9, tables={"a": 1, "b": 2})
     return [
         frames.hello(hello),
         frames.ack(5, 4),
-        frames.agreement(agreement_of(state, GoOn(5), ())),
+        frames.agreement(Agreement.of(state, GoOn(5), ())),
         frames.log_bytes(5, b"some bytes of the log", 4, 50),
         frames.table("config/topics.json", b"{}"),
         frames.heartbeat(4, 50),
@@ -145,22 +140,22 @@ def every_frame() -> list[bytes]:
 def test_no_flipped_bit_goes_unnoticed(index: int) -> None:
     """It is found by the checksum, or the frame is of another sender."""
     frame = every_frame()[index]
-    read = replica_event if index < 2 else master_event
+    read = read_slaves if index < 2 else read_masters
     original = read(frame)
     for bit in range(len(frame) * 8):
         damaged = bytearray(frame)
         damaged[bit // 8] ^= 1 << bit % 8
         try:
-            event = read(bytes(damaged))
+            said = read(bytes(damaged))
         except CorruptFrame:
             continue
-        assert sender_of(event.header) != SENDER or event == original, f"bit {bit}"
+        assert said.sender != SENDER or said == original, f"bit {bit}"
 
 
 @pytest.mark.parametrize("index", range(6))
 def test_no_cut_frame_goes_unnoticed(index: int) -> None:
     frame = every_frame()[index]
-    read = replica_event if index < 2 else master_event
+    read = read_slaves if index < 2 else read_masters
     for size in range(len(frame)):
         with pytest.raises(CorruptFrame):
             read(frame[:size])
@@ -170,10 +165,10 @@ def test_a_frame_of_the_other_side_is_refused() -> None:
     hello, ack, *masters = every_frame()
     for frame in (hello, ack):
         with pytest.raises(CorruptFrame):
-            master_event(frame)
+            read_masters(frame)
     for frame in masters:
         with pytest.raises(CorruptFrame):
-            replica_event(frame)
+            read_slaves(frame)
 
 
 @pytest.mark.parametrize(
@@ -185,10 +180,16 @@ def test_a_frame_of_the_other_side_is_refused() -> None:
     ],
 )
 def test_a_log_that_cannot_be_is_refused(fields: dict[str, object]) -> None:
+    hello = replication_pb2.ReplicaEvent()
+    hello.hello.MergeFrom(replication_pb2.ReplicaHello(**fields))  # type: ignore[arg-type]
+    hello.header.checksum = crc32(hello.hello.SerializeToString(deterministic=True))
     with pytest.raises(InvalidArgument):
-        slave_state(replication_pb2.ReplicaHello(**fields))  # type: ignore[arg-type]
+        read_slaves(hello.SerializeToString())
+    agreement = replication_pb2.MasterEvent()
+    agreement.agreement.MergeFrom(replication_pb2.Agreement(**fields))  # type: ignore[arg-type]
+    agreement.header.checksum = crc32(agreement.agreement.SerializeToString(deterministic=True))
     with pytest.raises(InvalidArgument):
-        master_state(replication_pb2.Agreement(**fields), 4096)  # type: ignore[arg-type]
+        read_masters(agreement.SerializeToString())
 
 
 @given(st.dictionaries(st.tuples(st.text(max_size=5), st.integers(0, 99)), positions))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
-from aerobee.broker.replication.frames import FrameWriter, hello_of
 from aerobee.broker.replication.joining import Sender
+from aerobee.broker.replication.messages import Ack, Hello
 from aerobee.runtime.errors import DuplicateBroker
 from tests.support.replication_streams import (
     CLUSTER,
@@ -84,11 +84,11 @@ async def test_a_stream_whose_connection_broke_unheard_gives_way_to_the_next_one
     ):
         fill(master)
         async with connect_to_master(master.address) as half_open:
-            hello = hello_of(slave.log_state(), slave.name, "instance", window_bytes=MIB, tables={})
-            frames = FrameWriter(Sender(CLUSTER, GROUP, 1))
-            await half_open.write(frames.hello(hello))
+            hello = Hello(slave.log_state(), slave.name, "instance", window_bytes=MIB, tables={})
+            sender = Sender(CLUSTER, GROUP, 1)
+            await half_open.write(sender, hello)
             assert await half_open.read() is not None
-            await half_open.write(frames.ack(0, 0))  # and nothing more
+            await half_open.write(sender, Ack(0, 0))  # and nothing more
             await until(lambda: master.sender.connected == [1])
             async with asyncio.timeout(10):
                 while "joined" not in [event for event, _ in master.roles.events[1:]]:

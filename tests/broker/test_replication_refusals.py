@@ -12,9 +12,9 @@ import grpc
 import pytest
 from isal.isal_zlib import crc32
 
+from aerobee.broker.edge.replicas.frames import FrameWriter
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.frames import FrameWriter, hello_of
 from aerobee.broker.replication.joining import (
     COMPARED_BYTES_MAX,
     BeginAnew,
@@ -26,6 +26,7 @@ from aerobee.broker.replication.joining import (
     compared_bytes,
 )
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import Ack, Hello
 from aerobee.runtime.errors import (
     ForeignCluster,
     MessageNotFound,
@@ -35,7 +36,6 @@ from aerobee.runtime.errors import (
     StaleEpoch,
 )
 from aerobee.v1 import replication_pb2
-from tests.broker.test_replication_refused_masters import FRAMES
 from tests.support.bare_slave import EMPTY, NAME, SENDER, Status, bare_slave, damaged, history
 from tests.support.replicas import log_bytes
 from tests.support.replication_streams import (
@@ -144,7 +144,7 @@ async def test_a_hello_without_window_or_incarnation_is_refused(master: Master) 
     for window_bytes, incarnation in ((0, "i"), (5, "")):
         async with bare_slave(master) as slave:
             name = ReplicaName(1, incarnation)
-            hello = hello_of(EMPTY, name, "i", window_bytes=window_bytes, tables={})
+            hello = Hello(EMPTY, name, "i", window_bytes=window_bytes, tables={})
             await slave.write(slave.frames.hello(hello))
             assert await slave.ending() == ("INVALID_ARGUMENT", 100)
 
@@ -184,7 +184,7 @@ async def test_who_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
         (damaged(FrameWriter(SENDER).ack(1, 1)), ("DATA_LOSS", 123)),
         (b"\x00", ("DATA_LOSS", 123)),
         (
-            FrameWriter(SENDER).hello(hello_of(EMPTY, NAME, "i", window_bytes=1, tables={})),
+            FrameWriter(SENDER).hello(Hello(EMPTY, NAME, "i", window_bytes=1, tables={})),
             ("INVALID_ARGUMENT", 100),
         ),
     ],
@@ -426,9 +426,9 @@ async def test_a_masters_refusal_reaches_the_slave_as_the_same_error(master: Mas
 
         master.roles.check_joining = refuse  # type: ignore[method-assign, assignment]
         async with connect_to_master(master.address) as stream:
-            hello = hello_of(EMPTY, NAME, "i", window_bytes=MIB, tables={})
-            await stream.write(FRAMES.hello(hello))
+            hello = Hello(EMPTY, NAME, "i", window_bytes=MIB, tables={})
+            await stream.write(SENDER, hello)
             with pytest.raises(type(error), match=str(error)):
                 await stream.read()
             with pytest.raises(type(error), match=str(error)):
-                await stream.write(FRAMES.ack(0, 0))
+                await stream.write(SENDER, Ack(0, 0))

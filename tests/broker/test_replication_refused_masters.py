@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.replication.frames import FrameWriter, agreement_of
+from aerobee.broker.edge.replicas.frames import FrameWriter
+from aerobee.broker.edge.replicas.message_streams import SlaveMessages
 from aerobee.broker.replication.joining import (
     GoOn,
     LogState,
     Sender,
 )
-from aerobee.broker.replication.stream_tasks import FrameStream
+from aerobee.broker.replication.messages import Agreement
 from aerobee.runtime.errors import (
     CorruptFrame,
     ForeignCluster,
@@ -57,17 +58,17 @@ class ScriptedMaster:
         self.heard.append(frame)
 
     @asynccontextmanager
-    async def connect(self, address: str) -> AsyncIterator[FrameStream]:
-        yield self
+    async def connect(self, address: str) -> AsyncIterator[SlaveMessages]:
+        yield SlaveMessages(self)
 
 
 FRAMES = FrameWriter(SENDER)
 MASTERS = LogState(0, 10_000, history((1, 0)), STORE.segment_bytes)
-AGREED = FRAMES.agreement(agreement_of(MASTERS, GoOn(0), ()))
+AGREED = FRAMES.agreement(Agreement.of(MASTERS, GoOn(0), ()))
 
 
 def agreed(state: LogState = MASTERS, start: int = 0, sender: Sender = SENDER) -> bytes:
-    return FrameWriter(sender).agreement(agreement_of(state, GoOn(start), ()))
+    return FrameWriter(sender).agreement(Agreement.of(state, GoOn(start), ()))
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from aerobee.broker.edge.replicas.frames import FrameWriter
+from aerobee.broker.edge.replicas.message_streams import MasterMessages, SlaveMessages
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.frames import FrameWriter, hello_of
 from aerobee.broker.replication.joining import LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import Hello
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream
 from aerobee.runtime.errors import Unreachable
 from tests.support.replication_streams import (
     CLUSTER,
@@ -46,8 +47,8 @@ class NobodyReads:
         await asyncio.Event().wait()
 
     @asynccontextmanager
-    async def connect(self, address: str) -> AsyncIterator[FrameStream]:
-        yield self
+    async def connect(self, address: str) -> AsyncIterator[SlaveMessages]:
+        yield SlaveMessages(self)
 
 
 async def test_a_slave_does_not_wait_for_ever_for_a_master_that_takes_no_hello(
@@ -78,8 +79,8 @@ async def test_a_master_does_not_wait_for_ever_for_a_slave_that_takes_no_agreeme
         master.append(batch_of("t", b"x"))
         epochs = EpochHistory.of([(1, 0)])
         ahead = LogState(0, 2 * master.store.appended_end, epochs, STORE.segment_bytes)
-        hello = hello_of(ahead, ReplicaName(1, "log-1"), "i", window_bytes=MIB, tables={})
+        hello = Hello(ahead, ReplicaName(1, "log-1"), "i", window_bytes=MIB, tables={})
         mute = NobodyReads(FrameWriter(Sender(CLUSTER, GROUP, 1)).hello(hello))
         with pytest.raises(Unreachable, match="took nothing within"):
-            await asyncio.wait_for(master.sender.serve(mute), 5)
+            await asyncio.wait_for(master.sender.serve(MasterMessages(mute)), 5)
         assert mute.writes == 1

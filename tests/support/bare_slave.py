@@ -8,14 +8,16 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from isal.isal_zlib import crc32
 
+from aerobee.broker.edge.replicas.frames import FrameWriter, read_masters
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.frames import FrameWriter, hello_of, master_event
 from aerobee.broker.replication.joining import (
     LogState,
     Sender,
 )
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import Hello
 from aerobee.cluster_view.methods import REPLICATE
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.runtime.rpc import build_channel
@@ -47,14 +49,17 @@ class BareSlave:
     async def hello(
         self, state: LogState = EMPTY, name: ReplicaName = NAME, **changes: Any
     ) -> None:
-        hello = hello_of(state, name, "instance", window_bytes=MIB, tables={})
-        hello.MergeFrom(replication_pb2.ReplicaHello(**changes))
-        await self.write(self.frames.hello(hello))
+        hello = Hello(state, name, "instance", window_bytes=MIB, tables={})
+        event = replication_pb2.ReplicaEvent.FromString(self.frames.hello(hello))
+        event.hello.MergeFrom(replication_pb2.ReplicaHello(**changes))
+        event.header.checksum = crc32(event.hello.SerializeToString(deterministic=True))
+        await self.write(event.SerializeToString())
 
     async def event(self) -> Any:
         data = await asyncio.wait_for(self._call.read(), 5)
         assert data is not grpc.aio.EOF
-        return master_event(data)
+        read_masters(data)
+        return replication_pb2.MasterEvent.FromString(data)
 
     async def bytes(self) -> Any:
         """The next log bytes."""

@@ -14,14 +14,6 @@ from dataclasses import replace
 from typing import Never
 
 from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.replication.frames import (
-    FrameWriter,
-    hello_of,
-    master_event,
-    master_state,
-    position_of,
-    sender_of,
-)
 from aerobee.broker.replication.joining import (
     BeginAnew,
     Cut,
@@ -36,8 +28,16 @@ from aerobee.broker.replication.joining import (
 from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.log_copy import CopiedStore, LogCopy, SlaveSide
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import (
+    Agreement,
+    Hello,
+    MasterMessage,
+    Said,
+    SlaveStreamEnd,
+    position_of,
+)
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, Wake, within, write_within
+from aerobee.broker.replication.stream_tasks import Wake, within, write_within
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
@@ -49,13 +49,12 @@ from aerobee.runtime.errors import (
     StaleEpoch,
 )
 from aerobee.runtime.log import log_event
-from aerobee.v1 import replication_pb2
 
 log = logging.getLogger(__name__)
 
 FLUSH_POLL_S = 0.1
 
-Connect = Callable[[str], AbstractAsyncContextManager[FrameStream]]
+Connect = Callable[[str], AbstractAsyncContextManager[SlaveStreamEnd]]
 """A stream to a master's address; entering it does not wait for the connection."""
 
 
@@ -145,15 +144,14 @@ class Follower:
         peer = f"the master at {master_address}"
         async with self._connect(master_address) as stream:
             own = self._side.log_state()
-            hello = hello_of(
+            hello = Hello(
                 own,
                 self._own,
                 self._instance,
                 window_bytes=self._limits.window_bytes,
                 tables=self._tables.taken,
             )
-            frame = FrameWriter(sender).hello(hello)
-            await write_within(self._limits.connect_s, peer, stream, frame)
+            await write_within(self._limits.connect_s, peer, stream, sender, hello)
             answer = await within(self._limits.silence_s, peer, stream.read)
             agreement = _agreement(sender, answer)
             masters, start = _agree(own, sender, agreement)
@@ -173,7 +171,7 @@ class Follower:
             )
             await self._copy_log(stream, sender, peer, masters)
 
-    async def _compare(self, agreement: replication_pb2.Agreement, size: int) -> None:
+    async def _compare(self, agreement: Agreement, size: int) -> None:
         """Read what both logs have before the start. Nothing of the folder was changed yet.
 
         Raises:
@@ -202,7 +200,7 @@ class Follower:
             )
 
     async def _copy_log(
-        self, stream: FrameStream, sender: Sender, peer: str, masters: LogState
+        self, stream: SlaveStreamEnd, sender: Sender, peer: str, masters: LogState
     ) -> Never:
         self.trouble = ""
         self.joined_end = masters.end
@@ -231,23 +229,20 @@ class Follower:
         self.trouble = trouble
 
 
-def _agreement(sender: Sender, answer: bytes) -> replication_pb2.Agreement:
+def _agreement(sender: Sender, answer: Said[MasterMessage]) -> Agreement:
     """Raises MqError if the answer is none of this master's."""
-    event = master_event(answer)
-    check_sender(sender, sender_of(event.header))
-    if event.WhichOneof("event") != "agreement":
+    check_sender(sender, answer.sender)
+    if not isinstance(answer.message, Agreement):
         raise InvalidArgument("a master answers a hello with an agreement")
-    return event.agreement
+    return answer.message
 
 
-def _agree(
-    own: LogState, sender: Sender, agreement: replication_pb2.Agreement
-) -> tuple[LogState, Start]:
+def _agree(own: LogState, sender: Sender, agreement: Agreement) -> tuple[LogState, Start]:
     """The master's log, and what this slave has to do.
 
     Raises ReplicaDiverged, and other MqErrors if the agreement cannot be this master's.
     """
-    masters = master_state(agreement, own.segment_bytes)
+    masters = agreement.masters_log(own.segment_bytes)
     if masters.epochs.latest_epoch != sender.epoch:
         raise StaleEpoch(
             f"the master acts under epoch {sender.epoch}, its log's newest is "

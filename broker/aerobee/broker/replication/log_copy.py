@@ -16,18 +16,11 @@ from typing import Never, Protocol
 
 from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, decode_emptied
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.frames import (
-    FrameWriter,
-    LogPart,
-    LogPartReader,
-    log_part,
-    master_event,
-    sender_of,
-)
 from aerobee.broker.replication.joining import LogState, Sender, check_bytes, check_sender
 from aerobee.broker.replication.log_chunks import ReadableLog
+from aerobee.broker.replication.messages import Ack, Heartbeat, LogPart, SlaveStreamEnd, TableFile
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake
+from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
@@ -94,7 +87,7 @@ class LogCopy:
 
     def __init__(
         self,
-        stream: FrameStream,
+        stream: SlaveStreamEnd,
         sender: Sender,
         peer: str,
         store: CopiedStore,
@@ -111,8 +104,6 @@ class LogCopy:
         self._tables = tables
         self._limits = limits
         self._clock = clock
-        self._frames = FrameWriter(sender)
-        self._parts = LogPartReader(sender)
         self._silence = Silence(clock, limits.silence_s, peer)
         self._received_end = store.replicated.begin()
         self._waiting: deque[LogPart] = deque()
@@ -152,22 +143,16 @@ class LogCopy:
     # ------------------------------------------------------------------------------ in
 
     async def _receive(self) -> None:
-        while (data := await self._stream.read()) is not None:
-            part = self._parts.read(data)
-            if part is not None:
-                self._silence.heard()
-                self._take_bytes(part)
-                continue
-            event = master_event(data)
-            check_sender(self._sender, sender_of(event.header))
+        while (said := await self._stream.read()) is not None:
+            sender, message = said
+            check_sender(self._sender, sender)
             self._silence.heard()
-            kind = event.WhichOneof("event")
-            if kind == "bytes":
-                self._take_bytes(log_part(event))
-            elif kind == "heartbeat":
-                self.hear(event.heartbeat.confirmed_end, event.heartbeat.log_end)
-            elif kind == "table":
-                self._tables_waiting[event.table.path] = event.table.content
+            if isinstance(message, LogPart):
+                self._take_bytes(message)
+            elif isinstance(message, Heartbeat):
+                self.hear(*message)
+            elif isinstance(message, TableFile):
+                self._tables_waiting[message.path] = message.content
                 self._table_arrived.set()
             else:
                 raise InvalidArgument("a master agrees once, at the beginning of a stream")
@@ -248,7 +233,7 @@ class LogCopy:
             if told is None or told[0] != stored_end or now_s >= due_s:
                 told = stored_end, flushed_end
                 due_s = now_s + interval_s
-                await self._stream.write(self._frames.ack(*told))
+                await self._stream.write(self._sender, Ack(*told))
             else:
                 await self._stored.wait(due_s - now_s)
 

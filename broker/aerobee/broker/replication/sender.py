@@ -13,16 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import replace
 
 from aerobee.broker.reading.read_pool import ReadPool
-from aerobee.broker.replication.frames import (
-    FrameWriter,
-    agreement_of,
-    replica_event,
-    replica_of,
-    sender_of,
-    slave_state,
-)
 from aerobee.broker.replication.joining import (
     GoOn,
     Sender,
@@ -33,14 +26,14 @@ from aerobee.broker.replication.joining import (
 from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import Agreement, Hello, MasterStreamEnd
 from aerobee.broker.replication.slave_stream import JoinedSlave, SentLog, SlaveStream
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, within, write_within
+from aerobee.broker.replication.stream_tasks import within, write_within
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, MqError, NotMaster
 from aerobee.runtime.log import log_event
-from aerobee.v1 import replication_pb2
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +89,7 @@ class ReplicationSender:
         for stream in self._streams.values():
             stream.end(error)
 
-    async def serve(self, stream: FrameStream) -> None:
+    async def serve(self, stream: MasterStreamEnd) -> None:
         """One slave's stream, until the slave ends it.
 
         Raises:
@@ -107,14 +100,12 @@ class ReplicationSender:
             Unreachable: it is silent.
         """
         limit_s = self._limits.silence_s
-        event = replica_event(await within(limit_s, "the slave", stream.read))
-        sender = sender_of(event.header)
+        sender, hello = await within(limit_s, "the slave", stream.read)
         # Its epoch is looked at when it is known to be of this group.
         check_sender(Sender(self._cluster, self._broker_name, sender.epoch), sender)
-        if event.WhichOneof("event") != "hello":
+        if not isinstance(hello, Hello):
             raise InvalidArgument("a replication stream begins with a hello")
-        hello = event.hello
-        name = replica_of(hello)
+        name = hello.name
         if not name.incarnation or hello.window_bytes == 0:
             raise InvalidArgument("a hello names the replica's incarnation and a window")
         await self._until_registered(name, hello.instance)
@@ -125,10 +116,10 @@ class ReplicationSender:
         agreement, slave = self._agree(hello, sender)
         if slave is None:
             chunks = self._chunks(name.broker_id)
-            frame = await _with_checksum(agreement, chunks, FrameWriter(sender))
+            agreement = await _with_checksum(agreement, chunks)
             # Reading may have taken its time.
             self._roles.check_joining(name, hello.instance, sender.epoch)
-            await write_within(limit_s, "the slave", stream, frame)
+            await write_within(limit_s, "the slave", stream, sender, agreement)
             await self._until_ended(stream)
         else:
             await self._stream_to(slave, stream, agreement)
@@ -161,15 +152,13 @@ class ReplicationSender:
                 f"replica {name.broker_id} copies the log by another stream, which lives"
             ) from None
 
-    def _agree(
-        self, hello: replication_pb2.ReplicaHello, sender: Sender
-    ) -> tuple[replication_pb2.Agreement, JoinedSlave | None]:
+    def _agree(self, hello: Hello, sender: Sender) -> tuple[Agreement, JoinedSlave | None]:
         """What both logs share; None if the slave must change its log first."""
         roles = self._roles
-        term, group, name = roles.term, roles.group, replica_of(hello)
+        term, group, name = roles.term, roles.group, hello.name
         if term is None:
             raise NotMaster("this replica of the group is not its master: ask who is")
-        own, theirs = roles.log_state(), slave_state(hello)
+        own, theirs = roles.log_state(), hello.log
         newest = theirs.epochs.up_to(theirs.end).latest_epoch
         if newest > own.epochs.latest_epoch:
             roles.heard_epoch(newest)
@@ -185,7 +174,7 @@ class ReplicationSender:
             own_end=own.end,
         )
         tail_bytes = compared_bytes(theirs, own, start)
-        agreement = agreement_of(own, start, unclean_epochs, tail_bytes=tail_bytes)
+        agreement = Agreement.of(own, start, unclean_epochs, tail_bytes=tail_bytes)
         if not isinstance(start, GoOn):
             return agreement, None
         return agreement, JoinedSlave(
@@ -199,7 +188,7 @@ class ReplicationSender:
             tables=dict(hello.tables),
         )
 
-    async def _until_ended(self, stream: FrameStream) -> None:
+    async def _until_ended(self, stream: MasterStreamEnd) -> None:
         """The slave ends the stream, soon; what else it says does not count."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.silence_s):
@@ -217,18 +206,17 @@ class ReplicationSender:
         )
 
     async def _stream_to(
-        self, slave: JoinedSlave, stream: FrameStream, agreement: replication_pb2.Agreement
+        self, slave: JoinedSlave, stream: MasterStreamEnd, agreement: Agreement
     ) -> None:
         broker_id = slave.name.broker_id
         chunks = self._chunks(broker_id)
-        frames = FrameWriter(slave.sender)
         running = SlaveStream(
             stream, slave, self._roles, self._log, chunks, self._tables, self._limits, self._clock
         )
         self._streams[broker_id] = running
         why = "it ended the stream"
         try:
-            await running.run(lambda: _with_checksum(agreement, chunks, frames))
+            await running.run(lambda: _with_checksum(agreement, chunks))
         except MqError as error:
             why = str(error)
             raise
@@ -240,10 +228,8 @@ class ReplicationSender:
             log_event(log, "replica left", replica=broker_id, reason=why)
 
 
-async def _with_checksum(
-    agreement: replication_pb2.Agreement, chunks: LogChunks, frames: FrameWriter
-) -> bytes:
-    """The agreement's frame, with the checksum of the bytes that the slave is to compare."""
+async def _with_checksum(agreement: Agreement, chunks: LogChunks) -> Agreement:
+    """With the checksum of the bytes that the slave is to compare."""
     end = agreement.start
-    agreement.tail_checksum = await chunks.checksum(end - agreement.tail_bytes, end)
-    return frames.agreement(agreement)
+    checksum = await chunks.checksum(end - agreement.tail_bytes, end)
+    return replace(agreement, tail_checksum=checksum)

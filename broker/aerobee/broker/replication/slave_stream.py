@@ -14,13 +14,21 @@ from dataclasses import dataclass, field
 from typing import Never, Protocol
 
 from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, encode_emptied
-from aerobee.broker.replication.frames import FrameWriter, replica_event, sender_of
 from aerobee.broker.replication.joining import Sender, check_ack, check_sender
 from aerobee.broker.replication.log_chunks import LogChunks, ReadableLog
 from aerobee.broker.replication.master_side import Ended, MasterSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
+from aerobee.broker.replication.messages import (
+    Ack,
+    Agreement,
+    Heartbeat,
+    LogPart,
+    MasterMessage,
+    MasterStreamEnd,
+    TableFile,
+)
 from aerobee.broker.replication.stream_limits import StreamLimits
-from aerobee.broker.replication.stream_tasks import FrameStream, Silence, Wake
+from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, NotMaster
@@ -39,8 +47,8 @@ class SentLog(ReadableLog, Protocol):
         ...
 
 
-FirstFrame = Callable[[], Awaitable[bytes]]
-"""The agreement; the disk may have to be read for it."""
+FirstMessage = Callable[[], Awaitable[Agreement]]
+"""The disk may have to be read for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +59,7 @@ class JoinedSlave:
     instance: str
     """The process; its replica may have another one later."""
     sender: Sender
-    """Who both sides' frames are from."""
+    """Who both sides' messages are from."""
     term: MasterTerm
     term_ended: Ended
     position: int
@@ -65,7 +73,7 @@ class SlaveStream:
 
     def __init__(
         self,
-        stream: FrameStream,
+        stream: MasterStreamEnd,
         slave: JoinedSlave,
         roles: MasterSide,
         log: SentLog,
@@ -82,7 +90,6 @@ class SlaveStream:
         self._tables = tables
         self._limits = limits
         self._clock = clock
-        self._frames = FrameWriter(slave.sender)
         self._piece_bytes = min(limits.chunk_bytes, slave.window_bytes)
         self._wake = Wake()
         self._silence = Silence(clock, limits.silence_s, f"replica {slave.name.broker_id}")
@@ -105,7 +112,7 @@ class SlaveStream:
             f"acknowledged_end={self.acknowledged_end})"
         )
 
-    async def run(self, first: FirstFrame) -> None:
+    async def run(self, first: FirstMessage) -> None:
         """Send `first`, then everything. Until the slave ends the stream. Raises MqError."""
         if emptied := self._log.emptied_queues():
             self._tables_to_send[EMPTIED_QUEUES_PATH] = encode_emptied(emptied)
@@ -137,17 +144,16 @@ class SlaveStream:
 
     async def _receive(self) -> None:
         slave = self._slave
-        while (data := await self._stream.read()) is not None:
-            event = replica_event(data)
-            sender = sender_of(event.header)
+        while (said := await self._stream.read()) is not None:
+            sender, message = said
             own = slave.sender
             check_sender(Sender(own.cluster, own.broker_name, sender.epoch), sender)
             if sender.epoch > own.epoch:
                 self._roles.heard_epoch(sender.epoch)
             check_sender(own, sender)
-            if event.WhichOneof("event") != "ack":
+            if not isinstance(message, Ack):
                 raise InvalidArgument("a slave says hello once; open another stream to begin anew")
-            end = event.ack.stored_end
+            end = message.stored_end
             check_ack(end, self.acknowledged_end, self.sent_end)
             self._check_term()
             self._silence.heard()
@@ -161,35 +167,35 @@ class SlaveStream:
 
     # ------------------------------------------------------------------------------ out
 
-    async def _send(self, first: FirstFrame) -> Never:
-        write, clock = self._stream.write, self._clock
-        await write(await first())
+    async def _send(self, first: FirstMessage) -> Never:
+        write, sender, clock = self._stream.write, self._slave.sender, self._clock
+        await write(sender, await first())
         while True:
             self._check_term()
             room = await self._room()
             wait_s = self._chunks.wait_s(in_sync=self._is_in_sync) if room > 0 else 0.0
             if self._tables_to_send:
                 path = next(iter(self._tables_to_send))
-                frame = self._frames.table(path, self._tables_to_send.pop(path))
+                message: MasterMessage = TableFile(path, self._tables_to_send.pop(path))
             elif room > 0 and wait_s == 0:
-                frame = await self._next_bytes(room)
+                message = await self._next_part(room)
             else:
                 due_s = self._heartbeat_due_s() - clock.monotonic_s()
                 if due_s > 0:
                     await self._wake.wait(min(due_s, wait_s) if wait_s > 0 else due_s)
                     continue
                 confirmed_end = self._confirmed_end()
-                frame = self._frames.heartbeat(confirmed_end, self._log.appended_end)
-            await write(frame)
+                message = Heartbeat(confirmed_end, self._log.appended_end)
+            await write(sender, message)
             self._spoke_s = clock.monotonic_s()
 
-    async def _next_bytes(self, room: int) -> bytes:
+    async def _next_part(self, room: int) -> LogPart:
         position = self.sent_end
         data = await self._chunks.read(position, room, in_sync=self._is_in_sync)
         self._check_term()  # reading may have taken its time
         # Before it is written: the slave's answer may be here first.
         self.sent_end = position + len(data)
-        return self._frames.log_bytes(position, data, self._confirmed_end(), self._log.appended_end)
+        return LogPart(position, data, self._confirmed_end(), self._log.appended_end)
 
     async def _room(self) -> int:
         """How much of the log may be sent now."""

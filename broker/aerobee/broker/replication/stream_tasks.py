@@ -1,25 +1,17 @@
-"""What the tasks of one replication stream use: its messages, waking, and silence."""
+"""What the tasks of one replication stream use: waking, silence, and what must come in time."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TypeVar
 
+from aerobee.broker.replication.joining import Sender
+from aerobee.broker.replication.messages import MessageStream
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Unreachable
 
-
-class FrameStream(Protocol):
-    """One side's view of a replication stream; messages as bytes, in order."""
-
-    async def read(self) -> bytes | None:
-        """The next message; None when the other side has ended the stream. Raises MqError."""
-        ...
-
-    async def write(self, frame: bytes) -> None:
-        """Returns when the next one may be written. Raises MqError."""
-        ...
+Message = TypeVar("Message")
 
 
 class Wake:
@@ -72,28 +64,36 @@ class Silence:
             await asyncio.sleep(self._limit_s - silent_s)
 
 
-async def write_within(seconds: float, peer: str, stream: FrameStream, frame: bytes) -> None:
+async def write_within(
+    seconds: float,
+    peer: str,
+    stream: MessageStream[object, Message],
+    sender: Sender,
+    message: Message,
+) -> None:
     """Hand over a message that nothing else waits beside.
 
-    Raises Unreachable if it is not taken in time, and other MqErrors as `FrameStream.write`.
+    Raises Unreachable if it is not taken in time, and other MqErrors as `MessageStream.write`.
     """
     try:
         async with asyncio.timeout(seconds):
-            await stream.write(frame)
+            await stream.write(sender, message)
     except TimeoutError:
         raise Unreachable(f"{peer} took nothing within {seconds:.1f} s") from None
 
 
-async def within(seconds: float, peer: str, answer: Callable[[], Awaitable[bytes | None]]) -> bytes:
+async def within(
+    seconds: float, peer: str, answer: Callable[[], Awaitable[Message | None]]
+) -> Message:
     """The next message, which must come.
 
     Raises Unreachable if it does not in time, or the stream ends instead.
     """
     try:
         async with asyncio.timeout(seconds):
-            data = await answer()
+            said = await answer()
     except TimeoutError:
         raise Unreachable(f"{peer} did not answer within {seconds:.1f} s") from None
-    if data is None:
+    if said is None:
         raise Unreachable(f"{peer} ended the stream")
-    return data
+    return said

@@ -1,4 +1,4 @@
-"""ReplicationService, on the master: slaves' streams as bytes, handed to the sender."""
+"""ReplicationService, on the master: slaves' streams, handed to the sender."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc
 
+from aerobee.broker.edge.replicas.message_streams import MasterMessages
 from aerobee.broker.replication.sender import ReplicationSender
 from aerobee.runtime import own_protocol
 
@@ -15,7 +16,7 @@ SERVICE_NAME = "aerobee.v1.ReplicationService"
 
 
 class _SlaveFrames:
-    """One call, as the sender sees it."""
+    """One call as a stream of bytes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -36,7 +37,7 @@ class ReplicationService:
 
     @own_protocol.unary
     async def Replicate(self, request_iterator: object, context: Context) -> None:
-        await self._sender.serve(_SlaveFrames(context))
+        await self._sender.serve(MasterMessages(_SlaveFrames(context)))
 
 
 def add_replication_service(service: ReplicationService, server: grpc.aio.Server) -> None:

@@ -8,15 +8,25 @@ that is sent.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
 from isal.isal_zlib import crc32
 
 from aerobee.broker.replication.epoch_history import EpochHistory
-from aerobee.broker.replication.joining import Cut, LogState, Sender, Start
+from aerobee.broker.replication.joining import LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.messages import (
+    Ack,
+    Agreement,
+    Heartbeat,
+    Hello,
+    LogPart,
+    MasterMessage,
+    Said,
+    SlaveMessage,
+    TableFile,
+)
 from aerobee.runtime.errors import CorruptFrame, InvalidArgument
 from aerobee.runtime.varint import varint
 from aerobee.v1 import nameserver_pb2, replication_pb2
@@ -35,15 +45,6 @@ _CONFIRMED_END_TAG = b"\x18"
 _LOG_END_TAG = b"\x20"
 
 
-class LogPart(NamedTuple):
-    """A piece of the master's log."""
-
-    position: int
-    data: bytes
-    confirmed_end: int
-    log_end: int
-
-
 class FrameWriter:
     """Makes one sender's messages."""
 
@@ -53,7 +54,12 @@ class FrameWriter:
 
     # ------------------------------------------------------------------------------ slave
 
-    def hello(self, hello: replication_pb2.ReplicaHello) -> bytes:
+    def slaves(self, message: SlaveMessage) -> bytes:
+        """A slave's message as a frame."""
+        return self.ack(*message) if isinstance(message, Ack) else self.hello(message)
+
+    def hello(self, said: Hello) -> bytes:
+        hello = _hello(said)
         header = self._header(_message_checksum(hello))
         return replication_pb2.ReplicaEvent(header=header, hello=hello).SerializeToString()
 
@@ -64,7 +70,18 @@ class FrameWriter:
 
     # ------------------------------------------------------------------------------ master
 
-    def agreement(self, agreement: replication_pb2.Agreement) -> bytes:
+    def masters(self, message: MasterMessage) -> bytes:
+        """A master's message as a frame."""
+        if isinstance(message, LogPart):
+            return self.log_bytes(*message)
+        if isinstance(message, Heartbeat):
+            return self.heartbeat(*message)
+        if isinstance(message, TableFile):
+            return self.table(*message)
+        return self.agreement(message)
+
+    def agreement(self, said: Agreement) -> bytes:
+        agreement = _agreement(said)
         header = self._header(_message_checksum(agreement))
         return replication_pb2.MasterEvent(header=header, agreement=agreement).SerializeToString()
 
@@ -117,37 +134,49 @@ class FrameWriter:
 # ------------------------------------------------------------------------------------ reading
 
 
-def replica_event(data: bytes) -> replication_pb2.ReplicaEvent:
-    """A slave's message. Raises CorruptFrame."""
+def read_slaves(data: bytes) -> Said[SlaveMessage]:
+    """A slave's message. Raises CorruptFrame; InvalidArgument: it tells of a log that cannot be."""
     try:
         event = replication_pb2.ReplicaEvent.FromString(data)
     except DecodeError as error:
         raise _corrupt("it is no message of this protocol") from error
+    sender, stated = _sender(event.header), event.header.checksum
     kind = event.WhichOneof("event")
     if kind == "ack":
-        checksum = crc32(_TWO_ENDS.pack(event.ack.stored_end, event.ack.flushed_end))
-    elif kind == "hello":
-        checksum = _message_checksum(event.hello)
-    else:
-        raise _corrupt("it has no content that this version knows")
-    _check(event.header.checksum, checksum)
-    return event
+        ack = Ack(event.ack.stored_end, event.ack.flushed_end)
+        _check(stated, crc32(_TWO_ENDS.pack(*ack)))
+        return Said(sender, ack)
+    if kind == "hello":
+        _check(stated, _message_checksum(event.hello))
+        return Said(sender, _said_hello(event.hello))
+    raise _corrupt("it has no content that this version knows")
 
 
-def master_event(data: bytes) -> replication_pb2.MasterEvent:
-    """A master's message. Raises CorruptFrame."""
+def read_masters(data: bytes) -> Said[MasterMessage]:
+    """A master's message. Raises as `read_slaves`."""
     try:
         event = replication_pb2.MasterEvent.FromString(data)
     except DecodeError as error:
         raise _corrupt("it is no message of this protocol") from error
     _check(event.header.checksum, _master_checksum(event))
-    return event
+    return Said(_sender(event.header), _said_by_master(event))
+
+
+def _said_by_master(event: replication_pb2.MasterEvent) -> MasterMessage:
+    kind = event.WhichOneof("event")
+    if kind == "bytes":
+        return _log_part(event)
+    if kind == "heartbeat":
+        return Heartbeat(event.heartbeat.confirmed_end, event.heartbeat.log_end)
+    if kind == "table":
+        return TableFile(event.table.path, event.table.content)
+    return _said_agreement(event.agreement)
 
 
 def _master_checksum(event: replication_pb2.MasterEvent) -> int:
     kind = event.WhichOneof("event")
     if kind == "bytes":
-        return _log_checksum(log_part(event))
+        return _log_checksum(_log_part(event))
     if kind == "heartbeat":
         return crc32(_TWO_ENDS.pack(event.heartbeat.confirmed_end, event.heartbeat.log_end))
     if kind == "table":
@@ -195,7 +224,7 @@ class LogPartReader:
         return part
 
 
-def log_part(event: replication_pb2.MasterEvent) -> LogPart:
+def _log_part(event: replication_pb2.MasterEvent) -> LogPart:
     part = event.bytes
     return LogPart(part.position, part.data, part.confirmed_end, part.log_end)
 
@@ -205,7 +234,7 @@ def _log_checksum(part: LogPart) -> int:
     return crc32(ends, crc32(part.data))
 
 
-def sender_of(header: replication_pb2.FrameHeader) -> Sender:
+def _sender(header: replication_pb2.FrameHeader) -> Sender:
     return Sender(header.cluster, header.broker_name, header.epoch)
 
 
@@ -249,76 +278,62 @@ def _take_field(data: bytes, at: int, tag: bytes) -> tuple[int, int]:
 # ------------------------------------------------------------------------------------ handshake
 
 
-def hello_of(
-    state: LogState,
-    name: ReplicaName,
-    instance: str,
-    *,
-    window_bytes: int,
-    tables: Mapping[str, int],
-) -> replication_pb2.ReplicaHello:
-    """What a slave says of itself."""
+def _hello(said: Hello) -> replication_pb2.ReplicaHello:
+    log, name = said.log, said.name
     return replication_pb2.ReplicaHello(
         replica=nameserver_pb2.ReplicaName(broker_id=name.broker_id, incarnation=name.incarnation),
-        instance=instance,
-        log_begin=state.begin,
-        log_end=state.end,
-        epochs=_epochs(state.epochs),
-        segment_bytes=state.segment_bytes,
-        window_bytes=window_bytes,
-        confirmed_end=state.confirmed_end,
-        tables=tables,
+        instance=said.instance,
+        log_begin=log.begin,
+        log_end=log.end,
+        epochs=_epochs(log.epochs),
+        segment_bytes=log.segment_bytes,
+        window_bytes=said.window_bytes,
+        confirmed_end=log.confirmed_end,
+        tables=said.tables,
     )
 
 
-def replica_of(hello: replication_pb2.ReplicaHello) -> ReplicaName:
-    return ReplicaName(hello.replica.broker_id, hello.replica.incarnation)
-
-
-def slave_state(hello: replication_pb2.ReplicaHello) -> LogState:
-    """The slave's log. Raises InvalidArgument for one that cannot be."""
-    return LogState(
+def _said_hello(hello: replication_pb2.ReplicaHello) -> Hello:
+    log = LogState(
         begin=hello.log_begin,
         end=_checked_end(hello.log_begin, hello.log_end),
         epochs=_history(hello.epochs),
         segment_bytes=hello.segment_bytes,
         confirmed_end=hello.confirmed_end,
     )
+    return Hello(
+        log,
+        ReplicaName(hello.replica.broker_id, hello.replica.incarnation),
+        hello.instance,
+        window_bytes=hello.window_bytes,
+        tables=dict(hello.tables),
+    )
 
 
-def agreement_of(
-    state: LogState, start: Start, unclean_epochs: tuple[int, ...], *, tail_bytes: int = 0
-) -> replication_pb2.Agreement:
-    """What a master answers: its log, and where it goes on after whatever the slave must do. The
-    checksum of the `tail_bytes` before that is still to be set."""
+def _agreement(said: Agreement) -> replication_pb2.Agreement:
     return replication_pb2.Agreement(
-        log_begin=state.begin,
-        log_end=state.end,
-        epochs=_epochs(state.epochs),
-        start=position_of(start),
-        confirmed_end=state.confirmed_end,
-        unclean_epochs=unclean_epochs,
-        tail_bytes=tail_bytes,
+        log_begin=said.log_begin,
+        log_end=said.log_end,
+        epochs=_epochs(said.epochs),
+        start=said.start,
+        confirmed_end=said.confirmed_end,
+        unclean_epochs=said.unclean_epochs,
+        tail_bytes=said.tail_bytes,
+        tail_checksum=said.tail_checksum,
     )
 
 
-def master_state(agreement: replication_pb2.Agreement, segment_bytes: int) -> LogState:
-    """The master's log, whose segments it has found to be as long as the slave's.
-
-    Raises InvalidArgument for one that cannot be.
-    """
-    return LogState(
-        begin=agreement.log_begin,
-        end=_checked_end(agreement.log_begin, agreement.log_end),
+def _said_agreement(agreement: replication_pb2.Agreement) -> Agreement:
+    return Agreement(
+        log_begin=agreement.log_begin,
+        log_end=_checked_end(agreement.log_begin, agreement.log_end),
         epochs=_history(agreement.epochs),
-        segment_bytes=segment_bytes,
         confirmed_end=agreement.confirmed_end,
+        start=agreement.start,
+        unclean_epochs=tuple(agreement.unclean_epochs),
+        tail_bytes=agreement.tail_bytes,
+        tail_checksum=agreement.tail_checksum,
     )
-
-
-def position_of(start: Start) -> int:
-    """Where bytes will flow from, once the slave has done what it must."""
-    return start.end if isinstance(start, Cut) else start.position
 
 
 def _epochs(history: EpochHistory) -> list[replication_pb2.EpochStart]:

@@ -1,0 +1,138 @@
+"""PURE: what the two ends of a replication stream say to each other.
+
+How it is said is for the edge: to both ends a stream is one of these values after the other, each
+with its sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+
+from aerobee.broker.replication.epoch_history import EpochHistory
+from aerobee.broker.replication.joining import Cut, LogState, Sender, Start
+from aerobee.broker.replication.master_term import ReplicaName
+
+# ------------------------------------------------------------------------------------ a slave's
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a slave says of itself, first."""
+
+    log: LogState
+    name: ReplicaName
+    instance: str
+    _: KW_ONLY
+    window_bytes: int
+    tables: Mapping[str, int]
+    """Checksums of what it has of the master's tables, by path."""
+
+
+class Ack(NamedTuple):
+    """How far the slave has the log."""
+
+    stored_end: int
+    flushed_end: int
+
+
+# ------------------------------------------------------------------------------------ a master's
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What a master answers: its log, and where it goes on after whatever the slave must do."""
+
+    log_begin: int
+    log_end: int
+    epochs: EpochHistory
+    confirmed_end: int
+    start: int
+    unclean_epochs: tuple[int, ...] = ()
+    tail_bytes: int = 0
+    """How many bytes before `start` the slave is to compare."""
+    tail_checksum: int = 0
+
+    @classmethod
+    def of(
+        cls, log: LogState, start: Start, unclean_epochs: tuple[int, ...], *, tail_bytes: int = 0
+    ) -> Self:
+        """The checksum of the tail is still to be set."""
+        return cls(
+            log.begin,
+            log.end,
+            log.epochs,
+            log.confirmed_end,
+            position_of(start),
+            unclean_epochs,
+            tail_bytes,
+        )
+
+    def masters_log(self, segment_bytes: int) -> LogState:
+        """The master's log, whose segments it has found to be as long as the slave's."""
+        return LogState(
+            self.log_begin, self.log_end, self.epochs, segment_bytes, self.confirmed_end
+        )
+
+
+class LogPart(NamedTuple):
+    """A piece of the master's log."""
+
+    position: int
+    data: bytes
+    confirmed_end: int
+    log_end: int
+
+
+class Heartbeat(NamedTuple):
+    """The master's ends, when nothing else is to be said."""
+
+    confirmed_end: int
+    log_end: int
+
+
+class TableFile(NamedTuple):
+    """One of the master's tables."""
+
+    path: str
+    content: bytes
+
+
+def position_of(start: Start) -> int:
+    """Where bytes will flow from, once the slave has done what it must."""
+    return start.end if isinstance(start, Cut) else start.position
+
+
+# ------------------------------------------------------------------------------------ streams
+
+SlaveMessage = Hello | Ack
+MasterMessage = Agreement | LogPart | Heartbeat | TableFile
+
+Message_co = TypeVar("Message_co", covariant=True)
+Read_co = TypeVar("Read_co", covariant=True)
+Written_contra = TypeVar("Written_contra", contravariant=True)
+
+
+class Said(NamedTuple, Generic[Message_co]):
+    """A message and who says it."""
+
+    sender: Sender
+    message: Message_co
+
+
+class MessageStream(Protocol[Read_co, Written_contra]):
+    """One side's view of a replication stream; messages in order."""
+
+    async def read(self) -> Said[Read_co] | None:
+        """The next message; None when the other side has ended the stream. Raises MqError, such as
+        CorruptFrame, and InvalidArgument for a log that cannot be."""
+        ...
+
+    async def write(self, sender: Sender, message: Written_contra) -> None:
+        """Returns when the next one may be written. Raises MqError."""
+        ...
+
+
+SlaveStreamEnd = MessageStream[MasterMessage, SlaveMessage]
+MasterStreamEnd = MessageStream[SlaveMessage, MasterMessage]
