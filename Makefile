@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search mutants torture power-cuts simulation failover image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation failover image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -43,10 +43,15 @@ demo: .venv/.product
 	@deploy/setup/java.sh
 	@touch $@
 
-# On two workers, each of which takes whole files; what takes minutes by nature is in `make proof`.
+# Three workers on two cores: most tests wait for something. Each takes whole files, one all of Spark.
+# What takes minutes by nature is in `make proof`.
 test: setup .venv/.java
-	$(RUN) pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations 20 \
+	$(RUN) pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations 20 \
 	  -m "not long and not kubernetes and not procedures"
+
+# What is marked `long`, but for the audit's.
+long: setup
+	$(RUN) pytest -m "long and not kubernetes" --ignore tests/offset_audit --timeout 0
 
 # On Spark: offsets, stores and replicas of the cluster that `make up` runs.
 audit: setup .venv/.java

@@ -1,6 +1,6 @@
 """What all tests share: property tests take the same examples everywhere and judge results, not the
 speed of a busy machine; nothing that a test starts finds or leaves anything in the user's home;
-of two workers each runs whole files, so that what the tests of a file share is set up once.
+of several workers each runs whole files, so that what the tests of a file share is set up once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ settings.load_profile("fixed")
 TESTS = Path(__file__).parent
 LONG_FILES = (
     "failover/test_failover.py",
+    "consumer_client/test_failover.py",
+    "broker/test_roles_failover.py",
+    "broker/test_roles_old_copy.py",
+    "cli/test_client_commands.py",
+    "cli/test_up.py",
     "faults/test_killed_processes.py",
     "offset_audit/damages/test_damage_traces.py",
     "offset_audit/test_run_programs.py",
     "offset_audit/test_messages_failover.py",
-    "broker/test_roles_failover.py",
     "faults/test_store_bit_flips.py",
-    "nameserver/test_election_races.py",
     "nameserver/test_election_torture.py",
     "power_cuts/test_power_cuts.py",
     "broker/test_cluster_simulation.py",
@@ -53,7 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles |
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first: begun last, one would keep its worker when the other has nothing to do."""
+    """Long files first: begun last, one would keep its worker when others have nothing to do."""
     on_spark = {item.path for item in items if SPARK in getattr(item, "fixturenames", ())}
     order = {TESTS / name: place for place, name in enumerate(LONG_FILES)}
     order.update(dict.fromkeys(on_spark, -1))

@@ -16,6 +16,8 @@ FIRST_SEEDS = 300
 SEEDS = 1_000
 _SEEDS_PER_TEST = 250
 MUTANT_SEEDS_MAX = 2_000
+FIRST_SEED_OF = {"lease-from-answer": 100, "other-epoch-counts": 1_300}
+"""Of mutants that no earlier seed catches, so that those are not run for nothing."""
 
 
 def _pass(seeds: range) -> None:
@@ -36,7 +38,7 @@ def test_no_promise_is_broken_in_a_thousand_clusters(first: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_cluster_that_is_broken_on_purpose_is_caught(mutant: str) -> None:
-    CAMPAIGN.first_caught(mutant, MUTANT_SEEDS_MAX)
+    CAMPAIGN.first_caught(mutant, range(FIRST_SEED_OF.get(mutant, 0), MUTANT_SEEDS_MAX))
 
 
 def test_a_seed_gives_the_same_run_every_time() -> None:
@@ -50,7 +52,7 @@ def test_a_seed_gives_the_same_run_every_time() -> None:
 
 def test_a_failing_seed_is_told_with_all_that_repeats_it() -> None:
     mutant = "reads-unconfirmed"
-    seed = CAMPAIGN.first_caught(mutant, 20)
+    seed = CAMPAIGN.first_caught(mutant, range(20))
     told = CAMPAIGN.describe_failure(seed, mutant)
     assert f"python -m tests.cluster_simulation --seed {seed} --trace --mutant {mutant}" in told
     assert "Violation: I5" in told

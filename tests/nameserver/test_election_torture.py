@@ -21,7 +21,7 @@ from tests.support.heartbeating_replica import HeartbeatingReplica
 CLOCK = SystemClock()
 REPLICAS = 3
 NAMESERVERS = 2
-DURATION_S = 15.0
+DURATION_S = 10.0
 INTERVAL_S = 0.15
 
 
@@ -152,7 +152,9 @@ class World:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(n, marks=pytest.mark.long) for n in range(2, 12))]
+)
 async def test_nobody_believes_to_be_master_while_somebody_else_does(
     seed: int, own_etcd: Any, start_nameserver: Any, cluster: str
 ) -> None:

@@ -218,9 +218,11 @@ async def test_a_stream_fails_with_the_offsets_that_are_gone(
 # ---------------------------------------------------------------------------------- kills
 
 
+@pytest.mark.parametrize("kills", [(0,), pytest.param((0, 2), marks=pytest.mark.long)])
 async def test_a_job_killed_in_the_middle_of_batches_writes_each_message_once(
-    spark: SparkSession, cluster: RealCluster, tmp_path: Path
+    spark: SparkSession, cluster: RealCluster, tmp_path: Path, kills: tuple[int, ...]
 ) -> None:
+    """`kills`: each in a batch after so many that are committed."""
     sender = Sender(cluster)
     out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
     options = {"nameservers": cluster.address, "topic": "orders"}
@@ -229,7 +231,7 @@ async def test_a_job_killed_in_the_middle_of_batches_writes_each_message_once(
         await sender.send(3)
         before = len(sender.sent)
         tasks.create_task(sender.go_on())
-        for batches in (0, 2):
+        for batches in kills:
             limited = json.dumps({**options, "maxOffsetsPerTrigger": "60"})
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, str(QUERY), limited, out, checkpoint), start_new_session=True

@@ -12,12 +12,12 @@ SEEDS_MAX = 400
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_store_that_is_broken_on_purpose_is_caught(mutant: str) -> None:
-    CAMPAIGN.first_caught(mutant, SEEDS_MAX)
+    CAMPAIGN.first_caught(mutant, range(SEEDS_MAX))
 
 
 def test_a_failing_seed_is_told_with_all_that_repeats_it() -> None:
     mutant = "unsynced-group-commit"
-    seed = CAMPAIGN.first_caught(mutant, SEEDS_MAX)
+    seed = CAMPAIGN.first_caught(mutant, range(SEEDS_MAX))
     told = CAMPAIGN.describe_failure(seed, mutant, lines_max=10_000)
     assert f"python -m tests.power_cuts --seed {seed} --trace --mutant {mutant}" in told
     assert "power failure: " in told

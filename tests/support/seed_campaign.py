@@ -84,10 +84,10 @@ class SeedCampaign(Generic[F]):
         """The results of pieces of the range, as they come."""
         return run_pieces(partial(_run_piece, self.package, mutant), seeds, jobs=jobs)
 
-    def first_caught(self, mutant: str, seeds_max: int) -> int:
-        """The first seed that catches a mutant, which the true one passes: it is the mutation that
-        was caught."""
-        (seed,) = self.run_seeds(range(seeds_max), mutant, failures_max=1).failures
+    def first_caught(self, mutant: str, seeds: range) -> int:
+        """The first of the seeds that catches a mutant. The true one passes it: it is the mutation
+        that was caught."""
+        (seed,) = self.run_seeds(seeds, mutant, failures_max=1).failures
         self.run_seed(seed, variant=self.true_variant())
         return seed
 
