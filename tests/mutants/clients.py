@@ -45,6 +45,57 @@ CLIENTS: Final = (
         ),
     ),
     Mutant(
+        name="own-record-of-a-slave",
+        breaks="a replica that was master appends to its log, and must cut it to follow the next",
+        file="broker/aerobee/broker/sending/append.py",
+        old="        self._guard.check_may_act()\n",
+        new="",
+        tests=("tests/broker/test_own_writes.py::test_a_slave_writes_nothing",),
+    ),
+    Mutant(
+        name="reserve-for-every-own-record",
+        breaks="messages that the broker moves take the space that freeing space needs",
+        file="broker/aerobee/broker/sending/own_writes.py",
+        old="reserve=reserve, ends_topic",
+        new="reserve=True, ends_topic",
+        tests=(
+            "tests/broker/test_own_writes.py"
+            "::test_only_what_asks_for_the_reserve_gets_the_last_space",
+        ),
+    ),
+    Mutant(
+        name="failed-append-goes-unheard",
+        breaks="a broker whose disk failed stays in the routes",
+        file="broker/aerobee/broker/sending/append.py",
+        old="        except StoreFailed as error:\n"
+        "            self._on_store_failed(error)\n"
+        "            raise\n"
+        "        # What",
+        new="        except StoreFailed:\n            raise\n        # What",
+        tests=("tests/broker/test_own_writes.py::test_a_failed_store_ends_the_broker",),
+    ),
+    Mutant(
+        name="counted-before-it-is-safe",
+        breaks="the audit misses messages that nobody was promised",
+        file="broker/aerobee/broker/sending/acknowledged.py",
+        old="while pending and pending[0].end <= end:",
+        new="while pending:",
+        tests=(
+            "tests/broker/test_roles_durability.py::test_a_batch_counts_when_it_is_acknowledged",
+        ),
+    ),
+    Mutant(
+        name="open-outcomes-count",
+        breaks="the audit misses messages whose senders were told that their outcome is open",
+        file="broker/aerobee/broker/sending/durability.py",
+        old="            self._batches.give_up()\n",
+        new="",
+        tests=(
+            "tests/broker/test_roles_durability.py"
+            "::test_who_waits_when_the_term_ends_is_told_that_the_outcome_is_open",
+        ),
+    ),
+    Mutant(
         name="final-refusal-sent-again",
         breaks="a message that no broker will take keeps its sender waiting until the deadline",
         file=f"{_PRODUCER}/retry.py",
