@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
-from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
 from aerobee.runtime.errors import DuplicateClient, InvalidArgument, MqError, UnknownMember
 
@@ -41,12 +43,16 @@ class Scene:
         self.journal: list[str] = []
         self.pushes = 0
         self.leases = QueueLeases(run_number=run, grace_end_s=grace_end_s)
-        self.coordinator = GroupCoordinator(
-            ConsumerGroups(),
+        members = ConsumerGroups()
+        self.ownership = Ownership(
+            members,
             self.leases,
             on_lease_ended=lambda lease: self.journal.append(f"pulls of {lease.client_id} end"),
-            on_views_changed=self.count_push,
         )
+        self.coordinator = GroupCoordinator(
+            members, self.ownership, on_views_changed=self.count_push
+        )
+        self.membership = self.coordinator.membership
         self.members: dict[str, Member] = {}
         self.sessions: dict[str, Told] = {}
 
@@ -72,11 +78,11 @@ class Scene:
 
     def acquire(self, name: str, *queue_ids: int, now_s: float = 0.0) -> None:
         for queue_id in queue_ids:
-            self.coordinator.acquire(self.members[name], "t", queue_id, now_s)
+            self.coordinator.acquire(self.members[name], QueueKey("g", "t", queue_id), now_s)
 
     def told(self) -> list[str]:
         """What was told since the last call."""
-        self.coordinator.push_views()
+        self.membership.push_views()
         told, self.journal[:] = list(self.journal), []
         return told
 
@@ -100,7 +106,7 @@ def test_a_released_queue_is_taken_from_the_pulls_before_the_next_one_hears_of_i
     scene.acquire("b", 0)
     assert scene.told() == ["a gets 0", "a gets 1"]
     lease = scene.sessions["a"].leases[0]
-    scene.coordinator.release(scene.members["a"], "t", 0, lease.epoch)
+    scene.ownership.release(scene.members["a"], lease.key, lease.epoch)
     assert scene.told() == ["pulls of a end", "b gets 0"]
 
 
@@ -123,7 +129,7 @@ def test_a_member_that_stops_beating_loses_its_queues_at_its_deadline_and_not_be
         "b sees b @3",
     ]
     with pytest.raises(UnknownMember):
-        scene.coordinator.heartbeat(scene.members["a"], 10.0, None)
+        scene.membership.heartbeat(scene.members["a"], 10.0, None)
     with pytest.raises(UnknownMember):
         scene.acquire("a", 3, now_s=10.0)
 
@@ -133,10 +139,10 @@ def test_heartbeats_keep_the_leases() -> None:
     scene.join("a")
     scene.acquire("a", 0)
     for now_s in (9.0, 18.0, 27.0):
-        scene.coordinator.heartbeat(scene.members["a"], now_s, None)
+        scene.membership.heartbeat(scene.members["a"], now_s, None)
         scene.coordinator.expire(now_s)
     lease = scene.sessions["a"].leases[0]
-    assert scene.coordinator.is_current(lease.key, lease.epoch)
+    assert scene.leases.is_current(lease.key, lease.epoch)
 
 
 def test_a_second_process_with_the_same_client_id_waits_for_the_end_of_the_first() -> None:
@@ -166,9 +172,9 @@ def test_a_reconnecting_member_keeps_its_leases_and_its_old_stream_ends() -> Non
     # Queue 1 was not shown: the member does not know of it, so it is free.
     assert scene.told() == [
         "a ends: UnknownMember",
+        "a again sees a @1",
         "pulls of a end",
         "a again loses 1",
-        "a again sees a @1",
     ]
     assert scene.leases.holder(leases[1].key) is None
 
@@ -212,7 +218,7 @@ def test_a_reset_takes_the_queue_from_its_holder() -> None:
     scene.acquire("a", 0)
     scene.told()
     old = scene.sessions["a"].leases[0]
-    scene.coordinator.revoke(old.key, "reset")
+    scene.ownership.revoke(old.key, "reset")
     assert scene.told() == ["pulls of a end", "a loses 0"]
     scene.acquire("a", 0)
     assert scene.sessions["a"].leases[0].epoch > old.epoch
@@ -226,12 +232,12 @@ def test_a_queue_that_was_taken_waits_until_its_holders_session_could_have_ended
     scene.acquire("a", 0)
     scene.acquire("b", 0)
     for name in ("a", "b"):
-        scene.coordinator.heartbeat(scene.members[name], 4.0, None)
+        scene.membership.heartbeat(scene.members[name], 4.0, None)
     scene.told()
-    scene.coordinator.revoke(scene.sessions["a"].leases[0].key, "reset")
+    scene.ownership.revoke(scene.sessions["a"].leases[0].key, "reset")
     assert scene.told() == ["pulls of a end", "a loses 0"]
     for name in ("a", "b"):
-        scene.coordinator.heartbeat(scene.members[name], 12.0, None)
+        scene.membership.heartbeat(scene.members[name], 12.0, None)
     assert scene.coordinator.next_expiry_s() == 14.0
     scene.coordinator.expire(13.9)
     assert scene.told() == []
@@ -245,21 +251,21 @@ def test_after_an_unclean_stop_others_wait_for_the_end_of_the_longest_session() 
     scene.join("b")
     scene.acquire("b", 0, 1)
     assert scene.join("a", now_s=1.0, held=[old]) == [old]
-    scene.coordinator.heartbeat(scene.members["a"], 9.0, None)
-    scene.coordinator.heartbeat(scene.members["b"], 9.0, None)
+    scene.membership.heartbeat(scene.members["a"], 9.0, None)
+    scene.membership.heartbeat(scene.members["b"], 9.0, None)
     scene.told()
     scene.coordinator.expire(9.9)
     assert scene.told() == []
     scene.coordinator.expire(10.0)
     assert scene.told() == ["b gets 1"]
-    assert scene.coordinator.is_current(old.key, old.epoch)
+    assert scene.leases.is_current(old.key, old.epoch)
 
 
 def test_views_held_back_after_an_unclean_stop_are_told_together() -> None:
     scene = Scene(run=2, grace_end_s=10.0)
-    scene.coordinator.hold_views_back()
+    scene.membership.hold_views_back()
     scene.join("a")
     scene.join("b", now_s=1.0)
     assert scene.told() == []
-    scene.coordinator.release_views()
+    scene.membership.release_views()
     assert scene.told() == ["a sees a,b @2", "b sees a,b @2"]

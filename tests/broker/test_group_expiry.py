@@ -43,9 +43,8 @@ class Scene:
     def __post_init__(self) -> None:
         self.clock = self.master.clock
         self.coordinator = GroupCoordinator(
-            self.master.groups.groups,
-            self.master.groups.leases,
-            on_lease_ended=lambda lease: None,
+            self.master.groups.members,
+            self.master.groups.ownership,
             on_views_changed=lambda: None,
         )
         self.start()
@@ -114,17 +113,17 @@ async def test_a_group_that_only_joined_is_forgotten_and_one_with_members_is_not
 ) -> None:
     KnownGroups(scene.configs, scene.master.table, groups_max=9).admit("joined")
     scene.configs.put(SubscriptionGroupConfig(name="lives"))
-    scene.master.groups.groups.join(
+    scene.master.groups.members.join(
         Member("lives", "m", "1", (Subscription("t"),), False, 1e9, scene.clock.monotonic_s())
     )
     await scene.pass_days(EXPIRE_DAYS + 2)
     assert scene.groups() == {"lives"}
-    scene.master.groups.groups.leave("lives", "m", "1")
+    scene.master.groups.members.leave("lives", "m", "1")
     await scene.pass_days(EXPIRE_DAYS - 2)
     assert scene.groups() == {"lives"}
     await scene.pass_days(4)
     assert scene.groups() == set()
-    assert scene.master.groups.groups.generation("lives") == 0
+    assert scene.master.groups.members.generation("lives") == 0
 
 
 @with_scene
@@ -211,7 +210,7 @@ async def test_a_group_that_cannot_be_deleted_now_keeps_none_of_the_others(
 ) -> None:
     for group in ("a", "b"):
         await scene.commit(group, 5)
-    leases = scene.coordinator.leases
+    leases = scene.coordinator.ownership.leases
     believed = leases.acquire(QueueKey("a", "t", 0), "gone")
     assert believed is not None
     leases.revoke(believed.key, 1e12)

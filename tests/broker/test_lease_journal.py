@@ -130,7 +130,7 @@ async def test_after_a_clean_stop_members_and_leases_go_on() -> None:
     assert (previous.is_clean, previous.session_timeout_max_ms) == (True, 8_000)
     state = state_after(previous, [])
     assert state.leases.holder(lease("a").key) == lease("a")
-    (taken_over,) = state.groups.members("g")
+    (taken_over,) = state.members.members("g")
     assert taken_over.deadline_s == 58.0
     assert state.leases.grace_end_s is None
 
@@ -142,13 +142,13 @@ async def test_a_group_above_todays_bound_is_taken_over_whole_and_takes_nobody_e
     assert sum(each.view_bytes for each in members) > VIEW_BYTES_MAX
     previous = clean_record(LeaseRecord(1, 30_000, is_clean=False), members, [lease("b")])
     state = state_after(previous, [])
-    assert [each.client_id for each in state.groups.members("g")] == ["a", "b"]
+    assert [each.client_id for each in state.members.members("g")] == ["a", "b"]
     assert state.leases.holder(lease("b").key) == lease("b")
     with pytest.raises(Busy, match="use fewer members"):
-        state.groups.join(replace(member("c"), last_heartbeat_s=50.0))
-    state.groups.join(replace(members[1], last_heartbeat_s=50.0))
+        state.members.join(replace(member("c"), last_heartbeat_s=50.0))
+    state.members.join(replace(members[1], last_heartbeat_s=50.0))
     state.end()
-    assert state.groups.member_count == 0
+    assert state.members.member_count == 0
 
 
 async def test_after_a_crash_the_longest_promised_session_is_waited_out() -> None:

@@ -36,9 +36,8 @@ async def served(
     """The groups of this replica over real gRPC; `promise` lets a session begin."""
     clock = ManualClock()
     coordinator = GroupCoordinator(
-        master.groups.groups,
-        master.groups.leases,
-        on_lease_ended=lambda lease: None,
+        master.groups.members,
+        master.groups.ownership,
         on_views_changed=lambda: None,
     )
     guard = Guard(TopicTable(), broker_name="b")
@@ -90,7 +89,7 @@ async def test_who_waited_for_the_promise_of_its_session_meanwhile_does_not_join
         member = Participant(broker, "a")
         joining = asyncio.create_task(member.join())
         assert (await member_fails(member, joining)) == common_pb2.NOT_MASTER
-        assert not list(master.groups.groups.all_members())
+        assert not list(master.groups.members.all_members())
         master.log.confirm()
         master.log.flush()
         await asyncio.gather(*endings)

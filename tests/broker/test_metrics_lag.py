@@ -11,7 +11,9 @@ import pytest
 
 from aerobee.broker.edge.own.pull_session import PullPlace
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
-from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
@@ -62,10 +64,10 @@ class World:
     streams: list[Stream] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        members, leases = ConsumerGroups(), QueueLeases(run_number=1)
         self.coordinator = GroupCoordinator(
-            ConsumerGroups(),
-            QueueLeases(run_number=1),
-            on_lease_ended=lambda _: None,
+            members,
+            Ownership(members, leases, on_lease_ended=lambda _: None),
             on_views_changed=lambda: None,
         )
         self.topics.put(TopicConfig(name="t", read_queue_count=2, write_queue_count=2))
@@ -141,7 +143,9 @@ async def test_of_a_group_that_never_committed_nobody_knows_where_it_begins(worl
 async def test_a_member_that_reads_shows_where_its_group_began(world: World) -> None:
     member = world.join("new")
     for queue_id in range(2):
-        world.coordinator.acquire(member, "t", queue_id, world.clock.monotonic_s())
+        world.coordinator.acquire(
+            member, QueueKey(member.group, "t", queue_id), world.clock.monotonic_s()
+        )
     world.streams.append(
         Stream(
             PullPlace(QueueKey("new", "t", 0), 6, 8),
@@ -156,7 +160,9 @@ async def test_what_was_sent_and_not_committed_is_in_flight(world: World) -> Non
     world.offsets.commit("g", "t", 0, 2)
     world.offsets.commit("g", "t", 1, 10)
     for queue_id in range(2):
-        world.coordinator.acquire(member, "t", queue_id, world.clock.monotonic_s())
+        world.coordinator.acquire(
+            member, QueueKey(member.group, "t", queue_id), world.clock.monotonic_s()
+        )
     world.streams.append(Stream(PullPlace(QueueKey("g", "t", 0), 0, 7)))
     lag, inflight, ready, _ = await world.one()
     # Of the other queue its holder has everything, wherever it read that.
@@ -167,7 +173,7 @@ async def test_what_a_member_reads_elsewhere_is_not_guessed(world: World) -> Non
     member = world.join("g")
     world.offsets.commit("g", "t", 0, 2)
     world.offsets.commit("g", "t", 1, 2)
-    world.coordinator.acquire(member, "t", 0, world.clock.monotonic_s())
+    world.coordinator.acquire(member, QueueKey("g", "t", 0), world.clock.monotonic_s())
     assert (await world.one())[:3] == (16, None, None)
 
 

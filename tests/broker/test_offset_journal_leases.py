@@ -33,7 +33,7 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
         assert lease is not None
         assert lease.epoch >> COUNTER_BITS == 1
         await master.journal.leave()
-        assert not list(master.groups.groups.all_members())
+        assert not list(master.groups.members.all_members())
         await asyncio.sleep(0.02)
         assert not master.journal.is_ready, "a term that was ended does not go on by itself"
         slave = Replica(master.log.copy(), broker_id=1, boot_id="another")

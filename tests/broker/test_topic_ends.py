@@ -196,9 +196,8 @@ class Scene:
         self.saves = 0
         groups = self.replica.groups
         self.coordinator = GroupCoordinator(
-            groups.groups,
-            groups.leases,
-            on_lease_ended=lambda lease: None,
+            groups.members,
+            groups.ownership,
             on_views_changed=lambda: None,
             is_acting=lambda: True,
         )
@@ -314,17 +313,17 @@ async def test_no_lease_of_the_former_life_commits_to_the_next_one(tmp_path: Pat
     async with working(scene):
         await replica.lead(1)
         join(replica, "a")
-        old = coordinator.leases.acquire(KEY, "a")
+        old = coordinator.ownership.leases.acquire(KEY, "a")
         assert old is not None
         await asyncio.wait_for(_done(offsets.commit(KEY, 1_000, old.epoch)), 5)
         scene.announce(1_000)
         await until(lambda: scene.is_over)
-        assert coordinator.leases.holder(KEY) is None
+        assert coordinator.ownership.leases.holder(KEY) is None
         with pytest.raises(LeaseExpired):
             offsets.commit(KEY, 1_001, old.epoch)
         assert offsets.is_ended(KEY, old.epoch), "nor can it be shown again to the next master"
         assert offsets.query(KEY) is None
-        new = coordinator.leases.acquire(KEY, "a")
+        new = coordinator.ownership.leases.acquire(KEY, "a")
         assert new is not None
         await asyncio.wait_for(_done(offsets.commit(KEY, 1, new.epoch)), 5)
         assert offsets.query(KEY) == 1

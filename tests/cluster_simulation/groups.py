@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
-from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.lease_journal import (
     FIRST_RECORD,
     LeaseRecord,
@@ -21,6 +21,8 @@ from aerobee.broker.groups.lease_journal import (
     newest_record,
     next_run,
 )
+from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.groups.ownership import Claim, Owner, Ownership
 from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.offsets.entries import Entry, LeaseEntry, OffsetEntry, OffsetsRemoved
@@ -96,10 +98,11 @@ class Groups:
         self._ahead: dict[QueueKey, Standing | None] = {}
         """What will stand once all that was written counts."""
         self._leases = QueueLeases(run_number=0)
+        members = ConsumerGroups()
+        self._ownership = Ownership(members, self._leases, on_lease_ended=lambda lease: None)
         self._coordinator = GroupCoordinator(
-            ConsumerGroups(),
-            self._leases,
-            on_lease_ended=lambda lease: None,
+            members,
+            self._ownership,
             on_views_changed=lambda: None,
             is_acting=self._acts,
         )
@@ -119,12 +122,12 @@ class Groups:
                 if isinstance(entry, OffsetEntry):
                     checks.offsets.applied(broker, record.number, entry)
                     if entry.change.kind is ChangeKind.RESET and self._is_ready:
-                        self._coordinator.revoke(entry.key, "reset")
+                        self._ownership.revoke(entry.key, "reset")
                 elif isinstance(entry, OffsetsRemoved):
                     checks.offsets.removed(entry.queue, record.number)
                     self._removing.discard(entry.queue)
                     if self._is_ready:
-                        self._coordinator.revoke(entry.queue, "deleted")
+                        self._ownership.revoke(entry.queue, "deleted")
             while self._answers and self._answers[0][0] <= record.number:
                 self._answers.popleft()[1]()
         if not self._has_begun and self._acts():
@@ -155,9 +158,9 @@ class Groups:
         )
         if previous.is_clean:
             for member in previous.members:
-                self._coordinator.groups.join(replace(member, last_heartbeat_s=now_s))
+                self._coordinator.members.join(replace(member, last_heartbeat_s=now_s))
             for lease in previous.leases:
-                if self._coordinator.groups.get(GROUP, lease.client_id) is not None:
+                if self._coordinator.members.get(GROUP, lease.client_id) is not None:
                     self._leases.restore(lease)
         self._is_ready = True
         broker.world.note("%s: run %s of leases, after %s", broker.instance, this_run, previous)
@@ -227,7 +230,7 @@ class Groups:
         if not self._is_ready or self._is_recording:
             return
         if leases.grace_end_s is None and leases.next_block_end_s() is None:
-            members = list(self._coordinator.groups.all_members())
+            members = list(self._coordinator.members.all_members())
             record = self.broker.world.variant.clean_record(record, members, leases.held())
         for stream in list(self._streams):
             stream.close(self.broker)
@@ -279,7 +282,7 @@ class Groups:
             return
         broker, member = self.broker, session.member
         try:
-            self._coordinator.heartbeat(member, broker.clock_s(), None)
+            self._coordinator.membership.heartbeat(member, broker.clock_s(), None)
         except MqError:
             stream.close(broker)
             return
@@ -289,16 +292,14 @@ class Groups:
         session = self._session(stream)
         if session is not None:
             try:
-                self._coordinator.acquire(
-                    session.member, key.topic, key.queue_id, self.broker.clock_s()
-                )
+                self._coordinator.acquire(session.member, key, self.broker.clock_s())
             except MqError:
                 stream.close(self.broker)
 
     def release(self, stream: Stream, key: QueueKey, epoch: int) -> None:
         session = self._session(stream)
         if session is not None:
-            self._coordinator.release(session.member, key.topic, key.queue_id, epoch)
+            self._ownership.release(session.member, key, epoch)
 
     def commit(self, stream: Stream, key: QueueKey, epoch: int, offset: int) -> None:
         """Not bound to the session: whoever shows the present lease may commit."""
@@ -306,8 +307,8 @@ class Groups:
         if not self._is_ready or not self._acts() or key in self._removing:
             return
         self._coordinator.expire(broker.clock_s())
-        is_current = self._coordinator.is_current(key, epoch)
-        is_stale = not is_current or is_fenced(self._standing(key), epoch)
+        refusal = self._ownership.may_commit(key, Claim(Owner.LEASE, epoch))
+        is_stale = refusal is not None or is_fenced(self._standing(key), epoch)
         if broker.world.variant.checks_lease and is_stale:
             stream.send(broker, broker.world.on_committed, key, epoch, offset, False)
             return

@@ -97,12 +97,23 @@ GROUPS: Final = (
     Mutant(
         name="block-ends-with-the-last-heartbeat",
         breaks="a queue is given away while its former holder may still work on it",
-        file=f"{_GROUPS}/group_coordinator.py",
-        old="believes_until_s = member.last_heartbeat_s + member.session_timeout_s",
-        new="believes_until_s = member.last_heartbeat_s",
+        file=f"{_GROUPS}/ownership.py",
+        old="self.leases.revoke(key, member.deadline_s)",
+        new="self.leases.revoke(key, member.last_heartbeat_s)",
         tests=(
             "tests/broker/test_group_coordinator.py"
             "::test_a_queue_that_was_taken_waits_until_its_holders_session_could_have_ended",
+        ),
+    ),
+    Mutant(
+        name="lease-beside-pop",
+        breaks="a member and POP work on one queue",
+        file=f"{_GROUPS}/ownership.py",
+        old="if key in self._popped:\n            raise",
+        new="if False:\n            raise",
+        tests=(
+            "tests/broker/test_ownership.py"
+            "::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
         ),
     ),
     Mutant(

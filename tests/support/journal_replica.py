@@ -130,6 +130,6 @@ def cut_below(log: MemoryLog, records: int) -> MemoryLog:
 
 
 def join(replica: Replica, client_id: str) -> None:
-    replica.groups.groups.join(
+    replica.groups.members.join(
         Member("g", client_id, "1", (Subscription("t"),), False, 8.0, 1_000.0)
     )

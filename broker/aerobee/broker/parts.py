@@ -102,7 +102,7 @@ class Parts:
     def is_current(self, key: QueueKey, epoch: int) -> bool:
         """Whether a pull under this lease may go on."""
         self.coordinator.expire(self.clock.monotonic_s())
-        return self.coordinator.is_current(key, epoch)
+        return self.coordinator.ownership.leases.is_current(key, epoch)
 
     def not_writable_reason(self) -> str:
         """Why no messages are taken; empty if they are."""
@@ -137,8 +137,8 @@ class Parts:
             not_writable_reason=reason,
             # The journal is nobody's but ours.
             topics=len(self.folder.topics) - (JOURNAL_TOPIC in self.folder.topics),
-            groups=len({*self.coordinator.groups.names(), *self.offsets.groups()}),
-            members=self.coordinator.groups.member_count,
+            groups=len({*self.coordinator.members.names(), *self.offsets.groups()}),
+            members=self.coordinator.members.member_count,
             loop_delay_p99_ms=self.loop_delay.p99_ms(),
             counters=self.counters,
             store=store,
@@ -286,7 +286,7 @@ def _cleaning(
     config: BrokerConfig, folder: OpenedFolder, groups: Groups, files: TableFiles
 ) -> Cleaning:
     store = folder.store
-    readers = UnreadReaders(folder.topics, folder.offsets, groups.state.groups, store)
+    readers = UnreadReaders(folder.topics, folder.offsets, groups.state.members, store)
     cleaning = Cleaning(store.retention, readers, config.store.retention)
 
     async def save() -> None:

@@ -45,6 +45,11 @@ class Member:
     last_heartbeat_s: float
 
     @property
+    def name(self) -> tuple[str, str]:
+        """By which a member is known on this broker."""
+        return self.group, self.client_id
+
+    @property
     def deadline_s(self) -> float:
         """From this moment the session is over unless a heartbeat came."""
         return self.last_heartbeat_s + self.session_timeout_s

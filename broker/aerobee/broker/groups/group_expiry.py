@@ -145,11 +145,11 @@ class GroupExpiry:
         )
 
     def _may_judge(self) -> bool:
-        is_settled = self._coordinator.leases.grace_end_s is None
+        is_settled = self._coordinator.ownership.leases.grace_end_s is None
         return self._journal.is_ready and self._coordinator.is_acting() and is_settled
 
     def _is_in_use(self, group: str, now_ms: int) -> bool:
-        if not self._coordinator.groups.members(group):
+        if not self._coordinator.members.members(group):
             return False
         self._note_used(group, now_ms)
         return True

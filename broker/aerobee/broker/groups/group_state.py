@@ -18,7 +18,8 @@ from dataclasses import replace
 
 from aerobee.broker.groups.consumer_groups import ConsumerGroups
 from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord, clean_record
-from aerobee.broker.groups.queue_leases import QueueLeases
+from aerobee.broker.groups.ownership import Ownership
+from aerobee.broker.groups.queue_leases import Lease, QueueLeases
 from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
 
@@ -38,8 +39,10 @@ SaveRecord = Callable[[LeaseRecord], Awaitable[None]]
 class GroupState:
     """Members and leases of this run, and the record that it leaves."""
 
-    def __init__(self, save: SaveRecord) -> None:
-        """`save` replaces the lease file durably."""
+    def __init__(
+        self, save: SaveRecord, *, on_lease_ended: Callable[[Lease], None] = lambda lease: None
+    ) -> None:
+        """`save` replaces the lease file durably; `on_lease_ended`: see `Ownership`."""
         self._record = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
@@ -47,8 +50,9 @@ class GroupState:
         self._journal: SaveRecord | None = None
         self.save = save
         self._writing = asyncio.Lock()
-        self.groups = ConsumerGroups()
+        self.members = ConsumerGroups()
         self.leases = QueueLeases(run_number=0)
+        self.ownership = Ownership(self.members, self.leases, on_lease_ended=on_lease_ended)
         self.views_held_back_s = 0.0
         """How long nobody is told who is in which group."""
 
@@ -88,16 +92,16 @@ class GroupState:
     def _take_over(self, previous: LeaseRecord, now_s: float) -> None:
         """Members of a run that ended cleanly have a whole session to come back."""
         for member in previous.members:
-            self.groups.restore(replace(member, last_heartbeat_s=now_s))
+            self.members.restore(replace(member, last_heartbeat_s=now_s))
         for lease in previous.leases:
-            if self.groups.get(lease.key.group, lease.client_id) is not None:
+            if self.members.get(lease.key.group, lease.client_id) is not None:
                 self.leases.restore(lease)
 
     def end(self) -> None:
         """The run is over: this replica grants nothing any more."""
         self._is_recorded = False
-        self.groups.clear()
-        self.leases.clear()
+        self.members.clear()
+        self.ownership.clear()
 
     async def promise_session(self, timeout_ms: int) -> None:
         """Return once it is confirmed and on disk that sessions of this run may last so long.
@@ -151,4 +155,4 @@ class GroupState:
             # Former holders may still be out there: of the run before this one, or of a queue that
             # was taken from them.
             return self._record
-        return clean_record(self._record, list(self.groups.all_members()), self.leases.held())
+        return clean_record(self._record, list(self.members.all_members()), self.leases.held())

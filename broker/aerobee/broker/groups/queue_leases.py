@@ -275,6 +275,11 @@ class QueueLeases:
     def holder(self, key: QueueKey) -> Lease | None:
         return self._held.get(key)
 
+    def is_unclaimed(self, key: QueueKey) -> bool:
+        """Whether nobody holds the queue, waits for it, or may believe to hold it."""
+        in_grace = self._grace_end_s is not None
+        return not (in_grace or key in self._held or key in self._wishes or key in self._blocks)
+
     def is_current(self, key: QueueKey, epoch: int) -> bool:
         """Whether this epoch is the queue's present lease."""
         held = self._held.get(key)

@@ -1,8 +1,8 @@
 """What each group will consume next, and who may say so.
 
-Owns: the rules of committing (lease, range) over the offset journal. Sync, on the loop.
-Invariants: an offset moves only by the present holder of the queue's lease, or without a lease
-while nobody holds one, or by an operator's reset; so a member that lost its queue moves nothing.
+Owns: the rules of committing (owner, range) over the offset journal. Sync, on the loop.
+Invariants: an offset moves only by the queue's present owner, or without a lease while nobody owns
+it, or by an operator's reset; so a member that lost its queue moves nothing.
 Where a group begins on a queue is decided once, by whoever says so first.
 Without a reset no offset moves back: a lower commit, as of a member that has gone back to read
 something again, is taken for an old one and changes nothing.
@@ -15,15 +15,15 @@ import logging
 from collections.abc import Callable
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.ownership import Claim, lease_expired
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.offsets.writer import OffsetWriter
-from aerobee.broker.reading.egress import lease_expired
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, InvalidArgument, LeaseHeld
+from aerobee.runtime.errors import Busy, InvalidArgument
 from aerobee.runtime.log import log_event
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class ConsumerOffsets:
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: this broker takes no commits now.
             LeaseExpired: `lease_epoch` is not the present lease.
-            LeaseHeld: no lease was shown (0), but a member holds one.
+            LeaseHeld: no lease was shown (0), but a member holds one, or POP has the queue.
             TopicNotFound, QueueNotFound, InvalidArgument: no such queue, or an offset that it
                 cannot have.
             LimitReached: it is a new group, and there are too many.
@@ -79,14 +79,10 @@ class ConsumerOffsets:
         writer = self._journal.writer()
         self._check(key, offset)
         self._coordinator.expire(self._clock.monotonic_s())
-        if lease_epoch != 0:
-            if not self._coordinator.is_current(key, lease_epoch):
-                raise lease_expired(key, lease_epoch)
-        elif (lease := self._coordinator.leases.holder(key)) is not None:
-            raise LeaseHeld(
-                f"{lease.client_id!r} holds queue {key.queue_id} of topic {key.topic} for group "
-                f"{key.group}; only it may commit there"
-            )
+        ownership = self._coordinator.ownership
+        refusal = ownership.may_commit(key, Claim.under(lease_epoch))
+        if refusal is not None:
+            raise refusal
         _check_not_removing(writer, key)
         standing = writer.standing(key)
         if is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch):
@@ -129,7 +125,7 @@ class ConsumerOffsets:
         self._check(key, offset)
         _check_not_removing(writer, key)
         self._admit(key.group)
-        granted = self._coordinator.leases.latest_epoch
+        granted = self._coordinator.ownership.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 
     def is_ended(self, key: QueueKey, lease_epoch: int) -> bool:

@@ -87,7 +87,7 @@ class GroupRemoval:
                 self._coordinator.expire(self._clock.monotonic_s())
                 ended = self._coordinator.close_group(group)
             await self._until_unheld(group, None, None, end_s)
-            if members := self._coordinator.groups.members(group):
+            if members := self._coordinator.members.members(group):
                 names = ", ".join(repr(member.client_id) for member in members[:3])
                 raise GroupInUse(
                     f"group {group} has members here ({names}; {len(members)} in all): stop them, "
@@ -97,7 +97,7 @@ class GroupRemoval:
             was_known = bool(ended or group in self._configs or self._table.topics_of(group))
             offsets = await self._remove([entry], end_s) if was_known else []
             self._configs.remove(group)
-            self._coordinator.groups.forget(group)
+            self._coordinator.members.forget(group)
         if was_known:
             await self._save_configs()
         return Removed(offsets, ended, was_known)
@@ -149,7 +149,7 @@ class GroupRemoval:
             now_s = self._clock.monotonic_s()
             self._coordinator.expire(now_s)
             self._journal.check_granting()
-            leases = self._coordinator.leases
+            leases = self._coordinator.ownership.leases
             if topic is not None:
                 for lease in leases.held(group):
                     if concerns(lease.key):

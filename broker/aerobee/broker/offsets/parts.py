@@ -86,7 +86,7 @@ def assemble_groups(
     async def save(record: LeaseRecord) -> None:
         await files.write(LEASES_PATH, record.encode())
 
-    state = GroupState(save)
+    state = GroupState(save, on_lease_ended=around.egress.on_lease_ended)
     coordinator = _coordinator(state, around)
     journal_log = JournalLog(
         JOURNAL_TOPIC,
@@ -99,7 +99,7 @@ def assemble_groups(
     )
 
     def on_reset(key: QueueKey) -> None:
-        coordinator.revoke(key, "the group's offset on this queue was reset or deleted")
+        coordinator.ownership.revoke(key, "the group's offset on this queue was reset or deleted")
 
     def on_term() -> None:
         _begin_granting(state, coordinator)
@@ -227,12 +227,11 @@ def _coordinator(state: GroupState, around: Around) -> GroupCoordinator:
     loop = asyncio.get_running_loop()
 
     def push_views_soon() -> None:
-        loop.call_soon(coordinator.push_views)
+        loop.call_soon(coordinator.membership.push_views)
 
     coordinator = GroupCoordinator(
-        state.groups,
-        state.leases,
-        on_lease_ended=around.egress.on_lease_ended,
+        state.members,
+        state.ownership,
         on_views_changed=push_views_soon,
         is_acting=around.roles.may_act,
     )
@@ -241,5 +240,7 @@ def _coordinator(state: GroupState, around: Around) -> GroupCoordinator:
 
 def _begin_granting(state: GroupState, coordinator: GroupCoordinator) -> None:
     if state.views_held_back_s > 0:
-        coordinator.hold_views_back()
-        asyncio.get_running_loop().call_later(state.views_held_back_s, coordinator.release_views)
+        coordinator.membership.hold_views_back()
+        asyncio.get_running_loop().call_later(
+            state.views_held_back_s, coordinator.membership.release_views
+        )

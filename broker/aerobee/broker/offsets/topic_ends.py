@@ -126,9 +126,9 @@ class TopicEnds:
         # Nothing was waited for since the question but what says the same under any master.
         writer = self._journal.writer()
         if self.ended_at_ms(topic) < deleted_at_ms:
-            epoch = self._coordinator.leases.latest_epoch
+            epoch = self._coordinator.ownership.leases.latest_epoch
             await asyncio.shield(writer.end_topic(topic, deleted_at_ms, lease_epoch=epoch))
-            self._coordinator.revoke_topic(topic, "the topic was deleted")
+            self._coordinator.ownership.revoke_topic(topic, "the topic was deleted")
         return True
 
     def _has_anything(self, topic: str) -> bool:

@@ -22,7 +22,7 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
-from aerobee.runtime.errors import LeaseExpired, ReplicaBehind
+from aerobee.runtime.errors import ReplicaBehind
 
 KIB = 1024
 READ_BYTES_DEFAULT = 512 * KIB
@@ -272,14 +272,6 @@ class Egress:
         """Running pulls under this lease stop before anybody else gets the queue."""
         for ended in self._leased.pop(lease.key, ()):
             ended()
-
-
-def lease_expired(key: QueueKey, epoch: int) -> LeaseExpired:
-    """The error for a pull or a commit under an epoch that is not the present one."""
-    return LeaseExpired(
-        f"lease {epoch} on queue {key.queue_id} of topic {key.topic} is not the current one of "
-        f"group {key.group}: acquire the queue again"
-    )
 
 
 def clamp_bytes(max_bytes: int) -> int:

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.consumer_groups import Member, Subscription, check_subscriptions
-from aerobee.broker.groups.group_coordinator import GroupView
+from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.reading.egress import ReadCode
 from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
 from aerobee.broker.replication.statistics import ReplicationStatistics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -12,15 +11,14 @@ import grpc
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.convert import (
     group_member,
-    members_changed,
-    status_of,
     subscriptions_of,
 )
+from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
 from aerobee.broker.edge.own.turns import in_turns
 from aerobee.broker.groups.consumer_groups import Member
-from aerobee.broker.groups.group_coordinator import GroupCoordinator, GroupView
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
@@ -41,94 +39,6 @@ class QueueBoundsSource(Protocol):
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Minimum and maximum offset; (0, 0) for a queue without messages."""
         ...
-
-
-class MemberSession:
-    """The stream of one member: what is to be told, in order.
-
-    Always holds: after `on_ended` nothing is added; a view that was not sent yet is replaced by a
-    newer one, so that a storm of changes costs one message.
-    """
-
-    def __init__(self, offsets: ConsumerOffsets, clock: Clock) -> None:
-        self._offsets = offsets
-        self._clock = clock
-        self._events: deque[broker_pb2.GroupEvent] = deque()
-        self._view: GroupView | None = None
-        self._finished = False
-        self._changed = asyncio.Event()
-
-    # ------------------------------------------------------------ told by the coordinator
-
-    def on_members(self, view: GroupView) -> None:
-        self._view = view
-        self._changed.set()
-
-    def on_granted(self, lease: Lease) -> None:
-        committed = self._offsets.query(lease.key)
-        self.add(
-            broker_pb2.GroupEvent(
-                granted=broker_pb2.LeaseGranted(
-                    topic=lease.key.topic,
-                    queue_id=lease.key.queue_id,
-                    epoch=lease.epoch,
-                    committed_offset=committed or 0,
-                    never_committed=committed is None,
-                )
-            )
-        )
-
-    def on_revoked(self, lease: Lease, reason: str) -> None:
-        self.add(
-            broker_pb2.GroupEvent(
-                revoked=broker_pb2.LeaseRevoked(
-                    topic=lease.key.topic,
-                    queue_id=lease.key.queue_id,
-                    epoch=lease.epoch,
-                    reason=reason,
-                )
-            )
-        )
-
-    def on_ended(self, error: MqError) -> None:
-        self.add(broker_pb2.GroupEvent(failed=status_of(error)))
-        self.finish()
-
-    # ------------------------------------------------------------ used by the servicer
-
-    @property
-    def pending(self) -> int:
-        """Events that the client has not taken yet."""
-        return len(self._events)
-
-    def add(self, event: broker_pb2.GroupEvent, *, first: bool = False) -> None:
-        if self._finished:
-            return
-        if first:
-            self._events.appendleft(event)
-        else:
-            self._events.append(event)
-        self._changed.set()
-
-    def finish(self) -> None:
-        """Nothing more is to be told; what is pending still goes out."""
-        self._finished = True
-        self._changed.set()
-
-    async def next_event(self) -> broker_pb2.GroupEvent | None:
-        """The next thing to tell; None when the stream ends."""
-        while True:
-            if self._events:
-                return self._events.popleft()
-            if self._finished:
-                return None
-            if self._view is not None:
-                view, self._view = self._view, None
-                return broker_pb2.GroupEvent(
-                    members=members_changed(view, self._clock.monotonic_s())
-                )
-            self._changed.clear()
-            await self._changed.wait()
 
 
 class GroupService(broker_pb2_grpc.GroupServiceServicer):
@@ -263,7 +173,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 return  # another master may have granted its queues already
             beat = event.heartbeat
             changed = subscriptions_of(beat.subscriptions) if beat.subscriptions_changed else None
-            generation = self._coordinator.heartbeat(member, now_s, changed)
+            generation = self._coordinator.membership.heartbeat(member, now_s, changed)
             session.add(
                 broker_pb2.GroupEvent(
                     heartbeat=broker_pb2.HeartbeatAck(sequence=beat.sequence, generation=generation)
@@ -272,10 +182,13 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         elif kind == "acquire":
             self._offsets.check_master()
             names.check_text("topic name", event.acquire.topic)
-            self._coordinator.acquire(member, event.acquire.topic, event.acquire.queue_id, now_s)
+            acquire = event.acquire
+            key = QueueKey(member.group, acquire.topic, acquire.queue_id)
+            self._coordinator.acquire(member, key, now_s)
         elif kind == "release":
             release = event.release
-            self._coordinator.release(member, release.topic, release.queue_id, release.epoch)
+            key = QueueKey(member.group, release.topic, release.queue_id)
+            self._coordinator.ownership.release(member, key, release.epoch)
         else:
             raise InvalidArgument(f"a member's stream cannot carry {kind or 'an empty event'} here")
 
@@ -285,7 +198,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     async def ListGroups(
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
-        known = {*self._coordinator.groups.names(), *self._offsets.groups()}
+        known = {*self._coordinator.members.names(), *self._offsets.groups()}
         return broker_pb2.ListGroupsResponse(groups=sorted(known))
 
     @own_protocol.unary
@@ -297,9 +210,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self._offsets.check_known()
         now_s = self._clock.monotonic_s()
         self._coordinator.expire(now_s)
-        members = self._coordinator.groups.members(group)
+        members = self._coordinator.members.members(group)
         committed = dict(self._offsets.of_group(group))
-        leases = {lease.key: lease for lease in self._coordinator.leases.held(group)}
+        leases = {lease.key: lease for lease in self._coordinator.ownership.leases.held(group)}
         if not members and not committed:
             raise GroupNotFound(
                 f"group {group} has neither members nor committed offsets on this broker"

@@ -15,6 +15,7 @@ import grpc
 
 from aerobee.broker.edge.own.convert import READ_CODES, filter_of, pull_frame_bytes
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
+from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.egress import (
@@ -24,7 +25,6 @@ from aerobee.broker.reading.egress import (
     ReadCode,
     clamp_bytes,
     clamp_messages,
-    lease_expired,
 )
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead

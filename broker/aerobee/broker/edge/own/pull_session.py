@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import QueueKey
-from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, lease_expired
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.errors import Busy, InvalidArgument, MqError, NotMaster

@@ -8,7 +8,7 @@ narrower limits.
 from __future__ import annotations
 
 from aerobee.broker.groups.consumer_groups import SUBSCRIPTIONS_PER_MEMBER_MAX
-from aerobee.broker.groups.group_coordinator import QUEUES_PER_MEMBER_MAX
+from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
 from aerobee.broker.reading.tag_filter import EXPRESSION_LENGTH_MAX
 from aerobee.runtime.request_limits import Limit, RequestLimits
 from aerobee.runtime.rpc import FRAME_BYTES_MAX

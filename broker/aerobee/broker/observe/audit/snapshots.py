@@ -170,8 +170,8 @@ class Snapshots:
             reading.commits = await copy_commits(folder.offsets, chosen)
         reading.commits_read_at_ms = self._clock.now_ms()
         # In one step: whoever holds a lease here is a member there.
-        held = self._coordinator.leases.all_held()
-        present = list(self._coordinator.groups.all_members())
+        held = self._coordinator.ownership.leases.all_held()
+        present = list(self._coordinator.members.all_members())
         if wanted.has(Table.LEASES):
             reading.leases = await self._leases(held, chosen)
         if wanted.has(Table.MEMBERS):
@@ -219,7 +219,7 @@ class Snapshots:
             )
 
     async def _rows(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:
-        survey = UnreadSurvey(self._folder.store, self._coordinator.groups, self._reads)
+        survey = UnreadSurvey(self._folder.store, self._coordinator.members, self._reads)
         for topics in reading.topics:
             yield topics
         for queues in reading.queues:

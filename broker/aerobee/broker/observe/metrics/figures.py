@@ -108,13 +108,13 @@ class BrokerFigures:
             *own.work_families(
                 statistics,
                 parts.loop_delay.histogram.copy(),
-                leases=parts.coordinator.leases.held_count,
+                leases=parts.coordinator.ownership.leases.held_count,
                 pull_streams=len(self._sessions()),
                 groups_expired=parts.groups.expiry.expired,
             ),
             *rocketmq.connection_families(
                 parts.counters.send_streams,
-                parts.coordinator.groups.all_members(),
+                parts.coordinator.members.all_members(),
                 groups_max=config.metrics.consumers_max,
             ),
             parts.latencies.family(),
@@ -123,7 +123,7 @@ class BrokerFigures:
     async def _traffic(self, slices: Slices) -> list[AnyFamily]:
         parts = self._parts
         topics = parts.folder.topics
-        with_members = frozenset(parts.coordinator.groups.names())
+        with_members = frozenset(parts.coordinator.members.names())
         parts.traffic.forget(lambda topic: topic in topics, with_members, parts.clock.monotonic_s())
         incoming = rocketmq.IncomingFamilies()
         for topic, counts in parts.traffic.incoming():

@@ -102,7 +102,7 @@ class LagReading:
         order, so that groups that came and went are what a bound cuts off."""
         offsets, topics = self._offsets, self._topics
         pairs: dict[tuple[str, str], None] = {}
-        for member in list(self._coordinator.groups.all_members()):
+        for member in list(self._coordinator.members.all_members()):
             if not member.broadcasting:
                 for subscription in member.subscriptions:
                     pairs[member.group, subscription.topic] = None
@@ -146,7 +146,7 @@ class LagReading:
         sent: int | None = None
         if place is not None:
             sent = min(max(place.position, first), end)
-        elif self._coordinator.leases.holder(key) is None:
+        elif self._coordinator.ownership.leases.holder(key) is None:
             sent = first
         row.lag = _plus(row.lag, end - first)
         row.inflight = _plus(row.inflight, None if sent is None else sent - first)

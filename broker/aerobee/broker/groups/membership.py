@@ -1,0 +1,172 @@
+"""Who is in each group, as its members hear of it.
+
+Owns: the streams of members, and what each is told of the others. Queues are no concern of it: a
+member may hold leases, pop, or read every queue. Sync, on the loop; time is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.runtime.errors import GroupDeleted, MqError, UnknownMember
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """What clustering members see of their group."""
+
+    members: tuple[Member, ...]
+    generation: int
+
+
+class MemberStream(Protocol):
+    """What a member hears of its membership. None of this waits."""
+
+    def on_members(self, view: GroupView) -> None: ...
+
+    def on_ended(self, error: MqError) -> None:
+        """The session is over, or goes on over another stream; this stream ends with `error`."""
+        ...
+
+
+class Membership:
+    """Members and their streams, for all groups of this broker."""
+
+    def __init__(
+        self,
+        members: ConsumerGroups,
+        *,
+        on_left: Callable[[Member, str], None],
+        on_views_changed: Callable[[], None],
+    ) -> None:
+        """`on_left` hears of each session that has expired and why, before its stream ends and
+        others see it gone. `on_views_changed` is called when `push_views` should be called soon:
+        once per turn of the loop is enough."""
+        self.members = members
+        self._on_left = on_left
+        self._on_views_changed = on_views_changed
+        self._streams: dict[tuple[str, str], MemberStream] = {}
+        self._changed: set[str] = set()
+        self._holding_views_back = False
+
+    def __repr__(self) -> str:
+        return f"Membership({self.members!r})"
+
+    def join(self, member: Member, stream: MemberStream) -> None:
+        """A member opens a stream, which replaces the one that it may have.
+
+        Raises:
+            DuplicateClient: another live instance has this client id.
+            Busy: the group's members could not all be told of each other any more.
+        """
+        changed = self.members.join(member)
+        superseded = self._streams.get(member.name)
+        self._streams[member.name] = stream
+        if superseded is not None:
+            superseded.on_ended(UnknownMember("the same member has opened another stream"))
+        if changed:
+            self._note_change(member.group)
+        elif not self._holding_views_back:
+            stream.on_members(self.view(member.group))
+
+    def heartbeat(
+        self, member: Member, now_s: float, subscriptions: Sequence[Subscription] | None
+    ) -> int:
+        """Prolong a session; returns the group's generation.
+
+        Raises:
+            UnknownMember: the session is over.
+        """
+        if self.members.heartbeat(
+            member.group, member.client_id, member.instance, now_s, subscriptions
+        ):
+            self._note_change(member.group)
+        return self.members.generation(member.group)
+
+    def leave(self, member: Member) -> Member | None:
+        """End a session at once; returns it, None if it was over."""
+        left = self.members.leave(member.group, member.client_id, member.instance)
+        if left is not None:
+            self._streams.pop(left.name, None)
+            self._note_left(left)
+        return left
+
+    def detach(self, member: Member, stream: MemberStream) -> bool:
+        """A stream has ended and the session goes on; False if it has another stream by now."""
+        if self._streams.get(member.name) is not stream:
+            return False
+        del self._streams[member.name]
+        return True
+
+    def close_group(self, group: str) -> None:
+        """End the sessions of all members of a group that is being deleted."""
+        for member in self.members.members(group):
+            self.members.leave(group, member.client_id, member.instance)
+            self._end(
+                member,
+                GroupDeleted(
+                    f"group {group} is being deleted by an operator; joining again begins a new "
+                    "group"
+                ),
+            )
+
+    def expire(self, now_s: float) -> None:
+        """End the sessions whose time is up."""
+        for member in self.members.expire(now_s):
+            self._on_left(member, "the session has expired: no heartbeat came in time")
+            self._end(
+                member,
+                UnknownMember(
+                    f"the session of {member.client_id!r} has expired: no heartbeat came for "
+                    f"{member.session_timeout_s:g} s; join again"
+                ),
+            )
+            self._note_left(member)
+
+    # ---------------------------------------------------------------------- views
+
+    def hold_views_back(self) -> None:
+        """After an unclean stop: let the members come back before anyone is told who is there,
+        or the first to return would see itself alone and ask for every queue."""
+        self._holding_views_back = True
+
+    def release_views(self) -> None:
+        """End `hold_views_back` and tell everybody."""
+        self._holding_views_back = False
+        for group in self.members.names():
+            self._note_change(group)
+
+    def view(self, group: str) -> GroupView:
+        members = self.members
+        return GroupView(tuple(members.clustering_members(group)), members.generation(group))
+
+    def push_views(self) -> None:
+        """Tell the members of every group that changed since the last call."""
+        changed, self._changed = self._changed, set()
+        for group in sorted(changed):
+            view = self.view(group)
+            for member in self.members.members(group):
+                stream = self._streams.get(member.name)
+                if stream is not None:
+                    stream.on_members(view)
+
+    # ---------------------------------------------------------------------- inside
+
+    def _end(self, member: Member, error: MqError) -> None:
+        stream = self._streams.pop(member.name, None)
+        if stream is not None:
+            stream.on_ended(error)
+
+    def _note_left(self, member: Member) -> None:
+        if not member.broadcasting:
+            self._note_change(member.group)
+
+    def _note_change(self, group: str) -> None:
+        if self._holding_views_back:
+            return
+        if not self._changed:
+            self._on_views_changed()
+        self._changed.add(group)

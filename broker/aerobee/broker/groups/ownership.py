@@ -1,0 +1,248 @@
+"""By what each queue of a group is consumed: by a member under a lease, by POP, or by nobody.
+
+Owns: that it is one of them at a time, and so who may move the group's offset there; and what the
+holders of leases hear. Sync, on the loop; time is passed in.
+Invariants: every holder of a lease is a member; a lease's end reaches the running pulls, its former
+holder and the next in line in this order, and the next one only after the last possible commit of
+the former, because granting and committing are steps of one thread. While POP has a queue, nobody
+gets or shows a lease on it; while somebody may believe to hold one, POP does not get it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
+from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.runtime.errors import Busy, InvalidArgument, LeaseExpired, LeaseHeld
+
+QUEUES_PER_MEMBER_MAX = 65_536
+"""Leases and wishes of one member; a client that asks for more is broken."""
+
+
+class Owner(StrEnum):
+    """By what a queue of a group is consumed."""
+
+    NOBODY = "nobody"
+    LEASE = "lease"
+    POP = "pop"
+
+
+class Claim(NamedTuple):
+    """As what somebody moves the offset of a queue."""
+
+    owner: Owner
+    lease_epoch: int = 0
+    """Of a lease."""
+
+    @classmethod
+    def under(cls, lease_epoch: int) -> Claim:
+        """A reader's, by the lease that it shows; 0: none."""
+        return cls(Owner.LEASE, lease_epoch) if lease_epoch else cls(Owner.NOBODY)
+
+
+class LeaseHolder(Protocol):
+    """What a member hears of its leases. None of this waits."""
+
+    def on_granted(self, lease: Lease) -> None: ...
+
+    def on_revoked(self, lease: Lease, reason: str) -> None: ...
+
+
+class Ownership:
+    """Owners of all queues of all groups of this broker."""
+
+    def __init__(
+        self,
+        members: ConsumerGroups,
+        leases: QueueLeases,
+        *,
+        on_lease_ended: Callable[[Lease], None],
+    ) -> None:
+        """`on_lease_ended` stops running pulls."""
+        self._members = members
+        self.leases = leases
+        self._on_lease_ended = on_lease_ended
+        self._holders: dict[tuple[str, str], LeaseHolder] = {}
+        self._popped: set[QueueKey] = set()
+
+    def __repr__(self) -> str:
+        return f"Ownership({self.leases!r}, popped={len(self._popped)})"
+
+    # ---------------------------------------------------------------------- who may
+
+    def owner(self, key: QueueKey) -> Owner:
+        if key in self._popped:
+            return Owner.POP
+        return Owner.NOBODY if self.leases.holder(key) is None else Owner.LEASE
+
+    def may_commit(self, key: QueueKey, claim: Claim) -> LeaseExpired | LeaseHeld | None:
+        """None, or why nobody may move the group's offset on this queue with such a claim."""
+        owner = self.owner(key)
+        if claim.owner is Owner.LEASE:
+            is_current = self.leases.is_current(key, claim.lease_epoch)
+            return None if is_current else lease_expired(key, claim.lease_epoch)
+        if claim.owner is owner:
+            return None
+        if claim.owner is Owner.POP:
+            return LeaseExpired(f"POP holds {_name(key)} no more: receive its messages again")
+        return LeaseHeld(f"{self._owner_name(key)} holds {_name(key)}; only it may commit there")
+
+    # ---------------------------------------------------------------------- POP
+
+    def begin_pop(self, key: QueueKey) -> None:
+        """From now on POP consumes the queue.
+
+        Raises:
+            LeaseHeld: a member holds it, waits for it, or may believe that it still holds it.
+        """
+        if not self.leases.is_unclaimed(key):
+            raise LeaseHeld(
+                f"members of the group consume {_name(key)} under leases; POP gets it once none of "
+                "them holds it or asks for it"
+            )
+        self._popped.add(key)
+
+    def end_pop(self, key: QueueKey) -> None:
+        """POP consumes the queue no more: members may ask for it."""
+        self._popped.discard(key)
+
+    # ---------------------------------------------------------------------- a member's requests
+
+    def resume(
+        self,
+        member: Member,
+        presented: Iterable[tuple[QueueKey, int]],
+        holder: LeaseHolder,
+        believes_until_s: float | None,
+    ) -> list[Lease]:
+        """A member has opened a stream; returns the presented leases that it still holds. For
+        `believes_until_s` see `QueueLeases.resume`."""
+        self._holders[member.name] = holder
+        shown = () if member.broadcasting else presented
+        confirmed, ended, granted = self.leases.resume(
+            *member.name,
+            [(key, epoch) for key, epoch in shown if key not in self._popped],
+            believes_until_s,
+        )
+        self._announce(ended, granted, "its member has joined again and did not show this lease")
+        return confirmed
+
+    def acquire(self, member: Member, key: QueueKey, now_s: float) -> None:
+        """Ask for a queue; the holder is told when it is granted.
+
+        Raises:
+            UnknownMember: the session is over.
+            InvalidArgument: broadcasting members take no leases; a queue id below 0.
+            Busy: the member asks for more queues than anyone can need.
+            LeaseHeld: POP consumes the queue.
+        """
+        self._members.alive_member(*member.name, member.instance, now_s)
+        if member.broadcasting:
+            raise InvalidArgument("a broadcasting member reads every queue and takes no leases")
+        if key.queue_id < 0:
+            raise InvalidArgument(f"queue id {key.queue_id} is below 0")
+        if self.leases.wish_count(*member.name) >= QUEUES_PER_MEMBER_MAX:
+            raise Busy(
+                f"{member.client_id!r} holds or awaits {QUEUES_PER_MEMBER_MAX} queues already; "
+                "release some"
+            )
+        if key in self._popped:
+            raise LeaseHeld(
+                f"POP consumes {_name(key)}: consume with POP, or stop those of the group that do"
+            )
+        lease = self.leases.acquire(key, member.client_id)
+        if lease is not None:
+            self._announce((), (lease,), "")
+
+    def release(self, member: Member, key: QueueKey, epoch: int) -> None:
+        """Give a queue back, or withdraw the wish for it. Nothing happens under an old epoch."""
+        ended, granted = self.leases.release(key, member.client_id, epoch)
+        if ended is not None:
+            self._on_lease_ended(ended)
+        self._announce((), granted, "")
+
+    def detach(self, member: Member) -> None:
+        """Its stream has ended: the member keeps its leases until its deadline, but queues that it
+        could not hear of are not kept for it."""
+        self._holders.pop(member.name, None)
+        self.leases.forget_wishes(*member.name)
+
+    # ---------------------------------------------------------------------- others' decisions
+
+    def end(self, member: Member, reason: str) -> None:
+        """The member is gone: so are its leases. Its holder is told, if it has not left itself."""
+        ended, granted = self.leases.drop_member(*member.name)
+        self._announce(ended, granted, reason)
+        self._holders.pop(member.name, None)
+
+    def close_group(self, group: str) -> None:
+        """End all leases of a group whose members are told to stop. Nobody gets such a queue before
+        its former holder can have noticed."""
+        believes_until_s = {}
+        for member in self._members.members(group):
+            believes_until_s[member.client_id] = member.deadline_s
+            self.detach(member)
+        for lease in self.leases.held(group):
+            self.leases.revoke(lease.key, believes_until_s[lease.client_id])
+            self._on_lease_ended(lease)
+
+    def revoke(self, key: QueueKey, reason: str) -> None:
+        """Take a queue from the member that holds it, which is told at once."""
+        lease = self.leases.holder(key)
+        if lease is None:
+            return
+        member = self._members.get(key.group, lease.client_id)
+        assert member is not None, "every holder of a lease is a member"
+        self.leases.revoke(key, member.deadline_s)
+        self._announce((lease,), (), reason)
+
+    def revoke_topic(self, topic: str, reason: str) -> None:
+        """Take all queues of a topic from their holders."""
+        for lease in self.leases.all_held():
+            if lease.key.topic == topic:
+                self.revoke(lease.key, reason)
+
+    def expire(self, now_s: float) -> None:
+        """Former holders whose time is up believe no more; and the grace after an unclean stop."""
+        self._announce((), self.leases.end_blocks(now_s), "")
+        grace_end_s = self.leases.grace_end_s
+        if grace_end_s is not None and now_s >= grace_end_s:
+            self._announce((), self.leases.end_grace(), "")
+
+    def clear(self) -> None:
+        """The run is over: nobody owns anything here."""
+        self.leases.clear()
+        self._popped.clear()
+
+    # ---------------------------------------------------------------------- inside
+
+    def _owner_name(self, key: QueueKey) -> str:
+        lease = self.leases.holder(key)
+        return "POP" if lease is None else repr(lease.client_id)
+
+    def _announce(self, ended: Sequence[Lease], granted: Sequence[Lease], reason: str) -> None:
+        """Stop the old holders before the new ones hear of their luck."""
+        for lease in ended:
+            self._on_lease_ended(lease)
+            holder = self._holders.get((lease.key.group, lease.client_id))
+            if holder is not None:
+                holder.on_revoked(lease, reason)
+        for lease in granted:
+            holder = self._holders.get((lease.key.group, lease.client_id))
+            if holder is not None:
+                holder.on_granted(lease)
+
+
+def lease_expired(key: QueueKey, epoch: int) -> LeaseExpired:
+    """The error for a pull or a commit under an epoch that is not the present one."""
+    return LeaseExpired(
+        f"lease {epoch} on queue {key.queue_id} of topic {key.topic} is not the current one of "
+        f"group {key.group}: acquire the queue again"
+    )
+
+
+def _name(key: QueueKey) -> str:
+    return f"queue {key.queue_id} of topic {key.topic} for group {key.group}"
