@@ -112,8 +112,7 @@ GROUPS: Final = (
         old="if key in self._popped:\n            raise",
         new="if False:\n            raise",
         tests=(
-            "tests/broker/test_ownership.py"
-            "::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
+            "tests/broker/test_ownership.py::test_a_member_gets_no_lease_on_a_queue_that_pop_has",
         ),
     ),
     Mutant(
