@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from aerobee.broker.groups.consumer_groups import Member
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.members import Member
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.observe.audit.copying import NAMES_PER_TURN, Chosen, copy_queues
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.rows import ROWS_MAX
@@ -37,7 +37,7 @@ class ShrinkingGroup:
 
     def _all_held(self) -> list[Lease]:
         return [
-            Lease(QueueKey(GROUP, "t", number), client, 1)
+            Lease(GroupQueue(GROUP, "t", number), client, 1)
             for client in self.clients
             for number in range(self.leases_held)
         ]

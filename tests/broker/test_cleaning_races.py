@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.flush.flush_thread import FlushThread
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
@@ -49,7 +49,7 @@ class DisturbedReaders(UnreadReaders):
 class Cleaned:
     store: MessageStore
     offsets: ConsumerOffsetTable
-    groups: ConsumerGroups
+    groups: Members
     readers: DisturbedReaders
     cleaning: Cleaning
 
@@ -62,7 +62,7 @@ async def cleaned(disk: FaultDisk) -> AsyncIterator[Cleaned]:
     fill(store, 60, topic="t", queues=1)
     topics = TopicTable()
     topics.put(TopicConfig(name="t", read_queue_count=1, write_queue_count=1))
-    offsets, groups = ConsumerOffsetTable(), ConsumerGroups()
+    offsets, groups = ConsumerOffsetTable(), Members()
     readers = DisturbedReaders(topics, offsets, groups, store)
     cleaning = Cleaning(store.retention, readers, CONFIG.retention)
     flushing = FlushThread(store, disk, clock, CONFIG, on_flushed=lambda _: None)

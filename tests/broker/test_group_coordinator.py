@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.groups.ownership import Ownership
-from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease, QueueLeases
 from aerobee.runtime.errors import DuplicateClient, InvalidArgument, MqError, UnknownMember
 
 
@@ -43,7 +43,7 @@ class Scene:
         self.journal: list[str] = []
         self.pushes = 0
         self.leases = QueueLeases(run_number=run, grace_end_s=grace_end_s)
-        members = ConsumerGroups()
+        members = Members()
         self.ownership = Ownership(
             members,
             self.leases,
@@ -78,7 +78,7 @@ class Scene:
 
     def acquire(self, name: str, *queue_ids: int, now_s: float = 0.0) -> None:
         for queue_id in queue_ids:
-            self.coordinator.acquire(self.members[name], QueueKey("g", "t", queue_id), now_s)
+            self.coordinator.acquire(self.members[name], GroupQueue("g", "t", queue_id), now_s)
 
     def told(self) -> list[str]:
         """What was told since the last call."""
@@ -247,7 +247,7 @@ def test_a_queue_that_was_taken_waits_until_its_holders_session_could_have_ended
 
 def test_after_an_unclean_stop_others_wait_for_the_end_of_the_longest_session() -> None:
     scene = Scene(run=2, grace_end_s=10.0)
-    old = Lease(QueueKey("g", "t", 0), "a", (1 << COUNTER_BITS) + 9)
+    old = Lease(GroupQueue("g", "t", 0), "a", (1 << COUNTER_BITS) + 9)
     scene.join("b")
     scene.acquire("b", 0, 1)
     assert scene.join("a", now_s=1.0, held=[old]) == [old]

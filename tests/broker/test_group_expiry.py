@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from aerobee.broker.groups.consumer_groups import Member, Subscription
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
 from aerobee.broker.groups.known_groups import KnownGroups
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.members import Member, Subscription
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.store.tables.config_tables import (
     SubscriptionGroupConfig,
@@ -70,7 +70,7 @@ class Scene:
         )
 
     async def commit(self, group: str, offset: int, topic: str = "t") -> None:
-        await self.master.commit(offset, key=QueueKey(group, topic, 0))
+        await self.master.commit(offset, key=GroupQueue(group, topic, 0))
 
     async def pass_days(self, days: float, *, step_days: float = 1.0) -> None:
         """Time passes, and the expiry looks again and again."""
@@ -194,7 +194,7 @@ async def test_a_commit_on_its_way_keeps_its_group(scene: Scene) -> None:
     await scene.commit("g", 5)
     scene.clock.advance_ms(2 * EXPIRE_DAYS * DAY_MS)
     scene.master.log.is_sync = False
-    done = scene.master.commit(6, key=QueueKey("g", "t", 0))
+    done = scene.master.commit(6, key=GroupQueue("g", "t", 0))
     await scene.expiry.look()
     while not scene.master.log.records_end > 1:
         await asyncio.sleep(0)
@@ -211,7 +211,7 @@ async def test_a_group_that_cannot_be_deleted_now_keeps_none_of_the_others(
     for group in ("a", "b"):
         await scene.commit(group, 5)
     leases = scene.coordinator.ownership.leases
-    believed = leases.acquire(QueueKey("a", "t", 0), "gone")
+    believed = leases.acquire(GroupQueue("a", "t", 0), "gone")
     assert believed is not None
     leases.revoke(believed.key, 1e12)
     await scene.pass_days(2 * EXPIRE_DAYS, step_days=2 * EXPIRE_DAYS)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.edge.own.pull_session import PullPlace
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.groups.ownership import Ownership
-from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.stats import Counters, LoopDelay
@@ -64,7 +64,7 @@ class World:
     streams: list[Stream] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        members, leases = ConsumerGroups(), QueueLeases(run_number=1)
+        members, leases = Members(), QueueLeases(run_number=1)
         self.coordinator = GroupCoordinator(
             members,
             Ownership(members, leases, on_lease_ended=lambda _: None),
@@ -144,12 +144,12 @@ async def test_a_member_that_reads_shows_where_its_group_began(world: World) -> 
     member = world.join("new")
     for queue_id in range(2):
         world.coordinator.acquire(
-            member, QueueKey(member.group, "t", queue_id), world.clock.monotonic_s()
+            member, GroupQueue(member.group, "t", queue_id), world.clock.monotonic_s()
         )
     world.streams.append(
         Stream(
-            PullPlace(QueueKey("new", "t", 0), 6, 8),
-            PullPlace(QueueKey("new", "t", 1), 10, 10),
+            PullPlace(GroupQueue("new", "t", 0), 6, 8),
+            PullPlace(GroupQueue("new", "t", 1), 10, 10),
         )
     )
     assert await world.one() == (4, 2, 2, 4_000)
@@ -161,9 +161,9 @@ async def test_what_was_sent_and_not_committed_is_in_flight(world: World) -> Non
     world.offsets.commit("g", "t", 1, 10)
     for queue_id in range(2):
         world.coordinator.acquire(
-            member, QueueKey(member.group, "t", queue_id), world.clock.monotonic_s()
+            member, GroupQueue(member.group, "t", queue_id), world.clock.monotonic_s()
         )
-    world.streams.append(Stream(PullPlace(QueueKey("g", "t", 0), 0, 7)))
+    world.streams.append(Stream(PullPlace(GroupQueue("g", "t", 0), 0, 7)))
     lag, inflight, ready, _ = await world.one()
     # Of the other queue its holder has everything, wherever it read that.
     assert (lag, inflight, ready) == (8, 5, 3)
@@ -173,7 +173,7 @@ async def test_what_a_member_reads_elsewhere_is_not_guessed(world: World) -> Non
     member = world.join("g")
     world.offsets.commit("g", "t", 0, 2)
     world.offsets.commit("g", "t", 1, 2)
-    world.coordinator.acquire(member, QueueKey("g", "t", 0), world.clock.monotonic_s())
+    world.coordinator.acquire(member, GroupQueue("g", "t", 0), world.clock.monotonic_s())
     assert (await world.one())[:3] == (16, None, None)
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.members import Member
 from aerobee.broker.observe.metrics.rocketmq import connection_families
 from aerobee.broker.observe.metrics.traffic import GROUP_IDLE_S, Traffic
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES, AcknowledgedBatches

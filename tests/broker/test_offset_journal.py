@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal import writer as journal_writer
 from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import OffsetEntry, decode_body, entry_text
@@ -59,10 +59,10 @@ async def test_commits_of_one_turn_share_a_record_and_those_under_load_too() -> 
     master = Replica(MemoryLog())
     async with running(master):
         await master.lead(1)
-        await asyncio.gather(*(master.commit(1, key=QueueKey("g", "t", n)) for n in range(100)))
+        await asyncio.gather(*(master.commit(1, key=GroupQueue("g", "t", n)) for n in range(100)))
         assert len(master.log.bodies) == 1
         for number in range(20):
-            master.commit(2, key=QueueKey("g", "t", number))
+            master.commit(2, key=GroupQueue("g", "t", number))
             await asyncio.sleep(0)
         await master.commit(3)
         assert len(master.log.bodies) < 15
@@ -73,7 +73,7 @@ async def test_a_record_is_no_longer_than_64_kib() -> None:
     async with running(master):
         await master.lead(1)
         await asyncio.gather(
-            *(master.commit(1, key=QueueKey("g" * 100, "t", n)) for n in range(2_000))
+            *(master.commit(1, key=GroupQueue("g" * 100, "t", n)) for n in range(2_000))
         )
         assert max(map(len, master.log.bodies)) <= 65_538
         assert sum(len(decode_body(body)) for body in master.log.bodies) == 2_000
@@ -304,7 +304,7 @@ async def test_every_replica_has_the_same_offsets_whenever_it_began(seed: int) -
     chance = random.Random(seed)
     replica = Replica(MemoryLog(is_sync=False))
     snapshots = [ConsumerOffsetTable()]
-    acknowledged: dict[QueueKey, int] = {}
+    acknowledged: dict[GroupQueue, int] = {}
     for epoch in range(1, 6):
         async with running(replica):
             replica.log.confirm()
@@ -337,7 +337,7 @@ async def one_step(
     replica: Replica,
     chance: random.Random,
     epoch: int,
-    acknowledged: dict[QueueKey, int],
+    acknowledged: dict[GroupQueue, int],
     snapshots: list[ConsumerOffsetTable],
 ) -> None:
     key = chance.choice(KEYS)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal import journal
 from aerobee.broker.offsets.merge import Standing
 from aerobee.runtime.errors import (
@@ -48,7 +48,7 @@ async def test_an_image_that_is_cut_short_is_none() -> None:
     master = Replica(MemoryLog())
     async with running(master):
         await master.lead(1)
-        many = [QueueKey("g", "t", number) for number in range(300)]
+        many = [GroupQueue("g", "t", number) for number in range(300)]
         await asyncio.gather(*(master.commit(3, 5, key) for key in many))
         first = master.log.records_end
         assert await master.journal.prepare_removal(master.log.end, nothing) == ""
@@ -77,7 +77,7 @@ async def test_an_idle_log_does_not_grow_however_large_the_image() -> None:
     master = Replica(MemoryLog(), image_interval_bytes=2_000)
     async with running(master):
         await master.lead(1)
-        await asyncio.gather(*(master.commit(1, key=QueueKey("g", "t", n)) for n in range(100)))
+        await asyncio.gather(*(master.commit(1, key=GroupQueue("g", "t", n)) for n in range(100)))
         await until(lambda: master.state.image_position > 2_000)
         await asyncio.sleep(0.2)
         end = master.log.end
@@ -140,7 +140,7 @@ async def test_commits_and_resets_between_the_records_of_an_image_count() -> Non
     master = Replica(MemoryLog(is_sync=False))
     async with running(master):
         await master.lead(1)
-        keys = [QueueKey("g", "t", number) for number in range(600)]
+        keys = [GroupQueue("g", "t", number) for number in range(600)]
         for key in keys:
             master.commit(5, 5, key)
         await asyncio.sleep(0.01)

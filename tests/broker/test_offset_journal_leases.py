@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.groups.lease_journal import LeaseRecord
-from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import body_of
 from aerobee.broker.offsets.entries import LEASE_PART_BYTES, decode_body, entry_text, lease_entries
 from aerobee.broker.offsets.state import OffsetJournalState
@@ -126,7 +126,7 @@ async def test_a_promise_of_the_run_before_is_none_of_the_next_one() -> None:
     master = Replica(MemoryLog())
     let_go = asyncio.Event()
 
-    async def save_slowly(record: LeaseRecord) -> None:
+    async def save_slowly(record: RunRecord) -> None:
         await let_go.wait()
 
     async with running(master):
@@ -210,10 +210,10 @@ async def test_a_run_whose_record_was_lost_never_shares_its_number() -> None:
 
 async def test_leases_in_parts_of_which_one_is_missing_are_not_believed() -> None:
     leases = tuple(
-        Lease(QueueKey("g" * (LEASE_PART_BYTES // 2), "t", number), "c", number + 1)
+        Lease(GroupQueue("g" * (LEASE_PART_BYTES // 2), "t", number), "c", number + 1)
         for number in range(2)
     )
-    record = LeaseRecord(3, 1_000, True, "boot", (), leases)
+    record = RunRecord(3, 1_000, True, "boot", (), leases)
     first, second = lease_entries(record, 1)
     log = MemoryLog()
     log.append(body_of([entry_text(second)]))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.groups.consumer_groups import Member
-from aerobee.broker.groups.lease_journal import LeaseRecord
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.members import Member
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import ImageEnd, body_of
 from aerobee.broker.offsets.entries import (
     LEASE_PART_BYTES,
@@ -31,7 +31,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-journal.md"
 
 WHOLE = st.integers(0, 2**63 - 1)
 NAMES = st.text(min_size=1, max_size=8)
-KEYS = st.builds(QueueKey, NAMES, NAMES, st.integers(0, 2**31 - 1))
+KEYS = st.builds(GroupQueue, NAMES, NAMES, st.integers(0, 2**31 - 1))
 OFFSETS = st.builds(
     OffsetEntry,
     KEYS,
@@ -40,7 +40,7 @@ OFFSETS = st.builds(
     st.text(max_size=8),
 )
 RECORDS = st.builds(
-    LeaseRecord,
+    RunRecord,
     run_number=st.integers(0, 2**31),
     session_timeout_max_ms=st.integers(0, 10**6),
     is_clean=st.booleans(),
@@ -87,14 +87,14 @@ def test_entries_of_a_later_kind_are_skipped() -> None:
 @given(st.lists(st.integers(0, LEASE_PART_BYTES), max_size=20), st.integers(0, 20))
 def test_a_long_record_of_leases_comes_in_parts_that_fit(lengths: list[int], members: int) -> None:
     """No part is longer than a record of the journal may be, whatever clients call themselves."""
-    record = LeaseRecord(
+    record = RunRecord(
         3,
         1_000,
         True,
         "boot",
         tuple(Member("g", "c" * length, "i", (), False, 1.0, 0.0) for length in lengths[:members]),
         tuple(
-            Lease(QueueKey("g", "t", number), "c" * length, number + 1)
+            Lease(GroupQueue("g", "t", number), "c" * length, number + 1)
             for number, length in enumerate(lengths)
         ),
         epoch=2,
@@ -116,7 +116,7 @@ def test_the_example_of_the_page_is_what_it_says() -> None:
     (block,) = re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)
     entries = decode_body(block.encode())
     assert entries[0] == OffsetEntry(
-        QueueKey("billing", "Orders", 3),
+        GroupQueue("billing", "Orders", 3),
         Change(ChangeKind.COMMIT, 1_207, 12_884_901_890),
         1_732_212_000_123,
         "10.0.0.7@4711",

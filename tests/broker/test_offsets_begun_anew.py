@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.log import JOURNAL_QUEUE
 from aerobee.broker.journal.records import ImageEnd, body_of
 from aerobee.broker.offsets.entries import (
@@ -32,8 +32,8 @@ from tests.support.journal_replica import any_text
 from tests.support.replicas import log_bytes
 from tests.support.stores import SMALL, append, flush, open_store, read_queue
 
-BUSY = QueueKey("g", "busy", 0)
-IDLE = QueueKey("g", "idle", 0)
+BUSY = GroupQueue("g", "busy", 0)
+IDLE = GroupQueue("g", "idle", 0)
 SEGMENT_BYTES = 16_384
 CONFIG = replace(SMALL, segment_bytes=SEGMENT_BYTES)
 
@@ -50,7 +50,7 @@ class Master:
         append(self.store, JOURNAL_TOPIC, JOURNAL_QUEUE, body_of([any_text(e) for e in entries]))
         self.state.apply(entries, self.state.next_offset)
 
-    def commit(self, key: QueueKey, offset: int) -> None:
+    def commit(self, key: GroupQueue, offset: int) -> None:
         self.journal(OffsetEntry(key, Change(ChangeKind.COMMIT, offset), 1))
 
     def write_image(self) -> None:

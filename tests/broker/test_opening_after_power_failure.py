@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.lease_journal import (
+from aerobee.broker.groups.current_run import CurrentRun
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue
+from aerobee.broker.groups.run_record import (
     LEASES_PATH,
-    LeaseRecord,
+    RunRecord,
     is_log_whole,
     newest_record,
     next_run,
 )
-from aerobee.broker.groups.queue_leases import COUNTER_BITS, QueueKey
 from aerobee.broker.journal.records import UNKNOWN_IMAGE
 from aerobee.broker.opening import open_folder
 from aerobee.broker.store.config import FlushMode
@@ -35,7 +35,7 @@ from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush
 
 CONFIG = replace(SMALL, flush_mode=FlushMode.ASYNC)
-KEY = QueueKey("g", "t", 0)
+KEY = GroupQueue("g", "t", 0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -86,12 +86,12 @@ def test_held_leases_are_believed_only_within_one_start_of_the_machine(
     """After another boot a member may have fetched what is no longer there: it starts again at its
     committed offset instead of going on where it was."""
 
-    async def write(_record: LeaseRecord) -> None:
+    async def write(_record: RunRecord) -> None:
         raise AssertionError("nothing to write")
 
-    previous = LeaseRecord(7, 10_000, False, "one")
+    previous = RunRecord(7, 10_000, False, "one")
     this_run = next_run(previous, boot_id)
-    state = GroupState(write)
+    state = CurrentRun(write)
     state.begin(previous, this_run, 0.0, believes_members=is_log_whole(previous, this_run))
     held = [(KEY, (7 << COUNTER_BITS) + 3)]
     assert len(state.leases.resume("g", "a", held)[0]) == confirmed
@@ -114,8 +114,8 @@ def test_offsets_that_are_ahead_of_their_journal_are_so_for_no_later_start(tmp_p
 
 def test_a_run_whose_record_the_journal_has_lost_is_known_from_the_file(tmp_path: Path) -> None:
     """Members of that run may believe in their queues yet, so nobody else gets them at once."""
-    earlier = LeaseRecord(3, 5_000, True, "one", epoch=1, broker_id=0)
-    lost = LeaseRecord(4, 10_000, False, "one", epoch=2, broker_id=0)
+    earlier = RunRecord(3, 5_000, True, "one", epoch=1, broker_id=0)
+    lost = RunRecord(4, 10_000, False, "one", epoch=2, broker_id=0)
     assert newest_record(earlier, lost) == lost
     assert newest_record(lost, earlier) == lost
     assert newest_record(earlier, earlier) is earlier

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.groups.ownership import Claim, Owner, Ownership
-from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease, QueueLeases
 from aerobee.runtime.errors import LeaseExpired, LeaseHeld
 
-KEY = QueueKey("g", "t", 0)
-OTHER = QueueKey("g", "t", 1)
+KEY = GroupQueue("g", "t", 0)
+OTHER = GroupQueue("g", "t", 1)
 POP = Claim(Owner.POP)
 
 
@@ -31,7 +31,7 @@ class Scene:
     """Members a and b of one group, until second 10."""
 
     def __init__(self, *, run: int = 1, grace_end_s: float | None = None) -> None:
-        self.members = ConsumerGroups()
+        self.members = Members()
         self.ownership = Ownership(
             self.members,
             QueueLeases(run_number=run, grace_end_s=grace_end_s),
@@ -44,7 +44,7 @@ class Scene:
     def member(self, name: str) -> Member:
         return Member("g", name, "1", (Subscription("t"),), False, 10.0, 0.0)
 
-    def join(self, name: str, *shown: tuple[QueueKey, int]) -> list[Lease]:
+    def join(self, name: str, *shown: tuple[GroupQueue, int]) -> list[Lease]:
         self.members.join(self.member(name))
         self.holders[name] = Holder()
         return self.ownership.resume(self.member(name), shown, self.holders[name], None)

@@ -14,7 +14,7 @@ from aerobee.broker.edge.own.pull_session import (
     PullParameters,
     PullSession,
 )
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode, Wake
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.queue_reads import QueueRead
@@ -76,13 +76,13 @@ class HandEgress(Egress):
         self.ends[queue_id] = self.ends.get(queue_id, 0) + count
         self.on_grown([(TOPIC, queue_id)])
 
-    def end_lease(self, key: QueueKey) -> None:
+    def end_lease(self, key: GroupQueue) -> None:
         for ended in self._leased.pop(key, ()):
             ended()
 
 
 def parameters(queue_id: int, *, filtered: bool = False, leased: bool = False) -> PullParameters:
-    key = QueueKey("g", TOPIC, queue_id) if leased else None
+    key = GroupQueue("g", TOPIC, queue_id) if leased else None
     tags = TagFilter(["none"]) if filtered else None
     return PullParameters(TOPIC, queue_id, 0, 4, 4, tags, key, 1 if leased else 0, "g")
 
@@ -178,7 +178,7 @@ async def test_a_load_that_ends_lets_the_next_one_begin_whatever_became_of_its_h
         stream.subscribe(queue, queue, leased=True)
     stream.run()
     stream.session.unsubscribe(0)
-    stream.egress.end_lease(QueueKey("g", TOPIC, 1))
+    stream.egress.end_lease(GroupQueue("g", TOPIC, 1))
     stream.finish()
     stream.finish()
     stream.finish(error=Busy("later"))
@@ -251,7 +251,7 @@ def event(stream: Stream, chance: random.Random, queues: int) -> None:
         case 2 if chance.random() < 0.3:
             stream.egress.failing ^= {queue}
         case 3 if chance.random() < 0.3:
-            stream.egress.end_lease(QueueKey("g", TOPIC, queue))
+            stream.egress.end_lease(GroupQueue("g", TOPIC, queue))
         case 4 if chance.random() < 0.1:
             stream.egress.wake_all()
         case _ if stream.loads:

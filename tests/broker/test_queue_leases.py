@@ -13,10 +13,10 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease, QueueLeases
 from tests.support.property_runs import examples
 
-KEY = QueueKey("g", "t", 0)
+KEY = GroupQueue("g", "t", 0)
 
 
 def test_a_free_queue_is_granted_at_once_and_a_held_one_is_not() -> None:
@@ -67,7 +67,7 @@ def test_a_withdrawn_wish_is_not_served() -> None:
 
 def test_a_member_that_goes_loses_all_leases_and_wishes_of_its_group_only() -> None:
     leases = QueueLeases(run_number=1)
-    other = QueueKey("other", "t", 0)
+    other = GroupQueue("other", "t", 0)
     leases.acquire(KEY, "a")
     leases.acquire(other, "a")
     leases.acquire(KEY, "b")
@@ -96,7 +96,7 @@ def test_a_revoked_queue_is_nobodys_until_its_holder_can_believe_in_it_no_more()
     assert leases.end_blocks(29.9) == []
     assert [lease.client_id for lease in leases.end_blocks(30.0)] == ["b"]
     assert leases.next_block_end_s() is None
-    assert leases.revoke(QueueKey("g", "t", 9), 30.0) is None
+    assert leases.revoke(GroupQueue("g", "t", 9), 30.0) is None
 
 
 def test_nobody_elses_asking_or_giving_back_shows_that_the_former_holder_has_heard() -> None:
@@ -133,7 +133,7 @@ def test_a_former_holder_whose_session_ends_believes_no_more() -> None:
 
 def test_a_member_that_joins_again_keeps_the_leases_that_it_shows() -> None:
     leases = QueueLeases(run_number=1)
-    second_key = QueueKey("g", "t", 1)
+    second_key = GroupQueue("g", "t", 1)
     first = leases.acquire(KEY, "a")
     second = leases.acquire(second_key, "a")
     assert first is not None
@@ -149,17 +149,17 @@ def test_leases_of_others_and_invented_ones_are_not_confirmed() -> None:
     leases = QueueLeases(run_number=3)
     held = leases.acquire(KEY, "a")
     assert held is not None
-    presented = [(KEY, held.epoch), (QueueKey("g", "t", 1), held.epoch + 5), (KEY, 0)]
+    presented = [(KEY, held.epoch), (GroupQueue("g", "t", 1), held.epoch + 5), (KEY, 0)]
     assert leases.resume("g", "b", presented) == ([], [], [])
     # Without a grace nothing of an earlier run counts either.
     old = (2 << COUNTER_BITS) + 7
-    assert leases.resume("g", "b", [(QueueKey("g", "t", 2), old)]) == ([], [], [])
+    assert leases.resume("g", "b", [(GroupQueue("g", "t", 2), old)]) == ([], [], [])
 
 
 def test_after_an_unclean_stop_only_former_holders_get_their_queues() -> None:
     leases = QueueLeases(run_number=2, grace_end_s=10.0)
     old = (1 << COUNTER_BITS) + 7
-    other_key = QueueKey("g", "t", 1)
+    other_key = GroupQueue("g", "t", 1)
     assert leases.acquire(other_key, "b") is None
     confirmed, _, _ = leases.resume("g", "a", [(KEY, old)])
     assert confirmed == [Lease(KEY, "a", old)]
@@ -189,13 +189,13 @@ def test_restored_leases_are_held_and_must_be_of_an_earlier_run() -> None:
     with pytest.raises(ValueError, match="cannot be restored"):
         leases.restore(lease)
     with pytest.raises(ValueError, match="cannot be restored"):
-        leases.restore(Lease(QueueKey("g", "t", 1), "a", (2 << COUNTER_BITS) + 1))
+        leases.restore(Lease(GroupQueue("g", "t", 1), "a", (2 << COUNTER_BITS) + 1))
 
 
 # ---------------------------------------------------------------------------- any order of events
 
 CLIENTS = st.sampled_from(["a", "b", "c"])
-KEYS = st.builds(QueueKey, st.sampled_from(["g", "h"]), st.just("t"), st.integers(0, 2))
+KEYS = st.builds(GroupQueue, st.sampled_from(["g", "h"]), st.just("t"), st.integers(0, 2))
 
 
 class LeaseMachine(RuleBasedStateMachine):
@@ -211,13 +211,13 @@ class LeaseMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.run = 1
         self.leases = QueueLeases(run_number=1)
-        self.believed: dict[QueueKey, Lease] = {}
-        self.highest: dict[QueueKey, int] = {}
-        self.waiting: dict[QueueKey, list[str]] = {}
+        self.believed: dict[GroupQueue, Lease] = {}
+        self.highest: dict[GroupQueue, int] = {}
+        self.waiting: dict[GroupQueue, list[str]] = {}
         # Who had a queue revoked and has not shown that it knows.
-        self.unheard: dict[QueueKey, str] = {}
+        self.unheard: dict[GroupQueue, str] = {}
 
-    def hear(self, key: QueueKey, client: str) -> None:
+    def hear(self, key: GroupQueue, client: str) -> None:
         if self.unheard.get(key) == client:
             del self.unheard[key]
 
@@ -241,7 +241,7 @@ class LeaseMachine(RuleBasedStateMachine):
                 waiting.remove(client)
 
     @rule(key=KEYS, client=CLIENTS)
-    def acquire(self, key: QueueKey, client: str) -> None:
+    def acquire(self, key: GroupQueue, client: str) -> None:
         mine = self.believed.get(key)
         if mine is not None and mine.client_id == client:
             if self.leases.holder(key) is not None:
@@ -256,7 +256,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self.on_granted(lease)
 
     @rule(key=KEYS, client=CLIENTS, wrong=st.booleans())
-    def release(self, key: QueueKey, client: str, wrong: bool) -> None:
+    def release(self, key: GroupQueue, client: str, wrong: bool) -> None:
         if client in self.waiting.get(key, ()):
             self.waiting[key].remove(client)
         self.hear(key, client)
@@ -287,7 +287,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self.on_granted(lease)
 
     @rule(key=KEYS)
-    def revoke(self, key: QueueKey) -> None:
+    def revoke(self, key: GroupQueue) -> None:
         ended = self.leases.revoke(key, 1.0)
         if ended is not None:
             self.on_ended([ended])

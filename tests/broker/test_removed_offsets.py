@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.entries import OffsetsRemoved, decode_body, entry_text
 from aerobee.broker.offsets.merge import Standing
 from aerobee.runtime.errors import NotWritable
@@ -35,7 +35,7 @@ async def committed_everywhere(master: Replica) -> None:
     ],
 )
 async def test_a_removal_takes_what_it_selects_from_every_replica(
-    removed: OffsetsRemoved, left: list[QueueKey]
+    removed: OffsetsRemoved, left: list[GroupQueue]
 ) -> None:
     master = Replica(MemoryLog())
     slave = Replica(master.log, broker_id=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aerobee.broker.broker import Broker
-from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
+from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
 from aerobee.broker.replicated_folder import Opened, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.store.disk import RealDisk
@@ -73,5 +73,5 @@ async def test_a_demotion_waits_for_what_a_cancelled_call_still_writes(
         disk.may_rename.set()
     await until(lambda: len(openings) == 2, "the folder to be opened again")
     await broker.stop()
-    record = LeaseRecord.decode((tmp_path / "store" / LEASES_PATH).read_bytes())
+    record = RunRecord.decode((tmp_path / "store" / LEASES_PATH).read_bytes())
     assert record.run_number > 1

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from aerobee.broker.edge.own.pull_session import PulledFrame, PullParameters, PullSession
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.reading.egress import Egress, Fetched, ReadCode
 from aerobee.broker.reading.read_pool import ReadPool
@@ -211,7 +211,7 @@ async def test_pulls_end_when_the_role_of_the_replica_changes(
     egress.wake_all()
     (ended,) = stream.run()
     assert isinstance(ended.error, NotMaster)
-    key = QueueKey("g", "t", 0)
+    key = GroupQueue("g", "t", 0)
     stream.session.subscribe(2, PullParameters("t", 0, 0, 100, 10, None, key, 7), 1 << 20)
     (refused,) = stream.run()
     assert isinstance(refused.error, LeaseExpired), "a master asks for the lease"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
@@ -23,7 +23,7 @@ class Tables:
         self.store = store
         self.topics = TopicTable()
         self.offsets = ConsumerOffsetTable()
-        self.groups = ConsumerGroups()
+        self.groups = Members()
         self.readers = UnreadReaders(self.topics, self.offsets, self.groups, store)
         self.put("t")
         for number in range(20):

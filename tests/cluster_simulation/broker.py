@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from aerobee.broker.groups.lease_journal import begun_record, next_run
+from aerobee.broker.groups.run_record import begun_record, next_run
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import ReplicaName

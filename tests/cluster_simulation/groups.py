@@ -12,18 +12,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.lease_journal import (
+from aerobee.broker.groups.members import Member, Members
+from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.groups.ownership import Claim, Owner, Ownership
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
+from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
-    LeaseRecord,
+    RunRecord,
     is_log_whole,
     newest_record,
     next_run,
 )
-from aerobee.broker.groups.membership import GroupView
-from aerobee.broker.groups.ownership import Claim, Owner, Ownership
-from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.offsets.entries import Entry, LeaseEntry, OffsetEntry, OffsetsRemoved
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, is_fenced, merge
@@ -44,7 +44,7 @@ class Joining(NamedTuple):
     """A member's first words on a stream."""
 
     client_id: str
-    held: tuple[tuple[QueueKey, int], ...]
+    held: tuple[tuple[GroupQueue, int], ...]
     sequence: int
 
 
@@ -86,7 +86,7 @@ class Groups:
         self._is_unclean = is_unclean
         self._has_begun = False
         self._is_ready = False
-        self._record: LeaseRecord = FIRST_RECORD
+        self._record: RunRecord = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
         self._is_recording = False
@@ -94,11 +94,11 @@ class Groups:
         self._streams: dict[Stream, MemberStream] = {}
         self._answers: deque[tuple[int, Callable[[], None]]] = deque()
         self._closed_until_s = 0.0
-        self._removing: set[QueueKey] = set()
-        self._ahead: dict[QueueKey, Standing | None] = {}
+        self._removing: set[GroupQueue] = set()
+        self._ahead: dict[GroupQueue, Standing | None] = {}
         """What will stand once all that was written counts."""
         self._leases = QueueLeases(run_number=0)
-        members = ConsumerGroups()
+        members = Members()
         self._ownership = Ownership(members, self._leases, on_lease_ended=lambda lease: None)
         self._coordinator = GroupCoordinator(
             members,
@@ -195,7 +195,7 @@ class Groups:
         master.append(Record(size, "journal", entries, JOURNAL_QUEUE, number))
         master.appended()
 
-    def _standing(self, key: QueueKey) -> Standing | None:
+    def _standing(self, key: GroupQueue) -> Standing | None:
         if key in self._ahead:
             return self._ahead[key]
         return self.broker.derived.journal.standing(key)
@@ -217,7 +217,7 @@ class Groups:
         entries.append(ImageEnd(broker.folder.log.end, number, 0))
         self.write(tuple(entries), lambda: None)
 
-    def _write_lease(self, record: LeaseRecord, then: Callable[[], None]) -> None:
+    def _write_lease(self, record: RunRecord, then: Callable[[], None]) -> None:
         def confirmed() -> None:
             self.broker.folder.lease_file = record
             then()
@@ -288,7 +288,7 @@ class Groups:
             return
         stream.send(broker, broker.world.on_heartbeat_ack, sequence)
 
-    def acquire(self, stream: Stream, key: QueueKey) -> None:
+    def acquire(self, stream: Stream, key: GroupQueue) -> None:
         session = self._session(stream)
         if session is not None:
             try:
@@ -296,12 +296,12 @@ class Groups:
             except MqError:
                 stream.close(self.broker)
 
-    def release(self, stream: Stream, key: QueueKey, epoch: int) -> None:
+    def release(self, stream: Stream, key: GroupQueue, epoch: int) -> None:
         session = self._session(stream)
         if session is not None:
             self._ownership.release(session.member, key, epoch)
 
-    def commit(self, stream: Stream, key: QueueKey, epoch: int, offset: int) -> None:
+    def commit(self, stream: Stream, key: GroupQueue, epoch: int, offset: int) -> None:
         """Not bound to the session: whoever shows the present lease may commit."""
         broker = self.broker
         if not self._is_ready or not self._acts() or key in self._removing:
@@ -327,13 +327,13 @@ class Groups:
             stream.send(broker, broker.world.on_committed, key, epoch, offset, True)
             broker.world.checks.offsets.committed(broker, key, offset, number)
 
-    def reset(self, key: QueueKey, offset: int) -> None:
+    def reset(self, key: GroupQueue, offset: int) -> None:
         """An operator sets an offset."""
         if self._is_ready and self._acts() and key not in self._removing:
             change = Change(ChangeKind.RESET, offset, self._leases.latest_epoch)
             self.write((OffsetEntry(key, change, 0),), lambda: None)
 
-    def delete(self, key: QueueKey) -> bool:
+    def delete(self, key: GroupQueue) -> bool:
         """An operator deletes an offset by force: the first time members' sessions end, and later,
         once nobody can believe to hold the queue, the offset goes. Returns whether it does."""
         if not self._is_ready or not self._acts():
@@ -364,5 +364,5 @@ class Groups:
         return session
 
 
-def queue_key(queue_id: int) -> QueueKey:
-    return QueueKey(GROUP, TOPIC, queue_id)
+def queue_key(queue_id: int) -> GroupQueue:
+    return GroupQueue(GROUP, TOPIC, queue_id)

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from typing import Any
 
-from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord
+from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.state_file import ReplicaState
 
@@ -127,7 +127,7 @@ class Folder:
         """It was put back, and nobody has found out yet."""
         self.queue_bases: dict[int, int] = {}
         """Where queues begin, as far as retention has removed their records."""
-        self.lease_file: LeaseRecord = FIRST_RECORD
+        self.lease_file: RunRecord = FIRST_RECORD
         """Synced whenever it is written."""
         self.snapshot: Any = None
         """Tables that follow from the log's beginning, as they were last written."""

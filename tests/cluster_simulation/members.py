@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.consumer_client.lease_table import HeldQueue, LeaseTable
 from aerobee.consumer_client.lease_table import QueueKey as ClientKey
 from tests.cluster_simulation.broker import Broker
@@ -45,8 +45,8 @@ class GroupMember(Process):
         self.table = LeaseTable()
         self._stream: Stream | None = None
         self._sent: dict[int, float] = {}
-        self._offsets: dict[QueueKey, int] = {}
-        self._pending: dict[QueueKey, tuple[int, int]] = {}
+        self._offsets: dict[GroupQueue, int] = {}
+        self._pending: dict[GroupQueue, tuple[int, int]] = {}
         """A commit that was not answered: it is asked again, from the next master too."""
         self._heard_s = 0.0
         self._is_joined = False
@@ -58,7 +58,7 @@ class GroupMember(Process):
     def client_id(self) -> str:
         return self._client_id
 
-    def believes(self, key: QueueKey) -> int | None:
+    def believes(self, key: GroupQueue) -> int | None:
         """The epoch under which it holds the queue, as far as it knows at this moment."""
         if not self.table.is_trusted(self._clock_s()):
             return None
@@ -187,7 +187,9 @@ class GroupMember(Process):
             if self.table.on_revoked(key, lease.epoch):
                 self._send_acquire(key)
 
-    def committed(self, stream: Stream, key: QueueKey, epoch: int, offset: int, done: bool) -> None:
+    def committed(
+        self, stream: Stream, key: GroupQueue, epoch: int, offset: int, done: bool
+    ) -> None:
         if stream is self._stream and self._pending.get(key) == (epoch, offset):
             del self._pending[key]
 

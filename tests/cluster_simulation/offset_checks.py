@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.offsets.entries import OffsetEntry
 from aerobee.broker.offsets.merge import ChangeKind
 from tests.cluster_simulation.violation import Violation
@@ -19,14 +19,14 @@ class OffsetChecks:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._floors: dict[QueueKey, tuple[int, int]] = {}
+        self._floors: dict[GroupQueue, tuple[int, int]] = {}
         """Queue -> the largest offset that was acknowledged since the last reset, and the number
         of the journal's record that said so."""
-        self._granted: dict[tuple[QueueKey, int], str] = {}
-        self._granted_under: dict[tuple[QueueKey, int], int] = {}
+        self._granted: dict[tuple[GroupQueue, int], str] = {}
+        self._granted_under: dict[tuple[GroupQueue, int], int] = {}
         """Queue and lease -> the epoch of the first master that gave or confirmed it."""
-        self._newest: dict[QueueKey, int] = {}
-        self._deleted: dict[QueueKey, tuple[int, int]] = {}
+        self._newest: dict[GroupQueue, int] = {}
+        self._deleted: dict[GroupQueue, tuple[int, int]] = {}
         """Queue -> the record that deleted the offset, and the newest lease granted by then."""
         self._has_lost = False
 
@@ -50,7 +50,7 @@ class OffsetChecks:
                     f"I4: {broker.instance} begins with {standing} of {key}, {offset} was committed"
                 )
 
-    def told(self, broker: Broker, key: QueueKey, offset: int) -> None:
+    def told(self, broker: Broker, key: GroupQueue, offset: int) -> None:
         """A member is told where to go on."""
         floor = self._floors.get(key)
         if floor is not None and offset < floor[0]:
@@ -69,7 +69,7 @@ class OffsetChecks:
             if standing is None or standing.offset < floor[0]:
                 raise Violation(f"I4: {entry} leaves {standing}, {floor} was committed")
 
-    def removed(self, key: QueueKey, number: int) -> None:
+    def removed(self, key: GroupQueue, number: int) -> None:
         """A deletion counts on a master: the group begins anew on the queue."""
         floor = self._floors.get(key)
         if floor is not None and number > floor[1]:
@@ -77,7 +77,7 @@ class OffsetChecks:
         if number > self._deleted.get(key, (-1, 0))[0]:
             self._deleted[key] = number, self._newest.get(key, 0)
 
-    def commit_taken(self, broker: Broker, key: QueueKey, epoch: int) -> None:
+    def commit_taken(self, broker: Broker, key: GroupQueue, epoch: int) -> None:
         """A master takes a commit: it comes from the queue's owner."""
         self._world.checks.check_acts(broker, "takes a commit")
         if epoch < self._newest.get(key, 0):
@@ -92,7 +92,7 @@ class OffsetChecks:
                 f"granted before record {deleted[0]} deleted the offset"
             )
 
-    def committed(self, broker: Broker, key: QueueKey, offset: int, number: int) -> None:
+    def committed(self, broker: Broker, key: GroupQueue, offset: int, number: int) -> None:
         """A member is told that its commit counts."""
         self._world.checks.check_acts(broker, "acknowledges a commit")
         self._world.checks.figures.commits += 1
@@ -128,7 +128,7 @@ class OffsetChecks:
             if not self._is_forgotten(key, held):
                 raise Violation(f"I6: {lease} is granted while {member.client_id} has {held}")
 
-    def _is_forgotten(self, key: QueueKey, lease: int) -> bool:
+    def _is_forgotten(self, key: GroupQueue, lease: int) -> bool:
         """Whether an election has passed over everybody who knew of the lease: with what was lost,
         the record may be lost that somebody is a member."""
         group = self._world.etcd_state.group

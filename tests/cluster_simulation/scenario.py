@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.replication.master_term import TermPolicy
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.checks import Figures
@@ -373,7 +373,7 @@ class Scenario:
         if broker is not None and broker.master is not None and not broker.place.is_paused:
             broker.master.groups.reset(queue_key(self._chance.randrange(2)), 1)
 
-    def _delete_offset(self, key: QueueKey) -> None:
+    def _delete_offset(self, key: GroupQueue) -> None:
         if self._has_deleted:
             return
         for place in self.world.broker_places.values():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from aerobee.broker.groups.consumer_groups import Member
-from aerobee.broker.groups.lease_journal import LeaseRecord, clean_record
+from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
+from aerobee.broker.groups.run_record import RunRecord, clean_record
 from aerobee.broker.replication.joining import LogState, Start, where_to_start
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
@@ -71,6 +71,6 @@ class Variant:
         return windows.standing(name, sequence, 1)
 
     def clean_record(
-        self, record: LeaseRecord, members: Sequence[Member], leases: Sequence[Lease]
-    ) -> LeaseRecord:
+        self, record: RunRecord, members: Sequence[Member], leases: Sequence[Lease]
+    ) -> RunRecord:
         return clean_record(record, members, leases)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import TermPolicy
@@ -314,16 +314,16 @@ class World:
         if groups := self._groups(broker, stream):
             groups.heartbeat(stream, sequence)
 
-    def on_acquire(self, broker: Process, stream: Stream, key: QueueKey) -> None:
+    def on_acquire(self, broker: Process, stream: Stream, key: GroupQueue) -> None:
         if groups := self._groups(broker, stream):
             groups.acquire(stream, key)
 
-    def on_release(self, broker: Process, stream: Stream, key: QueueKey, epoch: int) -> None:
+    def on_release(self, broker: Process, stream: Stream, key: GroupQueue, epoch: int) -> None:
         if groups := self._groups(broker, stream):
             groups.release(stream, key, epoch)
 
     def on_commit(
-        self, broker: Process, stream: Stream, key: QueueKey, epoch: int, offset: int
+        self, broker: Process, stream: Stream, key: GroupQueue, epoch: int, offset: int
     ) -> None:
         if groups := self._groups(broker, stream):
             groups.commit(stream, key, epoch, offset)
@@ -350,7 +350,7 @@ class World:
         self,
         member: Process,
         stream: Stream,
-        key: QueueKey,
+        key: GroupQueue,
         epoch: int,
         offset: int,
         is_done: bool,

@@ -24,7 +24,7 @@ from tests.support.waiting import until
 pytestmark = pytest.mark.slow
 
 TOPIC = "events"
-QueueKey = tuple[str, int]
+GroupQueue = tuple[str, int]
 
 
 @pytest.fixture
@@ -67,14 +67,14 @@ class Group:
     def delivered(self) -> set[str]:
         return {handled.body for handled in self.handled()}
 
-    def queues_of(self, member: Worker, since_s: float = 0.0) -> set[QueueKey]:
+    def queues_of(self, member: Worker, since_s: float = 0.0) -> set[GroupQueue]:
         return {
             (handled.broker, handled.queue_id)
             for handled in member.handled()
             if handled.began_s >= since_s
         }
 
-    def first_s(self, member: Worker, queue: QueueKey, since_s: float) -> float:
+    def first_s(self, member: Worker, queue: GroupQueue, since_s: float) -> float:
         """When a member began with the first message of a queue after a moment."""
         return min(
             each.began_s
@@ -82,7 +82,7 @@ class Group:
             if (each.broker, each.queue_id) == queue and each.began_s > since_s
         )
 
-    def holders(self, queue: QueueKey, since_s: float) -> list[str]:
+    def holders(self, queue: GroupQueue, since_s: float) -> list[str]:
         """The members that had a queue one after the other."""
         return [
             name
@@ -93,7 +93,7 @@ class Group:
             )
         ]
 
-    async def leases(self) -> dict[QueueKey, tuple[str, int]]:
+    async def leases(self) -> dict[GroupQueue, tuple[str, int]]:
         """Holder and epoch by queue."""
         async with ClusterConnection(self._cluster.nameserver) as connection:
             state = await Admin(connection).describe_group(GROUP)
@@ -103,7 +103,7 @@ class Group:
             if each.lease_holder
         }
 
-    async def committed(self) -> dict[QueueKey, int]:
+    async def committed(self) -> dict[GroupQueue, int]:
         async with ClusterConnection(self._cluster.nameserver) as connection:
             state = await Admin(connection).describe_group(GROUP)
         return {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
@@ -314,7 +314,7 @@ def test_in_the_lease_file_no_lease_epoch_is_ever_given_twice(
     """The run number rises whatever happened, and who held what is not believed."""
     name = "config/queueLeases.json"
     folder: Folder = request.getfixturevalue(left)
-    wanted = LeaseRecord.decode(folder.files()[name])
+    wanted = RunRecord.decode(folder.files()[name])
     noticed = 0
     for damaged, _ in flipped(folder, name, copy):
         opened = damaged.open()

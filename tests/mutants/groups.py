@@ -118,29 +118,29 @@ GROUPS: Final = (
     Mutant(
         name="clean-end-forgets-former-holders",
         breaks="a restart gives a queue away while its former holder may still work on it",
-        file=f"{_GROUPS}/group_state.py",
+        file=f"{_GROUPS}/current_run.py",
         old="is not None or self.leases.next_block_end_s() is not None:",
         new="is not None:",
         tests=(
-            "tests/broker/test_lease_journal.py"
+            "tests/broker/test_run_record.py"
             "::test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_clean",
         ),
     ),
     Mutant(
         name="longer-session-not-recorded",
         breaks="after a crash queues are given away before a member with a long session stops",
-        file=f"{_GROUPS}/group_state.py",
+        file=f"{_GROUPS}/current_run.py",
         old="if self._is_recorded and timeout_ms <= self._record.session_timeout_max_ms:",
         new="if self._is_recorded:",
         tests=(
-            "tests/broker/test_lease_journal.py"
+            "tests/broker/test_run_record.py"
             "::test_a_longer_session_is_on_disk_before_it_is_granted",
         ),
     ),
     Mutant(
         name="clean-end-not-in-the-journal",
         breaks="after a handover all members of a group wait for a whole session",
-        file=f"{_GROUPS}/group_state.py",
+        file=f"{_GROUPS}/current_run.py",
         old="if self._is_recorded or (record.is_clean and not self._was_clean):",
         new="if False:",
         tests=(

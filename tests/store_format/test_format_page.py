@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aerobee.broker.groups.lease_journal import LeaseRecord
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.index.index_mark import IndexMark, decode_mark
 from aerobee.broker.store.producers.windows_file import decode_windows, encode_block
@@ -148,7 +148,7 @@ def test_aerobees_own_files_count_beside_that_checkpoint() -> None:
     assert np.frombuffer(row.intervals, np.int64).tolist() == [0, 7, 0, 7, 9, 8]
     mark = decode_mark(f"{BLOCKS['index-end']}\n".encode().ljust(128, b"\0"))
     assert mark == IndexMark(4364, "20231114221320500", 4, 4232)
-    assert LeaseRecord.decode(BLOCKS["leases"].encode()).run_number == 2
+    assert RunRecord.decode(BLOCKS["leases"].encode()).run_number == 2
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from aerobee.broker.groups.consumer_groups import Member, Subscription
-from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.current_run import CurrentRun
+from aerobee.broker.groups.members import Member, Subscription
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.offsets.entries import Entry, entry_text
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
@@ -21,8 +21,8 @@ from aerobee.runtime.clock import ManualClock
 from tests.support.journal_log import MemoryLog
 from tests.support.waiting import until
 
-KEY = QueueKey("g", "t", 0)
-KEYS = [QueueKey(group, "t", queue_id) for group in ("g", "h") for queue_id in range(3)]
+KEY = GroupQueue("g", "t", 0)
+KEYS = [GroupQueue(group, "t", queue_id) for group in ("g", "h") for queue_id in range(3)]
 NEVER = 1 << 60
 
 
@@ -45,7 +45,7 @@ class Replica:
         *,
         broker_id: int = 0,
         boot_id: str = "boot",
-        previous: LeaseRecord = FIRST_RECORD,
+        previous: RunRecord = FIRST_RECORD,
         image_interval_bytes: int = NEVER,
     ) -> None:
         self.log = log
@@ -53,9 +53,9 @@ class Replica:
         self.table = ConsumerOffsetTable() if table is None else table
         self.state = OffsetJournalState(self.table, journal_end=log.records_end)
         self.role = Role()
-        self.saved: list[LeaseRecord] = []
-        self.resets: list[QueueKey] = []
-        self.groups = GroupState(self._save)
+        self.saved: list[RunRecord] = []
+        self.resets: list[GroupQueue] = []
+        self.groups = CurrentRun(self._save)
         self.journal = OffsetJournal(
             self.state,
             log,
@@ -69,22 +69,22 @@ class Replica:
         )
         self.groups.attach(self.journal.write_lease)
 
-    async def _save(self, record: LeaseRecord) -> None:
+    async def _save(self, record: RunRecord) -> None:
         self.saved.append(record)
 
     def commit(
-        self, offset: int, lease_epoch: int = 0, key: QueueKey = KEY
+        self, offset: int, lease_epoch: int = 0, key: GroupQueue = KEY
     ) -> asyncio.Future[None]:
         change = Change(ChangeKind.COMMIT, offset, lease_epoch)
         return self.journal.writer().change(key, change, "c")
 
-    def reset(self, offset: int, granted: int = 0, key: QueueKey = KEY) -> asyncio.Future[None]:
+    def reset(self, offset: int, granted: int = 0, key: GroupQueue = KEY) -> asyncio.Future[None]:
         return self.journal.writer().change(key, Change(ChangeKind.RESET, offset, granted))
 
-    def offset(self, key: QueueKey = KEY) -> int | None:
+    def offset(self, key: GroupQueue = KEY) -> int | None:
         return self.table.query(*key)
 
-    def standings(self) -> dict[QueueKey, Standing | None]:
+    def standings(self) -> dict[GroupQueue, Standing | None]:
         return {key: self.state.standing(key) for key in KEYS}
 
     async def lead(self, epoch: int) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from aerobee.broker.flush.table_files import load_table
-from aerobee.broker.groups.lease_journal import (
+from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
     LEASES_PATH,
-    LeaseRecord,
+    RunRecord,
     begun_record,
     known_by_backup,
     next_run,
@@ -59,8 +59,8 @@ class OpenedFolder:
     topics: TopicTable
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsetTable
-    previous_run: LeaseRecord
-    this_run: LeaseRecord
+    previous_run: RunRecord
+    this_run: RunRecord
 
 
 def open_folder(
@@ -142,8 +142,8 @@ def _load(
     return OpenedFolder(store, topics, groups, offsets, previous, this_run)
 
 
-def _previous_run(disk: Disk, session_timeout_max_ms: int) -> LeaseRecord:
-    loaded = read_with_backup(disk, LEASES_PATH, LeaseRecord.decode)
+def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:
+    loaded = read_with_backup(disk, LEASES_PATH, RunRecord.decode)
     if loaded.value is None:
         return FIRST_RECORD
     if loaded.source is Source.FILE:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
@@ -89,7 +89,7 @@ class Parts:
     queues: QueueReader
     lookup: MessageLookup
     cleaning: Cleaning
-    group_state: GroupState
+    current_run: CurrentRun
     coordinator: GroupCoordinator
     journal: OffsetJournal
     offsets: ConsumerOffsets
@@ -99,7 +99,7 @@ class Parts:
     checksums: LogChecksums
     started_s: float
 
-    def is_current(self, key: QueueKey, epoch: int) -> bool:
+    def is_current(self, key: GroupQueue, epoch: int) -> bool:
         """Whether a pull under this lease may go on."""
         self.coordinator.expire(self.clock.monotonic_s())
         return self.coordinator.ownership.leases.is_current(key, epoch)
@@ -202,7 +202,7 @@ def assemble(
         queues=queues,
         lookup=MessageLookup(guard, store, reads, index_enabled=config.store.index_enabled),
         cleaning=_cleaning(config, folder, groups, files),
-        group_state=groups.state,
+        current_run=groups.state,
         coordinator=groups.coordinator,
         journal=groups.journal,
         offsets=groups.offsets,

@@ -7,7 +7,7 @@ import asyncio
 import json
 from typing import Any
 
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.parts import Parts
 from aerobee.broker.reading.egress import ColdRead, Fetched, ReadCode
 from aerobee.broker.sending.message_encoder import OutgoingMessage
@@ -86,11 +86,11 @@ class LinesEdge:
 
     async def _commit(self, group: str, topic: str, queue: int, offset: int) -> dict[str, Any]:
         await self._parts.offsets.begun()
-        done = self._parts.offsets.commit(QueueKey(group, topic, queue), offset, NO_LEASE)
+        done = self._parts.offsets.commit(GroupQueue(group, topic, queue), offset, NO_LEASE)
         if done is not None:
             await done
         return {"committed": offset}
 
     async def _committed(self, group: str, topic: str, queue: int) -> dict[str, Any]:
         await self._parts.offsets.begun()
-        return {"committed": self._parts.offsets.query(QueueKey(group, topic, queue))}
+        return {"committed": self._parts.offsets.query(GroupQueue(group, topic, queue))}

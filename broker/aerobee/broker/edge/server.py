@@ -71,7 +71,7 @@ class BrokerServer:
             parts.clock,
             removal=parts.groups.removal,
             sessions=parts.config.sessions,
-            on_session_timeout=parts.group_state.promise_session,
+            on_session_timeout=parts.current_run.promise_session,
             on_group=parts.groups.known.admit,
         )
         offsets = OffsetService(parts.offsets, parts.groups.removal, parts.guard, parts.queues)

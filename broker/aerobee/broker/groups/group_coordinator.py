@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
+from aerobee.broker.groups.members import Member, Members
 from aerobee.broker.groups.membership import Membership, MemberStream
 from aerobee.broker.groups.ownership import LeaseHolder, Ownership
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 
 
 class LeasingStream(MemberStream, LeaseHolder, Protocol):
@@ -25,7 +25,7 @@ class GroupCoordinator:
 
     def __init__(
         self,
-        members: ConsumerGroups,
+        members: Members,
         ownership: Ownership,
         *,
         on_views_changed: Callable[[], None],
@@ -45,7 +45,7 @@ class GroupCoordinator:
         return f"GroupCoordinator({self.membership!r}, {self.ownership!r})"
 
     def join(
-        self, member: Member, presented: Sequence[tuple[QueueKey, int]], stream: LeasingStream
+        self, member: Member, presented: Sequence[tuple[GroupQueue, int]], stream: LeasingStream
     ) -> list[Lease]:
         """A member opens a stream; returns the presented leases that it still holds.
 
@@ -58,7 +58,7 @@ class GroupCoordinator:
         self.membership.join(member, stream)
         return self.ownership.resume(member, presented, stream, believes_until_s)
 
-    def acquire(self, member: Member, key: QueueKey, now_s: float) -> None:
+    def acquire(self, member: Member, key: GroupQueue, now_s: float) -> None:
         """Ask for a queue. Raises as `Ownership.acquire`."""
         self.expire(now_s)
         self.ownership.acquire(member, key, now_s)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.runtime.errors import GroupDeleted, MqError, UnknownMember
 
 
@@ -37,7 +37,7 @@ class Membership:
 
     def __init__(
         self,
-        members: ConsumerGroups,
+        members: Members,
         *,
         on_left: Callable[[Member, str], None],
         on_views_changed: Callable[[], None],

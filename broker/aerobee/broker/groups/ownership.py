@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member
-from aerobee.broker.groups.queue_leases import Lease, QueueKey, QueueLeases
+from aerobee.broker.groups.members import Member, Members
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease, QueueLeases
 from aerobee.runtime.errors import Busy, InvalidArgument, LeaseExpired, LeaseHeld
 
 QUEUES_PER_MEMBER_MAX = 65_536
@@ -56,7 +56,7 @@ class Ownership:
 
     def __init__(
         self,
-        members: ConsumerGroups,
+        members: Members,
         leases: QueueLeases,
         *,
         on_lease_ended: Callable[[Lease], None],
@@ -66,19 +66,19 @@ class Ownership:
         self.leases = leases
         self._on_lease_ended = on_lease_ended
         self._holders: dict[tuple[str, str], LeaseHolder] = {}
-        self._popped: set[QueueKey] = set()
+        self._popped: set[GroupQueue] = set()
 
     def __repr__(self) -> str:
         return f"Ownership({self.leases!r}, popped={len(self._popped)})"
 
     # ---------------------------------------------------------------------- who may
 
-    def owner(self, key: QueueKey) -> Owner:
+    def owner(self, key: GroupQueue) -> Owner:
         if key in self._popped:
             return Owner.POP
         return Owner.NOBODY if self.leases.holder(key) is None else Owner.LEASE
 
-    def may_commit(self, key: QueueKey, claim: Claim) -> LeaseExpired | LeaseHeld | None:
+    def may_commit(self, key: GroupQueue, claim: Claim) -> LeaseExpired | LeaseHeld | None:
         """None, or why nobody may move the group's offset on this queue with such a claim."""
         owner = self.owner(key)
         if claim.owner is Owner.LEASE:
@@ -92,7 +92,7 @@ class Ownership:
 
     # ---------------------------------------------------------------------- POP
 
-    def begin_pop(self, key: QueueKey) -> None:
+    def begin_pop(self, key: GroupQueue) -> None:
         """From now on POP consumes the queue.
 
         Raises:
@@ -105,7 +105,7 @@ class Ownership:
             )
         self._popped.add(key)
 
-    def end_pop(self, key: QueueKey) -> None:
+    def end_pop(self, key: GroupQueue) -> None:
         """POP consumes the queue no more: members may ask for it."""
         self._popped.discard(key)
 
@@ -114,7 +114,7 @@ class Ownership:
     def resume(
         self,
         member: Member,
-        presented: Iterable[tuple[QueueKey, int]],
+        presented: Iterable[tuple[GroupQueue, int]],
         holder: LeaseHolder,
         believes_until_s: float | None,
     ) -> list[Lease]:
@@ -130,7 +130,7 @@ class Ownership:
         self._announce(ended, granted, "its member has joined again and did not show this lease")
         return confirmed
 
-    def acquire(self, member: Member, key: QueueKey, now_s: float) -> None:
+    def acquire(self, member: Member, key: GroupQueue, now_s: float) -> None:
         """Ask for a queue; the holder is told when it is granted.
 
         Raises:
@@ -157,7 +157,7 @@ class Ownership:
         if lease is not None:
             self._announce((), (lease,), "")
 
-    def release(self, member: Member, key: QueueKey, epoch: int) -> None:
+    def release(self, member: Member, key: GroupQueue, epoch: int) -> None:
         """Give a queue back, or withdraw the wish for it. Nothing happens under an old epoch."""
         ended, granted = self.leases.release(key, member.client_id, epoch)
         if ended is not None:
@@ -189,7 +189,7 @@ class Ownership:
             self.leases.revoke(lease.key, believes_until_s[lease.client_id])
             self._on_lease_ended(lease)
 
-    def revoke(self, key: QueueKey, reason: str) -> None:
+    def revoke(self, key: GroupQueue, reason: str) -> None:
         """Take a queue from the member that holds it, which is told at once."""
         lease = self.leases.holder(key)
         if lease is None:
@@ -219,7 +219,7 @@ class Ownership:
 
     # ---------------------------------------------------------------------- inside
 
-    def _owner_name(self, key: QueueKey) -> str:
+    def _owner_name(self, key: GroupQueue) -> str:
         lease = self.leases.holder(key)
         return "POP" if lease is None else repr(lease.client_id)
 
@@ -236,7 +236,7 @@ class Ownership:
                 holder.on_granted(lease)
 
 
-def lease_expired(key: QueueKey, epoch: int) -> LeaseExpired:
+def lease_expired(key: GroupQueue, epoch: int) -> LeaseExpired:
     """The error for a pull or a commit under an epoch that is not the present one."""
     return LeaseExpired(
         f"lease {epoch} on queue {key.queue_id} of topic {key.topic} is not the current one of "
@@ -244,5 +244,5 @@ def lease_expired(key: QueueKey, epoch: int) -> LeaseExpired:
     )
 
 
-def _name(key: QueueKey) -> str:
+def _name(key: GroupQueue) -> str:
     return f"queue {key.queue_id} of topic {key.topic} for group {key.group}"

@@ -21,7 +21,7 @@ from typing import NamedTuple
 COUNTER_BITS = 32
 
 
-class QueueKey(NamedTuple):
+class GroupQueue(NamedTuple):
     """A queue of this broker as one group sees it."""
 
     group: str
@@ -33,7 +33,7 @@ class QueueKey(NamedTuple):
 class Lease:
     """One member's right to consume one queue."""
 
-    key: QueueKey
+    key: GroupQueue
     client_id: str
     epoch: int
 
@@ -68,13 +68,13 @@ class QueueLeases:
         self._grace_end_s = grace_end_s
         self._counter = 0
         self._is_granting = True
-        self._held: dict[QueueKey, Lease] = {}
+        self._held: dict[GroupQueue, Lease] = {}
         # Revoked from a member that may not have heard of it: who, and until when it may believe.
-        self._blocks: dict[QueueKey, tuple[str, float]] = {}
+        self._blocks: dict[GroupQueue, tuple[str, float]] = {}
         # Insertion order is the order of asking.
-        self._wishes: dict[QueueKey, dict[str, None]] = {}
+        self._wishes: dict[GroupQueue, dict[str, None]] = {}
         # Every queue that a client holds or wishes, so that its end costs no search.
-        self._by_client: dict[tuple[str, str], set[QueueKey]] = {}
+        self._by_client: dict[tuple[str, str], set[GroupQueue]] = {}
 
     def begin_run(
         self, run_number: int, *, grace_end_s: float | None, believes_earlier_runs: bool
@@ -114,7 +114,7 @@ class QueueLeases:
         """When queues are given freely; None: they are now."""
         return self._grace_end_s
 
-    def acquire(self, key: QueueKey, client_id: str) -> Lease | None:
+    def acquire(self, key: GroupQueue, client_id: str) -> Lease | None:
         """The lease if the queue is free (or already the caller's), else None: the wish waits.
 
         Asking may also free a queue for somebody who has waited longer: look at its client.
@@ -128,7 +128,7 @@ class QueueLeases:
         return self._grant_next(key)
 
     def release(
-        self, key: QueueKey, client_id: str, epoch: int
+        self, key: GroupQueue, client_id: str, epoch: int
     ) -> tuple[Lease | None, list[Lease]]:
         """Give a queue back, or withdraw the wish for it.
 
@@ -162,7 +162,7 @@ class QueueLeases:
                 free.append(key)
         return ended, self._grant_all(free)
 
-    def revoke(self, key: QueueKey, believes_until_s: float) -> Lease | None:
+    def revoke(self, key: GroupQueue, believes_until_s: float) -> Lease | None:
         """Take a queue away from its holder; returns the lease that ended.
 
         Nobody else gets the queue before the former holder shows that it has heard of it, by
@@ -189,7 +189,7 @@ class QueueLeases:
             del self._blocks[key]
         return self._grant_all(free)
 
-    def believed_until_s(self, group: str, concerns: Callable[[QueueKey], bool]) -> float | None:
+    def believed_until_s(self, group: str, concerns: Callable[[GroupQueue], bool]) -> float | None:
         """How long somebody who holds none of these queues of the group any more may believe to;
         None: nobody can."""
         times = [
@@ -205,7 +205,7 @@ class QueueLeases:
         """When `end_blocks` may next have something to do."""
         return min((until_s for _, until_s in self._blocks.values()), default=None)
 
-    def _lift_block(self, key: QueueKey, client_id: str) -> bool:
+    def _lift_block(self, key: GroupQueue, client_id: str) -> bool:
         block = self._blocks.get(key)
         if block is None or block[0] != client_id:
             return False
@@ -216,7 +216,7 @@ class QueueLeases:
         self,
         group: str,
         client_id: str,
-        presented: Iterable[tuple[QueueKey, int]],
+        presented: Iterable[tuple[GroupQueue, int]],
         believes_until_s: float | None = None,
     ) -> tuple[list[Lease], list[Lease], list[Lease]]:
         """A member starts a new stream and shows the leases that it still holds.
@@ -272,15 +272,15 @@ class QueueLeases:
         self._grace_end_s = None
         return self._grant_all(list(self._wishes))
 
-    def holder(self, key: QueueKey) -> Lease | None:
+    def holder(self, key: GroupQueue) -> Lease | None:
         return self._held.get(key)
 
-    def is_unclaimed(self, key: QueueKey) -> bool:
+    def is_unclaimed(self, key: GroupQueue) -> bool:
         """Whether nobody holds the queue, waits for it, or may believe to hold it."""
         in_grace = self._grace_end_s is not None
         return not (in_grace or key in self._held or key in self._wishes or key in self._blocks)
 
-    def is_current(self, key: QueueKey, epoch: int) -> bool:
+    def is_current(self, key: GroupQueue, epoch: int) -> bool:
         """Whether this epoch is the queue's present lease."""
         held = self._held.get(key)
         return held is not None and held.epoch == epoch
@@ -316,10 +316,10 @@ class QueueLeases:
         """Two members show leases of earlier runs: the later grant was the valid one."""
         return held.epoch >> COUNTER_BITS < self._run_number and epoch > held.epoch
 
-    def _grant_all(self, keys: Iterable[QueueKey]) -> list[Lease]:
+    def _grant_all(self, keys: Iterable[GroupQueue]) -> list[Lease]:
         return [lease for key in keys if (lease := self._grant_next(key)) is not None]
 
-    def _grant_next(self, key: QueueKey) -> Lease | None:
+    def _grant_next(self, key: GroupQueue) -> Lease | None:
         """Give a free queue to the first in line; None if it is taken or nobody waits."""
         wishes = self._wishes.get(key)
         if not wishes or key in self._held or self._grace_end_s is not None:
@@ -346,7 +346,7 @@ class QueueLeases:
         del self._held[lease.key]
         self._forget(lease.key, lease.client_id)
 
-    def _withdraw(self, key: QueueKey, client_id: str) -> None:
+    def _withdraw(self, key: GroupQueue, client_id: str) -> None:
         wishes = self._wishes.get(key)
         if wishes is None or client_id not in wishes:
             return
@@ -357,7 +357,7 @@ class QueueLeases:
         if held is None or held.client_id != client_id:
             self._forget(key, client_id)
 
-    def _forget(self, key: QueueKey, client_id: str) -> None:
+    def _forget(self, key: GroupQueue, client_id: str) -> None:
         """Drop the queue from the client's set unless it still waits for it."""
         if client_id in self._wishes.get(key, ()):
             return

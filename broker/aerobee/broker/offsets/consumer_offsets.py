@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import Claim, lease_expired
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.offsets.writer import OffsetWriter
@@ -57,10 +57,10 @@ class ConsumerOffsets:
         self._clock = clock
         self._queue_max = queue_max
         self._admit = admit
-        self._ignored: dict[QueueKey, int] = {}
+        self._ignored: dict[GroupQueue, int] = {}
 
     def commit(
-        self, key: QueueKey, offset: int, lease_epoch: int, client_id: str = ""
+        self, key: GroupQueue, offset: int, lease_epoch: int, client_id: str = ""
     ) -> asyncio.Future[None] | None:
         """Set the next offset to consume; to be acknowledged when what is returned is done, None:
         now.
@@ -96,7 +96,9 @@ class ConsumerOffsets:
         change = Change(ChangeKind.COMMIT, offset, lease_epoch)
         return writer.change(key, change, client_id, is_durable=standing is None)
 
-    def begin(self, key: QueueKey, offset: int, client_id: str = "") -> asyncio.Future[None] | None:
+    def begin(
+        self, key: GroupQueue, offset: int, client_id: str = ""
+    ) -> asyncio.Future[None] | None:
         """Where the group begins on this queue, if it never committed there; otherwise nothing
         changes. Whoever says so first decides, with a lease or without. As `commit` returns.
 
@@ -113,7 +115,7 @@ class ConsumerOffsets:
         change = Change(ChangeKind.COMMIT, offset, NO_LEASE)
         return writer.change(key, change, client_id, is_durable=True)
 
-    def reset(self, key: QueueKey, offset: int) -> asyncio.Future[None]:
+    def reset(self, key: GroupQueue, offset: int) -> asyncio.Future[None]:
         """An operator sets the offset; to be acknowledged when what is returned is done. Then the
         holder loses its lease and starts again from there.
 
@@ -128,25 +130,25 @@ class ConsumerOffsets:
         granted = self._coordinator.ownership.leases.latest_epoch
         return writer.change(key, Change(ChangeKind.RESET, offset, granted), is_durable=True)
 
-    def is_ended(self, key: QueueKey, lease_epoch: int) -> bool:
+    def is_ended(self, key: GroupQueue, lease_epoch: int) -> bool:
         """Whether a lease that a member shows is of before a reset, or of before another's commit:
         it must start again from the committed offset. Raises as `check_master`."""
         standing = self._journal.writer().standing(key)
         return is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch)
 
-    def _is_of_former_life(self, key: QueueKey, lease_epoch: int) -> bool:
+    def _is_of_former_life(self, key: GroupQueue, lease_epoch: int) -> bool:
         """Whether the lease was granted before the topic was deleted."""
         end = self._table.topic_ends.get(key.topic)
         return end is not None and 0 < lease_epoch <= end.lease_epoch
 
-    def query(self, key: QueueKey) -> int | None:
+    def query(self, key: GroupQueue) -> int | None:
         """None if the group never committed on this queue."""
         return self._table.query(*key)
 
-    def of_group(self, group: str) -> list[tuple[QueueKey, int]]:
+    def of_group(self, group: str) -> list[tuple[GroupQueue, int]]:
         """Everything that the group ever committed here, sorted by queue."""
         return sorted(
-            (QueueKey(group, topic, queue_id), offset)
+            (GroupQueue(group, topic, queue_id), offset)
             for topic, queues in self._table.of_group(group).items()
             for queue_id, offset in queues.items()
         )
@@ -172,7 +174,7 @@ class ConsumerOffsets:
         self._guard.check_acting()
         self._journal.check_granting()
 
-    def _check(self, key: QueueKey, offset: int) -> None:
+    def _check(self, key: GroupQueue, offset: int) -> None:
         self._guard.check_queue(key.topic, key.queue_id)
         queue_max = self._queue_max(key.topic, key.queue_id)
         if not 0 <= offset <= queue_max:
@@ -181,7 +183,7 @@ class ConsumerOffsets:
                 f"at {queue_max}"
             )
 
-    def _note_ignored(self, key: QueueKey, offset: int, standing: int, lease_epoch: int) -> None:
+    def _note_ignored(self, key: GroupQueue, offset: int, standing: int, lease_epoch: int) -> None:
         """Once for each holder: it may say so with every interval."""
         if self._ignored.get(key) == lease_epoch:
             return
@@ -199,7 +201,7 @@ class ConsumerOffsets:
         )
 
 
-def _check_not_removing(writer: OffsetWriter, key: QueueKey) -> None:
+def _check_not_removing(writer: OffsetWriter, key: GroupQueue) -> None:
     """Whoever got the queue since the removal began loses it again, and begins anew."""
     if writer.is_removing(key):
         raise Busy(

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, cast
 
-from aerobee.broker.groups.lease_journal import LeaseRecord
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import ImageEnd, read_body, text_of, whole_of
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.store_format import topic_end
@@ -32,7 +32,7 @@ _CHANGE_KINDS = frozenset(ChangeKind)
 class OffsetEntry(NamedTuple):
     """A group's offset on one queue has changed, or is said again."""
 
-    key: QueueKey
+    key: GroupQueue
     change: Change
     timestamp_ms: int
     client_id: str = ""
@@ -43,7 +43,7 @@ class LeaseEntry:
     """The queue leases of a broker's term. A long record comes in `parts`, all with the same
     head."""
 
-    record: LeaseRecord
+    record: RunRecord
     timestamp_ms: int
     part: int = 0
     parts: int = 1
@@ -70,14 +70,14 @@ class OffsetsRemoved:
             raise ValueError("a removal names a group, a topic, or a queue of both")
 
     @property
-    def queue(self) -> QueueKey:
+    def queue(self) -> GroupQueue:
         """The one queue of one group that it names."""
         assert self.group is not None, self
         assert self.topic is not None, self
         assert self.queue_id is not None, self
-        return QueueKey(self.group, self.topic, self.queue_id)
+        return GroupQueue(self.group, self.topic, self.queue_id)
 
-    def selects(self, key: QueueKey) -> bool:
+    def selects(self, key: GroupQueue) -> bool:
         return (
             self.group in (None, key.group)
             and self.topic in (None, key.topic)
@@ -180,7 +180,7 @@ def decode_body(body: bytes) -> list[Entry | ImageEnd]:
     return cast("list[Entry | ImageEnd]", read_body(body, decode_entry))
 
 
-def lease_entries(record: LeaseRecord, timestamp_ms: int) -> list[LeaseEntry]:
+def lease_entries(record: RunRecord, timestamp_ms: int) -> list[LeaseEntry]:
     """The record in as many parts as it needs."""
     parts = record.parts(LEASE_PART_BYTES)
     return [LeaseEntry(part, timestamp_ms, number, len(parts)) for number, part in enumerate(parts)]
@@ -195,7 +195,7 @@ class LeaseParts:
     def copy(self) -> LeaseParts:
         return LeaseParts(self._parts)
 
-    def take(self, entry: LeaseEntry) -> LeaseRecord | None:
+    def take(self, entry: LeaseEntry) -> RunRecord | None:
         """The next part; the record with its last one. None: more is to come, or parts before this
         one are missing."""
         if entry.part == 0:
@@ -205,7 +205,7 @@ class LeaseParts:
             self._parts = []
         elif len(self._parts) == entry.parts:
             parts, self._parts = self._parts, []
-            return LeaseRecord.join([each.record for each in parts])
+            return RunRecord.join([each.record for each in parts])
         return None
 
 
@@ -215,14 +215,16 @@ def decode_entry(value: dict[str, Any]) -> Entry | None:
     kind = value["kind"]
     if kind in _CHANGE_KINDS:
         return OffsetEntry(
-            QueueKey(text_of(value["group"]), text_of(value["topic"]), whole_of(value["queueId"])),
+            GroupQueue(
+                text_of(value["group"]), text_of(value["topic"]), whole_of(value["queueId"])
+            ),
             Change(ChangeKind(kind), whole_of(value["offset"]), whole_of(value["leaseEpoch"])),
             whole_of(value["timestamp"]),
             text_of(value["clientId"]),
         )
     if kind == _LEASE_KIND:
         return LeaseEntry(
-            LeaseRecord.from_object(value["lease"]),
+            RunRecord.from_object(value["lease"]),
             whole_of(value["timestamp"]),
             whole_of(value["part"]),
             whole_of(value["parts"]),

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.entries import OffsetsRemoved
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
@@ -31,7 +31,7 @@ POLL_S = 0.2
 class Removed:
     """What a deletion took away."""
 
-    offsets: list[tuple[QueueKey, int]]
+    offsets: list[tuple[GroupQueue, int]]
     members_ended: int = 0
     was_known: bool = True
     """Whether this broker had anything of the group."""
@@ -141,7 +141,7 @@ class GroupRemoval:
         """Until nobody can believe to hold one of the queues. Raises Busy; LeaseHeld."""
         wanted = None if queue_ids is None else frozenset(queue_ids)
 
-        def concerns(key: QueueKey) -> bool:
+        def concerns(key: GroupQueue) -> bool:
             is_topic = topic is None or key.topic == topic
             return is_topic and (wanted is None or key.queue_id in wanted)
 
@@ -171,8 +171,8 @@ class GroupRemoval:
 
     async def _remove(
         self, entries: Sequence[OffsetsRemoved], end_s: float
-    ) -> list[tuple[QueueKey, int]]:
-        removed: list[tuple[QueueKey, int]] = []
+    ) -> list[tuple[GroupQueue, int]]:
+        removed: list[tuple[GroupQueue, int]] = []
         waiting: set[asyncio.Future[None]] = set()
         for number, entry in enumerate(entries, 1):
             writer = self._journal.writer()

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.lease_journal import (
-    LeaseRecord,
+from aerobee.broker.groups.current_run import CurrentRun
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.run_record import (
+    RunRecord,
     is_log_whole,
     newest_record,
     next_run,
 )
-from aerobee.broker.groups.queue_leases import QueueKey
 from aerobee.broker.journal.journal import Journal, JournalledLog, MasterRole
 from aerobee.broker.journal.writer import JournalWriter
 from aerobee.broker.offsets.entries import Entry
@@ -43,7 +43,7 @@ class RunIdentity:
 
     boot_id: str
     broker_id: int
-    previous: LeaseRecord
+    previous: RunRecord
     run_number_min: int
 
 
@@ -53,15 +53,15 @@ class _Runs:
     def __init__(
         self,
         state: OffsetJournalState,
-        group_state: GroupState,
+        current_run: CurrentRun,
         clock: Clock,
         *,
         run: RunIdentity,
-        on_reset: Callable[[QueueKey], None],
+        on_reset: Callable[[GroupQueue], None],
         on_term: Callable[[], None],
     ) -> None:
         self._state = state
-        self._group_state = group_state
+        self._current_run = current_run
         self._clock = clock
         self._run = run
         self._on_reset = on_reset
@@ -82,7 +82,7 @@ class _Runs:
             run_number_min=max(run.run_number_min, self._run_number_begun + 1),
         )
         self._run_number_begun = this_run.run_number
-        self._group_state.begin(
+        self._current_run.begin(
             previous,
             this_run,
             self._clock.monotonic_s(),
@@ -93,7 +93,7 @@ class _Runs:
 
     def end(self) -> None:
         """Nothing is granted any more."""
-        self._group_state.end()
+        self._current_run.end()
 
 
 class OffsetJournal(Journal[Entry, OffsetWriter]):
@@ -103,13 +103,13 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         self,
         state: OffsetJournalState,
         journal_log: JournalledLog,
-        group_state: GroupState,
+        current_run: CurrentRun,
         clock: Clock,
         *,
         roles: MasterRole,
         run: RunIdentity,
         image_interval_bytes: int,
-        on_reset: Callable[[QueueKey], None],
+        on_reset: Callable[[GroupQueue], None],
         on_term: Callable[[], None],
     ) -> None:
         """`on_reset` is told of each reset that has come true on this master; `on_term` when leases
@@ -117,14 +117,14 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         super().__init__(
             state,
             journal_log,
-            _Runs(state, group_state, clock, run=run, on_reset=on_reset, on_term=on_term),
+            _Runs(state, current_run, clock, run=run, on_reset=on_reset, on_term=on_term),
             clock,
             name="offset journal",
             subject="the groups' offsets",
             roles=roles,
             image_interval_bytes=image_interval_bytes,
         )
-        self._group_state = group_state
+        self._current_run = current_run
 
     async def leave(self) -> None:
         """End the term cleanly: the next master takes over who is a member and holds what. Call it
@@ -143,7 +143,7 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
     async def _leave_leases(self) -> None:
         try:
             async with asyncio.timeout(CLEAN_END_TIMEOUT_S):
-                await self._group_state.record_clean_end()
+                await self._current_run.record_clean_end()
         except TimeoutError:
             log_event(
                 log,
@@ -161,9 +161,9 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         """May members join and get queues? Raises as `writer`, and NotMaster while a clean
         end is written down."""
         self.writer()
-        self._group_state.check_granting()
+        self._current_run.check_granting()
 
-    async def write_lease(self, record: LeaseRecord) -> None:
+    async def write_lease(self, record: RunRecord) -> None:
         """Returns once the record is confirmed and on the disk.
 
         Raises:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
-from aerobee.broker.groups.group_state import GroupState
 from aerobee.broker.groups.known_groups import KnownGroups
-from aerobee.broker.groups.lease_journal import LEASES_PATH, LeaseRecord
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
@@ -48,7 +48,7 @@ from aerobee.runtime.errors import StoreFailed
 class Groups:
     """What the broker knows of consumer groups."""
 
-    state: GroupState
+    state: CurrentRun
     coordinator: GroupCoordinator
     journal: OffsetJournal
     offsets: ConsumerOffsets
@@ -83,10 +83,10 @@ def assemble_groups(
     """Make every part and hand each the others that it needs."""
     folder, files = around.folder, around.files
 
-    async def save(record: LeaseRecord) -> None:
+    async def save(record: RunRecord) -> None:
         await files.write(LEASES_PATH, record.encode())
 
-    state = GroupState(save, on_lease_ended=around.egress.on_lease_ended)
+    state = CurrentRun(save, on_lease_ended=around.egress.on_lease_ended)
     coordinator = _coordinator(state, around)
     journal_log = JournalLog(
         JOURNAL_TOPIC,
@@ -98,7 +98,7 @@ def assemble_groups(
         on_store_failed=on_store_failed,
     )
 
-    def on_reset(key: QueueKey) -> None:
+    def on_reset(key: GroupQueue) -> None:
         coordinator.ownership.revoke(key, "the group's offset on this queue was reset or deleted")
 
     def on_term() -> None:
@@ -140,7 +140,7 @@ def assemble_groups(
 def _with_rules(
     config: BrokerConfig,
     around: Around,
-    state: GroupState,
+    state: CurrentRun,
     coordinator: GroupCoordinator,
     journal: OffsetJournal,
     journal_state: OffsetJournalState,
@@ -222,7 +222,7 @@ class _Role:
         return group is not None and epoch in group.unclean_epochs
 
 
-def _coordinator(state: GroupState, around: Around) -> GroupCoordinator:
+def _coordinator(state: CurrentRun, around: Around) -> GroupCoordinator:
     """Changes of membership are told once per turn of this loop."""
     loop = asyncio.get_running_loop()
 
@@ -238,7 +238,7 @@ def _coordinator(state: GroupState, around: Around) -> GroupCoordinator:
     return coordinator
 
 
-def _begin_granting(state: GroupState, coordinator: GroupCoordinator) -> None:
+def _begin_granting(state: CurrentRun, coordinator: GroupCoordinator) -> None:
     if state.views_held_back_s > 0:
         coordinator.membership.hold_views_back()
         asyncio.get_running_loop().call_later(

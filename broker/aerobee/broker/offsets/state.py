@@ -13,8 +13,8 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 
-from aerobee.broker.groups.lease_journal import LeaseRecord
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
 from aerobee.broker.offsets.entries import (
     Entry,
@@ -83,7 +83,7 @@ class OffsetJournalState:
             mark = JournalMark(journal_end, image_position, topic_ends_from_ms=now_ms)
         self._mark = mark
         self._whole_from = 0 if mark.is_whole else mark.next_offset
-        self._unsaid: set[QueueKey] = set() if mark.is_whole else set(self.keys())
+        self._unsaid: set[GroupQueue] = set() if mark.is_whole else set(self.keys())
         """After a gap: what the table has and no record since has said. Whatever the next image
         does not say either was removed in the gap."""
         self.lease_parts = LeaseParts()
@@ -108,15 +108,15 @@ class OffsetJournalState:
         journal has to read an image first."""
         return self._mark.is_whole
 
-    def standing(self, key: QueueKey) -> Standing | None:
+    def standing(self, key: GroupQueue) -> Standing | None:
         """None: the group never committed on this queue."""
         offset = self._table.query(*key)
         return None if offset is None else Standing(offset, self._table.epoch_min(*key))
 
-    def keys(self) -> list[QueueKey]:
+    def keys(self) -> list[GroupQueue]:
         """Every queue of every group that ever committed."""
         return [
-            QueueKey(group, topic, queue_id)
+            GroupQueue(group, topic, queue_id)
             for group in self._table.groups()
             for topic, queues in self._table.of_group(group).items()
             for queue_id in queues
@@ -143,18 +143,18 @@ class OffsetJournalState:
             for topic, end in self._table.topic_ends.items()
         ]
 
-    def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
+    def selected(self, removed: OffsetsRemoved) -> list[GroupQueue]:
         """The queues on which a removal would take an offset away."""
         if removed.queue_id is not None:
             key = removed.queue
             return [] if self._table.query(*key) is None else [key]
         groups = self._table.groups() if removed.group is None else [removed.group]
-        found: list[QueueKey] = []
+        found: list[GroupQueue] = []
         for group in groups:
             topics = self._table.topics_of(group) if removed.topic is None else [removed.topic]
             for topic in topics:
                 queue_ids = self._table.of_topic(group, topic)
-                found += [QueueKey(group, topic, queue_id) for queue_id in queue_ids]
+                found += [GroupQueue(group, topic, queue_id) for queue_id in queue_ids]
         return found
 
     def apply(self, entries: Sequence[Entry | ImageEnd], queue_offset: int) -> None:
@@ -244,7 +244,7 @@ class OffsetJournalState:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
 
-    def _take_lease(self, entry: LeaseEntry) -> LeaseRecord | None:
+    def _take_lease(self, entry: LeaseEntry) -> RunRecord | None:
         """The whole record with its last part. Without its other parts it is not known who held
         what, as after an unclean stop."""
         record = self.lease_parts.take(entry)
@@ -266,11 +266,11 @@ def _last_change(entry: OffsetEntry) -> LastChange | None:
     )
 
 
-def _lease_of(text: str) -> LeaseRecord | None:
+def _lease_of(text: str) -> RunRecord | None:
     if not text:
         return None
     try:
-        return LeaseRecord.from_object(json.loads(text))
+        return RunRecord.from_object(json.loads(text))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         log_event(
             log, "the snapshot's record of leases is illegal", level=logging.WARNING, why=error

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from aerobee.broker.groups.lease_journal import LeaseRecord
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import ImageEnd
 from aerobee.broker.journal.writer import JournalWriter
 from aerobee.broker.offsets.entries import (
@@ -41,7 +41,7 @@ class OffsetWriter:
         writer: JournalWriter[Entry],
         clock: Clock,
         *,
-        on_reset: Callable[[QueueKey], None],
+        on_reset: Callable[[GroupQueue], None],
     ) -> None:
         """`on_reset` is told when a reset has set an offset, or a removal has taken it away, before
         whoever asked for it."""
@@ -50,26 +50,26 @@ class OffsetWriter:
         self._clock = clock
         self._on_reset = on_reset
         # What will stand once all that waits is confirmed, and the newest entry that says so.
-        self._ahead: dict[QueueKey, tuple[Standing | None, OffsetEntry | OffsetsRemoved]] = {}
+        self._ahead: dict[GroupQueue, tuple[Standing | None, OffsetEntry | OffsetsRemoved]] = {}
         # Which of these each waiting removal takes away, by its identity; and by group and topic
         # how many removals wait that name no queue.
-        self._removing: dict[int, list[QueueKey]] = {}
+        self._removing: dict[int, list[GroupQueue]] = {}
         self._removing_all: Counter[tuple[str | None, str | None]] = Counter()
 
     # ------------------------------------------------------------------------------ asking
 
-    def standing(self, key: QueueKey) -> Standing | None:
+    def standing(self, key: GroupQueue) -> Standing | None:
         """What will stand once all that waits is confirmed."""
         ahead = self._ahead.get(key)
         return self._state.standing(key) if ahead is None else ahead[0]
 
-    def keys(self) -> list[QueueKey]:
+    def keys(self) -> list[GroupQueue]:
         """Every queue of every group for which something stands, or will."""
         return [*self._state.keys(), *(key for key in self._ahead if not self._state.standing(key))]
 
-    def selected(self, removed: OffsetsRemoved) -> list[QueueKey]:
+    def selected(self, removed: OffsetsRemoved) -> list[GroupQueue]:
         """The queues on which a removal takes an offset away, now or once all that waits counts."""
-        ahead: Iterable[QueueKey] = filter(removed.selects, self._ahead)
+        ahead: Iterable[GroupQueue] = filter(removed.selects, self._ahead)
         if removed.queue_id is not None:
             ahead = [key] if (key := removed.queue) in self._ahead else ()
         return list(dict.fromkeys(chain(self._state.selected(removed), ahead)))
@@ -78,7 +78,7 @@ class OffsetWriter:
         """Whether anything of the group waits to be confirmed."""
         return any(key.group == group for key in self._ahead)
 
-    def is_removing(self, key: QueueKey) -> bool:
+    def is_removing(self, key: GroupQueue) -> bool:
         """Whether a removal of the queue's offset waits to be confirmed."""
         if not self._removing:
             return False
@@ -88,11 +88,11 @@ class OffsetWriter:
         ahead = self._ahead.get(key)
         return ahead is not None and isinstance(ahead[1], OffsetsRemoved)
 
-    def waiting_for(self, key: QueueKey) -> asyncio.Future[None] | None:
+    def waiting_for(self, key: GroupQueue) -> asyncio.Future[None] | None:
         """The newest record, if one that concerns this queue still waits."""
         return self._writer.newest if key in self._ahead else None
 
-    def lease(self) -> LeaseRecord | None:
+    def lease(self) -> RunRecord | None:
         """The newest record of queue leases once all that waits counts; None: there is none."""
         record, parts = self._state.lease, self._state.lease_parts.copy()
         for entry in self._writer.waiting():
@@ -103,7 +103,7 @@ class OffsetWriter:
     # ------------------------------------------------------------------------------ adding
 
     def change(
-        self, key: QueueKey, change: Change, client_id: str = "", *, is_durable: bool = False
+        self, key: GroupQueue, change: Change, client_id: str = "", *, is_durable: bool = False
     ) -> asyncio.Future[None]:
         """An offset changes. `is_durable`: done only when it is on the disk, too."""
         entry = OffsetEntry(key, change, self._clock.now_ms(), client_id)
@@ -133,7 +133,7 @@ class OffsetWriter:
         """A deleted topic has no end to come; done when it is on the disk, too."""
         return self._writer.add(entry)
 
-    def record_leases(self, record: LeaseRecord) -> list[asyncio.Future[None]]:
+    def record_leases(self, record: RunRecord) -> list[asyncio.Future[None]]:
         """The newest record of queue leases, in parts; done when they are on the disk, too."""
         now_ms = self._clock.now_ms()
         return [self._writer.add(entry) for entry in lease_entries(record, now_ms)]
@@ -185,7 +185,7 @@ class OffsetWriter:
             for key in keys:
                 self._ahead[key] = None, entry
 
-    def _forget_ahead(self, key: QueueKey, entry: OffsetEntry | OffsetsRemoved) -> bool:
+    def _forget_ahead(self, key: GroupQueue, entry: OffsetEntry | OffsetsRemoved) -> bool:
         """The entry counts now; whether no newer one waits."""
         ahead = self._ahead.get(key)
         if ahead is None or ahead[1] is not entry:

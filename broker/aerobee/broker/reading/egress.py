@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Protocol
 
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.sending.guard import Guard
@@ -134,7 +134,7 @@ class Egress:
         self._counters = counters
         self._pool = pool
         self._waiting: dict[tuple[str, int], dict[Wake, None]] = {}
-        self._leased: dict[QueueKey, dict[Wake, None]] = {}
+        self._leased: dict[GroupQueue, dict[Wake, None]] = {}
 
     @property
     def is_slave(self) -> bool:
@@ -257,11 +257,11 @@ class Egress:
 
     # ---------------------------------------------------------------------- leases
 
-    def watch_lease(self, key: QueueKey, ended: Wake) -> None:
+    def watch_lease(self, key: GroupQueue, ended: Wake) -> None:
         """Call `ended` once when the present lease of the queue ends."""
         self._leased.setdefault(key, {})[ended] = None
 
-    def unwatch_lease(self, key: QueueKey, ended: Wake) -> None:
+    def unwatch_lease(self, key: GroupQueue, ended: Wake) -> None:
         watching = self._leased.get(key)
         if watching is not None:
             watching.pop(ended, None)

@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import replace
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups
+from aerobee.broker.groups.members import Members
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.pending_messages import CHECKS_GROUP
 from aerobee.broker.store.retention.queue_readers import QueueReaders
@@ -61,7 +61,7 @@ class UnreadReaders:
         self,
         topics: TopicTable,
         offsets: ConsumerOffsetTable,
-        groups: ConsumerGroups,
+        groups: Members,
         store: MessageStore,
     ) -> None:
         self._topics = topics

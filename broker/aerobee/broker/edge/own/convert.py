@@ -7,7 +7,7 @@ from typing import cast
 from urllib.parse import unquote
 
 from aerobee.broker.edge.own.pull_session import PulledFrame
-from aerobee.broker.groups.consumer_groups import Member, Subscription, check_subscriptions
+from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
 from aerobee.broker.reading.egress import ReadCode
 from aerobee.broker.reading.tag_filter import TagFilter, parse_tags

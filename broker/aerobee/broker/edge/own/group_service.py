@@ -16,9 +16,9 @@ from aerobee.broker.edge.own.convert import (
 from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
 from aerobee.broker.edge.own.turns import in_turns
-from aerobee.broker.groups.consumer_groups import Member
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.members import Member
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
@@ -132,9 +132,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         names.check_text("instance", join.instance)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
         subscriptions = subscriptions_of(join.subscriptions)
-        shown: list[tuple[QueueKey, int]] = []
+        shown: list[tuple[GroupQueue, int]] = []
         async for part in in_turns(join.held):
-            shown += [(QueueKey(join.group, one.topic, one.queue_id), one.epoch) for one in part]
+            shown += [(GroupQueue(join.group, one.topic, one.queue_id), one.epoch) for one in part]
         await self._on_session_timeout(timeout_ms)
         # The term may have ended meanwhile, or be about to.
         self._offsets.check_master()
@@ -183,11 +183,11 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             self._offsets.check_master()
             names.check_text("topic name", event.acquire.topic)
             acquire = event.acquire
-            key = QueueKey(member.group, acquire.topic, acquire.queue_id)
+            key = GroupQueue(member.group, acquire.topic, acquire.queue_id)
             self._coordinator.acquire(member, key, now_s)
         elif kind == "release":
             release = event.release
-            key = QueueKey(member.group, release.topic, release.queue_id)
+            key = GroupQueue(member.group, release.topic, release.queue_id)
             self._coordinator.ownership.release(member, key, release.epoch)
         else:
             raise InvalidArgument(f"a member's stream cannot carry {kind or 'an empty event'} here")

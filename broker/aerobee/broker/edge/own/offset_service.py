@@ -9,7 +9,7 @@ import grpc
 
 from aerobee.broker.edge.own.convert import status_of
 from aerobee.broker.edge.own.turns import in_turns
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
@@ -79,7 +79,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         group, client_id = request.group, request.client_id
         async for entries in in_turns(request.offsets):
             for entry in entries:
-                key = QueueKey(group, entry.topic, entry.queue_id)
+                key = GroupQueue(group, entry.topic, entry.queue_id)
                 try:
                     if request.begins:
                         done = self._offsets.begin(key, entry.offset, client_id)
@@ -99,10 +99,10 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         await self._offsets.begun()
         # A slave, the next master included, may know older offsets than were told before.
         self._offsets.check_master()
-        found: list[tuple[QueueKey, int | None]] = []
+        found: list[tuple[GroupQueue, int | None]] = []
         async for queues in in_turns(request.queues):
             for queue in queues:
-                key = QueueKey(request.group, queue.topic, queue.queue_id)
+                key = GroupQueue(request.group, queue.topic, queue.queue_id)
                 found.append((key, self._offsets.query(key)))
         if not request.queues:
             found.extend(self._offsets.of_group(request.group))
@@ -168,7 +168,7 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         outcomes: list[Outcome] = []
         async for entries in in_turns(request.offsets):
             for entry in entries:
-                key = QueueKey(request.group, entry.topic, entry.queue_id)
+                key = GroupQueue(request.group, entry.topic, entry.queue_id)
                 try:
                     outcomes.append(self._offsets.reset(key, entry.offset))
                 except MqError as error:
@@ -216,7 +216,7 @@ def timeout_s(context: Context, longest_s: float) -> float:
     return max(0.0, min(longest_s, remaining_s - CALLER_MARGIN_S))
 
 
-def committed_offsets(offsets: list[tuple[QueueKey, int]]) -> list[broker_pb2.CommittedOffset]:
+def committed_offsets(offsets: list[tuple[GroupQueue, int]]) -> list[broker_pb2.CommittedOffset]:
     """The first REMOVED_LISTED_MAX of them, sorted by queue."""
     return [_committed(key, offset) for key, offset in sorted(offsets)[:REMOVED_LISTED_MAX]]
 
@@ -245,7 +245,7 @@ def _short(error: MqError | None) -> common_pb2.Status:
     return status
 
 
-def _committed(key: QueueKey, offset: int | None) -> broker_pb2.CommittedOffset:
+def _committed(key: GroupQueue, offset: int | None) -> broker_pb2.CommittedOffset:
     if offset is None:
         return broker_pb2.CommittedOffset(
             topic=key.topic,

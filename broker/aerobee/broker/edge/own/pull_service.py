@@ -16,7 +16,7 @@ import grpc
 from aerobee.broker.edge.own.convert import READ_CODES, filter_of, pull_frame_bytes
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
 from aerobee.broker.groups.ownership import lease_expired
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.reading.egress import (
     ColdRead,
@@ -35,7 +35,7 @@ from aerobee.runtime.exception_groups import first_leaf
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
-IsCurrent = Callable[[QueueKey, int], bool]
+IsCurrent = Callable[[GroupQueue, int], bool]
 
 SERVICE_NAME = "aerobee.v1.PullService"
 WAIT_MS_MAX = 60_000
@@ -216,12 +216,12 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self._guard.check_read(request.topic, request.queue_id)
         if request.group:
             names.check_group_name(request.group)
-        key: QueueKey | None = None
+        key: GroupQueue | None = None
         if request.lease_epoch != 0:
             if not request.group:
                 raise InvalidArgument("a lease epoch needs the group that it was granted to")
             if not self._egress.is_slave:
-                key = QueueKey(request.group, request.topic, request.queue_id)
+                key = GroupQueue(request.group, request.topic, request.queue_id)
         return PullParameters(
             topic=request.topic,
             queue_id=request.queue_id,

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from aerobee.broker.groups.ownership import lease_expired
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import Filter
@@ -43,7 +43,7 @@ class PullParameters:
     max_bytes: int
     max_messages: int
     filter: Filter | None
-    lease_key: QueueKey | None = None
+    lease_key: GroupQueue | None = None
     lease_epoch: int = 0
     reader: str = ""
     group: str = ""
@@ -53,7 +53,7 @@ class PullParameters:
 class PullPlace(NamedTuple):
     """How far the records of a leased queue were sent, and where that began."""
 
-    key: QueueKey
+    key: GroupQueue
     start: int
     position: int
 
@@ -96,7 +96,7 @@ class ColdPull:
 class PullSession:
     """The handles of one stream."""
 
-    def __init__(self, egress: Egress, *, is_current: Callable[[QueueKey, int], bool]) -> None:
+    def __init__(self, egress: Egress, *, is_current: Callable[[GroupQueue, int], bool]) -> None:
         self._egress = egress
         self._is_current = is_current
         self._handles: dict[int, _Handle] = {}

@@ -7,7 +7,7 @@ narrower limits.
 
 from __future__ import annotations
 
-from aerobee.broker.groups.consumer_groups import SUBSCRIPTIONS_PER_MEMBER_MAX
+from aerobee.broker.groups.members import SUBSCRIPTIONS_PER_MEMBER_MAX
 from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
 from aerobee.broker.reading.tag_filter import EXPRESSION_LENGTH_MAX
 from aerobee.runtime.request_limits import Limit, RequestLimits

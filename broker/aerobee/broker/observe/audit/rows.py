@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.observe.audit.acknowledged_minutes import MinuteCounts
 from aerobee.broker.store.tables.config_tables import TopicConfig

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeVar
 
-from aerobee.broker.groups.consumer_groups import Member
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.copying import Chosen, copy_commits, copy_queues

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups
+from aerobee.broker.groups.members import Members
 from aerobee.broker.observe.audit.rows import UNKNOWN, CommitRows, QueueRows, SegmentRows
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
@@ -37,7 +37,7 @@ _Place = tuple[str, int, int]
 class UnreadSurvey:
     """One snapshot's; on the loop."""
 
-    def __init__(self, store: MessageStore, groups: ConsumerGroups, reads: ReadPool) -> None:
+    def __init__(self, store: MessageStore, groups: Members, reads: ReadPool) -> None:
         self._store = store
         self._groups = groups
         self._reads = reads

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from aerobee.broker.edge.own.pull_session import PullPlace, PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.queue_leases import QueueKey
+from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.metrics.store_times import Place, StoreTimes
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.store.message_store import MessageStore
@@ -87,10 +87,10 @@ class LagReading:
             await slices.breathe()
         return rows
 
-    async def _places(self, slices: Slices) -> dict[QueueKey, PullPlace]:
+    async def _places(self, slices: Slices) -> dict[GroupQueue, PullPlace]:
         """How far each leased queue was sent. Before the commits, so that what is committed of it
         was sent."""
-        places: dict[QueueKey, PullPlace] = {}
+        places: dict[GroupQueue, PullPlace] = {}
         for session in self._sessions():
             for place in session.places():
                 places[place.key] = place
@@ -114,7 +114,7 @@ class LagReading:
         return [pair for pair in pairs if pair[1] in topics and pair[1] != JOURNAL_TOPIC]
 
     async def _row(
-        self, group: str, topic: str, places: dict[QueueKey, PullPlace], slices: Slices
+        self, group: str, topic: str, places: dict[GroupQueue, PullPlace], slices: Slices
     ) -> GroupLag:
         row = GroupLag(group, topic)
         config = self._topics.get(topic)
@@ -122,13 +122,13 @@ class LagReading:
         for begin in range(0, queues, QUEUES_PER_STEP):
             has_committed = self._offsets.has_committed(group, topic)
             for queue_id in range(begin, min(begin + QUEUES_PER_STEP, queues)):
-                key = QueueKey(group, topic, queue_id)
+                key = GroupQueue(group, topic, queue_id)
                 self._add(row, key, places.get(key), has_committed=has_committed)
             await slices.breathe()
         return row
 
     def _add(
-        self, row: GroupLag, key: QueueKey, place: PullPlace | None, *, has_committed: bool
+        self, row: GroupLag, key: GroupQueue, place: PullPlace | None, *, has_committed: bool
     ) -> None:
         bounds = self._store.queue_bounds(key.topic, key.queue_id)
         first, end = bounds.min_offset, bounds.max_offset

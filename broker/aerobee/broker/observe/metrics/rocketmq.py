@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aerobee.broker.groups.consumer_groups import Member
+from aerobee.broker.groups.members import Member
 from aerobee.broker.observe.metrics.lag import GroupLag
 from aerobee.broker.observe.metrics.traffic import Incoming, Outgoing, Reader
 from aerobee.broker.observe.stats import BrokerStatistics

@@ -20,14 +20,14 @@ from itertools import zip_longest
 from typing import Any
 from zlib import crc32
 
-from aerobee.broker.groups.consumer_groups import Member, Subscription
-from aerobee.broker.groups.queue_leases import Lease, QueueKey
+from aerobee.broker.groups.members import Member, Subscription
+from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 
 LEASES_PATH = "config/queueLeases.json"
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRecord:
+class RunRecord:
     """The file's content, and the journal's."""
 
     run_number: int
@@ -61,7 +61,7 @@ class LeaseRecord:
         }
 
     @classmethod
-    def from_object(cls, document: Mapping[str, Any]) -> LeaseRecord:
+    def from_object(cls, document: Mapping[str, Any]) -> RunRecord:
         """Raises KeyError, TypeError or ValueError for anything that is not such a record."""
         return cls(
             run_number=_whole(document["runNumber"]),
@@ -74,7 +74,7 @@ class LeaseRecord:
             broker_id=_whole(document.get("brokerId", 0)),
         )
 
-    def parts(self, bytes_max: int) -> list[LeaseRecord]:
+    def parts(self, bytes_max: int) -> list[RunRecord]:
         """The record divided: all with the same head, each with some of the members and leases, as
         JSON about `bytes_max` of them, or one that is longer."""
         members = _slices([_member_object(member) for member in self.members], bytes_max)
@@ -85,7 +85,7 @@ class LeaseRecord:
         ] or [self]
 
     @classmethod
-    def join(cls, parts: Sequence[LeaseRecord]) -> LeaseRecord:
+    def join(cls, parts: Sequence[RunRecord]) -> RunRecord:
         """The record of which these are the parts."""
         return replace(
             parts[0],
@@ -94,7 +94,7 @@ class LeaseRecord:
         )
 
     @classmethod
-    def decode(cls, data: bytes) -> LeaseRecord:
+    def decode(cls, data: bytes) -> RunRecord:
         """Raises ValueError for anything that is not such a file."""
         try:
             document = json.loads(data)
@@ -105,18 +105,18 @@ class LeaseRecord:
             raise ValueError(f"not a record of queue leases: {error}") from error
 
 
-FIRST_RECORD = LeaseRecord(run_number=0, session_timeout_max_ms=0, is_clean=True)
+FIRST_RECORD = RunRecord(run_number=0, session_timeout_max_ms=0, is_clean=True)
 """What a new folder has: no earlier run, nothing held."""
 
 
 def next_run(
-    previous: LeaseRecord,
+    previous: RunRecord,
     boot_id: str = "",
     *,
     epoch: int = 0,
     broker_id: int = 0,
     run_number_min: int = 0,
-) -> LeaseRecord:
+) -> RunRecord:
     """The record that this run begins with, to be confirmed and on disk before the first grant.
 
     After a clean stop the members taken over may hold on for as long as they were promised then;
@@ -127,7 +127,7 @@ def next_run(
     epochs began.
     """
     run_number = previous.run_number + max(1, epoch - previous.epoch)
-    return LeaseRecord(
+    return RunRecord(
         run_number=max(run_number, run_number_min),
         session_timeout_max_ms=previous.session_timeout_max_ms,
         is_clean=False,
@@ -137,7 +137,7 @@ def next_run(
     )
 
 
-def newest_record(journal: LeaseRecord | None, file: LeaseRecord) -> LeaseRecord:
+def newest_record(journal: RunRecord | None, file: RunRecord) -> RunRecord:
     """What is known of the run before. A power failure may have taken the journal's end, and with
     it the record of a run that the file still knows of."""
     if journal is None:
@@ -151,7 +151,7 @@ def newest_record(journal: LeaseRecord | None, file: LeaseRecord) -> LeaseRecord
     )
 
 
-def begun_record(previous: LeaseRecord, this_run: LeaseRecord) -> LeaseRecord:
+def begun_record(previous: RunRecord, this_run: RunRecord) -> RunRecord:
     """What the file says from an opening of the folder until a run takes place: its number, and all
     else of the run before it, of which members may still be out there."""
     return replace(
@@ -159,7 +159,7 @@ def begun_record(previous: LeaseRecord, this_run: LeaseRecord) -> LeaseRecord:
     )
 
 
-def is_log_whole(previous: LeaseRecord, this_run: LeaseRecord) -> bool:
+def is_log_whole(previous: RunRecord, this_run: RunRecord) -> bool:
     """Whether all that members of the previous run have fetched is in the log.
 
     What another replica gave them was confirmed, and a replica that is elected has all of that. The
@@ -168,7 +168,7 @@ def is_log_whole(previous: LeaseRecord, this_run: LeaseRecord) -> bool:
     return previous.broker_id != this_run.broker_id or previous.boot_id == this_run.boot_id
 
 
-def known_by_backup(backup: LeaseRecord, session_timeout_max_ms: int) -> LeaseRecord:
+def known_by_backup(backup: RunRecord, session_timeout_max_ms: int) -> RunRecord:
     """What is known of the previous run if only the record before its last one can be read.
 
     That run may be the backup's or the one after it, and it may have promised sessions of up to
@@ -185,8 +185,8 @@ def known_by_backup(backup: LeaseRecord, session_timeout_max_ms: int) -> LeaseRe
 
 
 def clean_record(
-    current: LeaseRecord, members: Sequence[Member], leases: Sequence[Lease]
-) -> LeaseRecord:
+    current: RunRecord, members: Sequence[Member], leases: Sequence[Lease]
+) -> RunRecord:
     """The record of a clean stop."""
     kept = tuple(member for member in members if not member.broadcasting)
     longest_ms = max((round(member.session_timeout_s * 1_000) for member in kept), default=0)
@@ -262,7 +262,7 @@ def _lease_object(lease: Lease) -> dict[str, object]:
 
 
 def _lease(entry: Mapping[str, Any]) -> Lease:
-    key = QueueKey(str(entry["group"]), str(entry["topic"]), _whole(entry["queueId"]))
+    key = GroupQueue(str(entry["group"]), str(entry["topic"]), _whole(entry["queueId"]))
     return Lease(key, str(entry["clientId"]), _whole(entry["epoch"]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups, Member, Subscription
+from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.runtime.errors import DuplicateClient, UnknownMember
 
 
@@ -29,7 +29,7 @@ def member(
 
 
 def test_members_are_listed_by_client_id_and_each_join_raises_the_generation() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     assert groups.join(member("b"))
     assert groups.join(member("a"))
     assert [one.client_id for one in groups.members("g")] == ["a", "b"]
@@ -38,7 +38,7 @@ def test_members_are_listed_by_client_id_and_each_join_raises_the_generation() -
 
 
 def test_the_same_instance_may_join_again_without_a_change_of_the_view() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     groups.join(member("a"))
     assert not groups.join(member("a", now_s=5.0))
     assert groups.generation("g") == 1
@@ -46,7 +46,7 @@ def test_the_same_instance_may_join_again_without_a_change_of_the_view() -> None
 
 
 def test_a_second_live_member_with_the_same_client_id_is_refused() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     groups.join(member("a", instance="1"))
     with pytest.raises(DuplicateClient, match="'a' is in use"):
         groups.join(member("a", instance="2", now_s=9.9))
@@ -56,7 +56,7 @@ def test_a_second_live_member_with_the_same_client_id_is_refused() -> None:
 
 
 def test_a_session_ends_exactly_its_timeout_after_the_last_heartbeat() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     groups.join(member("a"))
     groups.heartbeat("g", "a", "1", 4.0)
     assert groups.next_expiry_s() == 14.0
@@ -68,7 +68,7 @@ def test_a_session_ends_exactly_its_timeout_after_the_last_heartbeat() -> None:
 
 
 def test_a_heartbeat_after_the_deadline_does_not_bring_a_session_back() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     groups.join(member("a"))
     with pytest.raises(UnknownMember, match="join again"):
         groups.heartbeat("g", "a", "1", 10.0)
@@ -79,7 +79,7 @@ def test_a_heartbeat_after_the_deadline_does_not_bring_a_session_back() -> None:
 
 
 def test_new_subscriptions_change_the_view_and_equal_ones_do_not() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     groups.join(member("a"))
     assert not groups.heartbeat("g", "a", "1", 1.0, (Subscription("t"),))
     assert groups.heartbeat("g", "a", "1", 1.0, (Subscription("u"),))
@@ -87,7 +87,7 @@ def test_new_subscriptions_change_the_view_and_equal_ones_do_not() -> None:
 
 
 def test_broadcasting_members_are_members_but_not_part_of_the_view() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     assert not groups.join(member("a", broadcasting=True))
     assert groups.generation("g") == 0
     assert groups.join(member("b"))
@@ -98,7 +98,7 @@ def test_broadcasting_members_are_members_but_not_part_of_the_view() -> None:
 
 
 def test_only_the_present_instance_can_leave() -> None:
-    groups = ConsumerGroups()
+    groups = Members()
     groups.join(member("a"))
     assert groups.leave("g", "a", "2") is None
     assert groups.leave("g", "a", "1") is not None

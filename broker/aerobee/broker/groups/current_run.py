@@ -16,10 +16,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from aerobee.broker.groups.consumer_groups import ConsumerGroups
-from aerobee.broker.groups.lease_journal import FIRST_RECORD, LeaseRecord, clean_record
+from aerobee.broker.groups.members import Members
 from aerobee.broker.groups.ownership import Ownership
 from aerobee.broker.groups.queue_leases import Lease, QueueLeases
+from aerobee.broker.groups.run_record import FIRST_RECORD, RunRecord, clean_record
 from aerobee.runtime.errors import NotMaster
 from aerobee.runtime.log import log_event
 
@@ -33,10 +33,10 @@ _RUN_OVER = (
     "route again for the master and join again"
 )
 
-SaveRecord = Callable[[LeaseRecord], Awaitable[None]]
+SaveRecord = Callable[[RunRecord], Awaitable[None]]
 
 
-class GroupState:
+class CurrentRun:
     """Members and leases of this run, and the record that it leaves."""
 
     def __init__(
@@ -50,7 +50,7 @@ class GroupState:
         self._journal: SaveRecord | None = None
         self.save = save
         self._writing = asyncio.Lock()
-        self.members = ConsumerGroups()
+        self.members = Members()
         self.leases = QueueLeases(run_number=0)
         self.ownership = Ownership(self.members, self.leases, on_lease_ended=on_lease_ended)
         self.views_held_back_s = 0.0
@@ -62,8 +62,8 @@ class GroupState:
 
     def begin(
         self,
-        previous: LeaseRecord,
-        this_run: LeaseRecord,
+        previous: RunRecord,
+        this_run: RunRecord,
         now_s: float,
         *,
         believes_members: bool,
@@ -89,7 +89,7 @@ class GroupState:
         elif grace_s:
             log_event(log, "queue leases wait: the last run did not stop cleanly", seconds=grace_s)
 
-    def _take_over(self, previous: LeaseRecord, now_s: float) -> None:
+    def _take_over(self, previous: RunRecord, now_s: float) -> None:
         """Members of a run that ended cleanly have a whole session to come back."""
         for member in previous.members:
             self.members.restore(replace(member, last_heartbeat_s=now_s))
@@ -143,13 +143,13 @@ class GroupState:
             else:
                 await self.save(record)
 
-    async def _write(self, record: LeaseRecord) -> None:
+    async def _write(self, record: RunRecord) -> None:
         """Where all replicas read it, and in the file."""
         if self._journal is not None:
             await self._journal(record)
         await self.save(record)
 
-    def clean_record(self) -> LeaseRecord:
+    def clean_record(self) -> RunRecord:
         """What a clean end leaves to the next run: who is a member and holds what."""
         if self.leases.grace_end_s is not None or self.leases.next_block_end_s() is not None:
             # Former holders may still be out there: of the run before this one, or of a queue that

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.groups.consumer_groups import VIEW_BYTES_MAX, Member, Subscription
-from aerobee.broker.groups.group_state import GroupState
-from aerobee.broker.groups.lease_journal import (
+from aerobee.broker.groups.current_run import CurrentRun
+from aerobee.broker.groups.members import VIEW_BYTES_MAX, Member, Subscription
+from aerobee.broker.groups.queue_leases import COUNTER_BITS, GroupQueue, Lease
+from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
-    LeaseRecord,
+    RunRecord,
     clean_record,
     known_by_backup,
     next_run,
 )
-from aerobee.broker.groups.queue_leases import COUNTER_BITS, Lease, QueueKey
 from aerobee.runtime.errors import Busy
 
 NAMES = st.text("abc-_%", min_size=1, max_size=5)
@@ -34,13 +34,13 @@ MEMBERS = st.builds(
     last_heartbeat_s=st.just(0.0),
 )
 LEASES = st.builds(
-    Lease, st.builds(QueueKey, NAMES, NAMES, st.integers(0, 99)), NAMES, st.integers(1, 2**62)
+    Lease, st.builds(GroupQueue, NAMES, NAMES, st.integers(0, 99)), NAMES, st.integers(1, 2**62)
 )
 
 
 @given(
     st.builds(
-        LeaseRecord,
+        RunRecord,
         run_number=st.integers(0, 2**31),
         session_timeout_max_ms=st.integers(0, 10**6),
         is_clean=st.booleans(),
@@ -48,8 +48,8 @@ LEASES = st.builds(
         leases=st.lists(LEASES, max_size=3).map(tuple),
     )
 )
-def test_what_is_written_is_read_back(record: LeaseRecord) -> None:
-    assert LeaseRecord.decode(record.encode()) == record
+def test_what_is_written_is_read_back(record: RunRecord) -> None:
+    assert RunRecord.decode(record.encode()) == record
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_written_is_read_back(record: LeaseRecord) -> None:
 )
 def test_anything_else_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="not a record of queue leases"):
-        LeaseRecord.decode(data)
+        RunRecord.decode(data)
 
 
 @given(st.sampled_from(["runNumber", "members", "leases", "sessionTimeoutMaxMs", "cleanStop"]))
@@ -66,17 +66,17 @@ def test_a_missing_member_is_refused(name: str) -> None:
     document = json.loads(FIRST_RECORD.encode())
     del document[name]
     with pytest.raises(ValueError, match="not a record of queue leases"):
-        LeaseRecord.decode(json.dumps(document).encode())
+        RunRecord.decode(json.dumps(document).encode())
 
 
 @given(st.data())
 def test_a_flipped_bit_is_noticed_unless_it_means_nothing(data: st.DataObject) -> None:
-    record = LeaseRecord(12, 30_000, True, "boot", (member("a"),), (lease("a"),))
+    record = RunRecord(12, 30_000, True, "boot", (member("a"),), (lease("a"),))
     written = bytearray(record.encode())
     position = data.draw(st.integers(0, len(written) - 1))
     written[position] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        read = LeaseRecord.decode(bytes(written))
+        read = RunRecord.decode(bytes(written))
     except ValueError:
         return
     assert read == record, "white space became other white space"
@@ -84,7 +84,7 @@ def test_a_flipped_bit_is_noticed_unless_it_means_nothing(data: st.DataObject) -
 
 def test_of_a_lost_record_its_backup_says_what_can_be_said() -> None:
     """The lost one may be of the run after the backup's, and may have promised more."""
-    backup = LeaseRecord(12, 30_000, True, "boot", (member("a"),), (lease("a"),))
+    backup = RunRecord(12, 30_000, True, "boot", (member("a"),), (lease("a"),))
     known = known_by_backup(backup, 120_000)
     assert (known.run_number, known.session_timeout_max_ms, known.is_clean) == (13, 120_000, False)
     assert (known.members, known.leases) == ((), ())
@@ -97,17 +97,15 @@ def member(client_id: str, timeout_s: float = 10.0, *, broadcasting: bool = Fals
 
 
 def lease(client_id: str, run: int = 1) -> Lease:
-    return Lease(QueueKey("g", "t", 0), client_id, (run << COUNTER_BITS) + 1)
+    return Lease(GroupQueue("g", "t", 0), client_id, (run << COUNTER_BITS) + 1)
 
 
-def state_after(
-    previous: LeaseRecord, written: list[LeaseRecord], now_s: float = 50.0
-) -> GroupState:
-    async def write(record: LeaseRecord) -> None:
+def state_after(previous: RunRecord, written: list[RunRecord], now_s: float = 50.0) -> CurrentRun:
+    async def write(record: RunRecord) -> None:
         await asyncio.sleep(0)
-        written.append(LeaseRecord.decode(record.encode()))
+        written.append(RunRecord.decode(record.encode()))
 
-    state = GroupState(write)
+    state = CurrentRun(write)
     state.begin(previous, next_run(previous), now_s, believes_members=True)
     return state
 
@@ -116,14 +114,14 @@ async def test_a_new_folder_waits_for_nobody() -> None:
     state = state_after(FIRST_RECORD, [])
     assert state.leases.grace_end_s is None
     assert state.views_held_back_s == 0
-    granted = state.leases.acquire(QueueKey("g", "t", 0), "a")
+    granted = state.leases.acquire(GroupQueue("g", "t", 0), "a")
     assert granted is not None
     assert granted.epoch >> COUNTER_BITS == 1
 
 
 async def test_after_a_clean_stop_members_and_leases_go_on() -> None:
     previous = clean_record(
-        LeaseRecord(1, 30_000, is_clean=False),
+        RunRecord(1, 30_000, is_clean=False),
         [member("a", 8.0), member("b", 3.0, broadcasting=True)],
         [lease("a")],
     )
@@ -140,7 +138,7 @@ async def test_a_group_above_todays_bound_is_taken_over_whole_and_takes_nobody_e
     subscriptions = tuple(Subscription("t" * 100, "x" * 60_000) for _ in range(10))
     members = [replace(member(name), subscriptions=subscriptions) for name in ("a", "b")]
     assert sum(each.view_bytes for each in members) > VIEW_BYTES_MAX
-    previous = clean_record(LeaseRecord(1, 30_000, is_clean=False), members, [lease("b")])
+    previous = clean_record(RunRecord(1, 30_000, is_clean=False), members, [lease("b")])
     state = state_after(previous, [])
     assert [each.client_id for each in state.members.members("g")] == ["a", "b"]
     assert state.leases.holder(lease("b").key) == lease("b")
@@ -152,14 +150,14 @@ async def test_a_group_above_todays_bound_is_taken_over_whole_and_takes_nobody_e
 
 
 async def test_after_a_crash_the_longest_promised_session_is_waited_out() -> None:
-    state = state_after(LeaseRecord(4, 20_000, is_clean=False), [])
+    state = state_after(RunRecord(4, 20_000, is_clean=False), [])
     assert state.leases.grace_end_s == 70.0
     assert state.views_held_back_s == 3.0
-    assert state.leases.acquire(QueueKey("g", "t", 0), "a") is None
+    assert state.leases.acquire(GroupQueue("g", "t", 0), "a") is None
 
 
 async def test_a_longer_session_is_on_disk_before_it_is_granted() -> None:
-    written: list[LeaseRecord] = []
+    written: list[RunRecord] = []
     state = state_after(FIRST_RECORD, written)
     await asyncio.gather(*(state.promise_session(ms) for ms in (500, 9_000, 2_000, 9_000)))
     await state.promise_session(8_000)
@@ -169,12 +167,12 @@ async def test_a_longer_session_is_on_disk_before_it_is_granted() -> None:
 
 
 async def test_a_crash_after_a_clean_restart_still_remembers_the_members_taken_over() -> None:
-    previous = clean_record(LeaseRecord(1, 30_000, is_clean=False), [member("a", 8.0)], [])
+    previous = clean_record(RunRecord(1, 30_000, is_clean=False), [member("a", 8.0)], [])
     assert next_run(previous).session_timeout_max_ms == 8_000
 
 
 async def test_a_stop_within_the_grace_does_not_count_as_clean() -> None:
-    record = state_after(LeaseRecord(4, 20_000, is_clean=False), []).clean_record()
+    record = state_after(RunRecord(4, 20_000, is_clean=False), []).clean_record()
     assert (record.is_clean, record.session_timeout_max_ms) == (False, 20_000)
 
 
@@ -182,7 +180,7 @@ async def test_a_stop_while_a_former_holder_may_still_work_does_not_count_as_cle
     """Or the next run would give its queue to another member at once."""
     state = state_after(FIRST_RECORD, [])
     await state.promise_session(9_000)
-    key = QueueKey("g", "t", 0)
+    key = GroupQueue("g", "t", 0)
     assert state.leases.acquire(key, "a") is not None
     state.leases.revoke(key, 59.0)
     record = state.clean_record()

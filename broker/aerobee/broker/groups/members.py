@@ -82,7 +82,7 @@ def check_subscriptions(subscriptions: Sequence[Subscription]) -> None:
         )
 
 
-class ConsumerGroups:
+class Members:
     """Members by group and client id."""
 
     __slots__ = ("_earliest_s", "_generations", "_groups", "_view_bytes", "view_changes")
@@ -99,7 +99,7 @@ class ConsumerGroups:
         """How often clustering members came, went, or wanted other topics, in any group."""
 
     def __repr__(self) -> str:
-        return f"ConsumerGroups(groups={len(self._groups)}, members={self.member_count})"
+        return f"Members(groups={len(self._groups)}, members={self.member_count})"
 
     def join(self, member: Member) -> bool:
         """Add a member, or let the same instance resume its session.
