@@ -2,7 +2,7 @@
 
     frame of batches -> may we? (guard) -> stored before? (store.producers)
       -> join neighbours, check the bytes (store_format: batch, client_records)
-      -> append
+      -> append (append)
       -> acknowledge now (page cache), or when `wait_end` is safe
 
 Owns: the order of these steps and the answer to each batch. Everything here is sync and runs on the
@@ -10,26 +10,27 @@ loop, so that with page-cache acknowledgement a frame is answered in the turn in
 Invariants: every batch gets exactly one receipt, in the order of the frame; what is refused was not
 stored; a wrong batch does not spoil its neighbours; batches of one queue keep their order. A batch
 with its producer's number that is stored already is not stored again, but answered as the first
-time, and like then only once that is safe.
+time, and like then only once that is safe: a producer that does not know what became of a batch
+sends it again with the same numbers. Usually all of it is stored or nothing. After a crash the
+beginning alone may be, for the log ends where its last whole record does; then the answer says how
+much, and the rest comes as a batch of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.sending.resent import (
-    Appended,
-    IncomingBatch,
-    ProducerMemory,
-    check_numbers,
-)
+from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.producers.producers import Producers
 from aerobee.runtime.errors import (
     CorruptBody,
+    InvalidArgument,
     MessageIllegal,
     MessageTooLarge,
     MqError,
@@ -45,7 +46,7 @@ from aerobee.store_format.batch import (
 )
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.client_records import check_client_records
-from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
 from aerobee.store_format.tags import TagsCodes
 
 _ERROR_OF_FAULT: dict[BatchFault, type[MqError]] = {
@@ -68,6 +69,37 @@ _ADVICE: dict[BatchFault, str] = {
     BatchFault.RECORD_TOO_LARGE: "send a smaller message",
 }
 """What to do, where the codec's own words do not say it."""
+
+
+class IncomingBatch(Protocol):
+    """Records of one queue as an edge hands them over."""
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def records(self) -> bytes: ...
+
+    @property
+    def record_sizes(self) -> Sequence[int]: ...
+
+    @property
+    def timeout_ms(self) -> int: ...
+
+    @property
+    def skip_wait(self) -> bool: ...
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_sequence(self) -> int: ...
 
 
 @dataclass(slots=True)
@@ -110,7 +142,7 @@ class Ingest:
         self,
         guard: Guard,
         appender: Appender,
-        memory: ProducerMemory,
+        memory: Producers,
         counters: Counters,
         *,
         limits: BatchLimits,
@@ -225,7 +257,7 @@ class Ingest:
 
     def _is_new(self, queue: tuple[str, int], producer_id: int, sequence: int, count: int) -> bool:
         try:
-            check_numbers(producer_id, sequence, count)
+            _check_numbers(producer_id, sequence, count)
             standing = self._memory.standing(*queue, producer_id, sequence, count)
         except MqError:
             return False
@@ -272,7 +304,7 @@ class Ingest:
         one. The rest of one is for the producer to send, since other records may lie after the
         beginning. Raises InvalidArgument, OutOfSequence, StoreFailed."""
         count = len(batch.record_sizes)
-        check_numbers(producer_id, sequence, count)
+        _check_numbers(producer_id, sequence, count)
         memory = self._memory
         queue = batch.topic, batch.queue_id
         standing = memory.standing(*queue, producer_id, sequence, count)
@@ -311,3 +343,12 @@ def _error_of(illegal: BatchIllegal) -> MqError:
     advice = _ADVICE.get(illegal.kind)
     sentence = str(illegal) if advice is None else f"{illegal}; {advice}"
     return _ERROR_OF_FAULT.get(illegal.kind, MessageIllegal)(sentence)
+
+
+def _check_numbers(producer_id: int, sequence: int, count: int) -> None:
+    """Raises InvalidArgument unless records can carry these numbers."""
+    if producer_id >= PRODUCER_ID_END or sequence + count > SEQUENCE_END:
+        raise InvalidArgument(
+            f"producer {producer_id:x} cannot number {count} messages from {sequence} on: ids end "
+            f"below {PRODUCER_ID_END}, numbers below {SEQUENCE_END}; go on with a new id"
+        )
