@@ -91,6 +91,10 @@ async def test_a_log_that_is_cut_within_a_range_ends_its_checksum_with_a_fault()
         confirmed_end, min_offset = 8192, 0
         asked = 0
 
+        @property
+        def log(self) -> CutLog:
+            return self
+
         def contiguous_end(self, position: int) -> int:
             self.asked += 1
             assert self.asked < 100, "a range is summed in few steps"

@@ -17,6 +17,7 @@ import grpc
 import pytest
 
 from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.reading import message_lookup
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.sending.guard import Guard
@@ -170,7 +171,7 @@ async def test_the_blank_at_the_end_of_a_segment_is_no_message(tmp_path: Path) -
                 starts.add(Record(await lookup.by_offset(offset)).physical_offset)
             except errors.MessageNotFound:
                 continue
-    assert len(store.segments()) > 1
+    assert len(store.log.segments()) > 1
     assert len(starts) == 12
     store.close()
 
@@ -460,7 +461,9 @@ async def test_what_was_removed_from_the_log_is_found_no_more(
         )
 
 
-async def test_a_query_that_nobody_waits_for_any_more_ends_soon(tmp_path: Path) -> None:
+async def test_a_query_that_nobody_waits_for_any_more_ends_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_store(tmp_path)
     for _ in range(3):
         store.append(batch_of("t", b"body", properties={"KEYS": "k"}), queue_id=0)
@@ -474,15 +477,13 @@ async def test_a_query_that_nobody_waits_for_any_more_ends_soon(tmp_path: Path) 
         )
         lookup = MessageLookup(Guard(table, broker_name="a"), store, reads, index_enabled=True)
         plans: list[MessageQuery] = []
-        plan = store.plan_message_query
 
-        def noted(
-            topic: str, key: str, begin_ms: int, end_ms: int, max_messages: int
-        ) -> MessageQuery:
-            plans.append(plan(topic, key, begin_ms, end_ms, max_messages))
-            return plans[0]
+        class Noted(MessageQuery):
+            def __init__(self, *given: Any) -> None:
+                super().__init__(*given)
+                plans.append(self)
 
-        store.plan_message_query = noted  # type: ignore[method-assign]
+        monkeypatch.setattr(message_lookup, "MessageQuery", Noted)
         query = asyncio.create_task(lookup.by_key(KeyQuery("t", "k", is_unique_key=False)))
         await asyncio.sleep(0.05)
         query.cancel()
@@ -491,4 +492,4 @@ async def test_a_query_that_nobody_waits_for_any_more_ends_soon(tmp_path: Path) 
         left.set()
         assert blocked.result()
     assert plans[0].cut_short
-    assert plans[0].run() == []
+    assert list(plans[0].records()) == []

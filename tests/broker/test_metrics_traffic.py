@@ -12,7 +12,7 @@ from aerobee.broker.groups.members import Member
 from aerobee.broker.observe.metrics.rocketmq import connection_families
 from aerobee.broker.observe.metrics.traffic import GROUP_IDLE_S, Traffic
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES, AcknowledgedBatches
-from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.metrics.families import OTHER, Family
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch

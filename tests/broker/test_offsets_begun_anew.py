@@ -86,13 +86,13 @@ def slave_with_a_snapshot(root: Path, master: Master) -> RealDisk:
 
 
 def state_of(folder: OpenedFolder) -> OffsetJournalState:
-    journal = folder.store.queue_bounds(JOURNAL_TOPIC, JOURNAL_QUEUE)
+    journal = folder.store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE)
     return OffsetJournalState(folder.offsets, journal_end=journal.max_offset)
 
 
 def follow(folder: OpenedFolder, state: OffsetJournalState) -> None:
     """Read the journal as the follower does."""
-    bounds = folder.store.queue_bounds(JOURNAL_TOPIC, JOURNAL_QUEUE)
+    bounds = folder.store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE)
     if state.next_offset < bounds.min_offset:
         state.skip_to(bounds.min_offset)
     bodies = read_queue(folder.store, JOURNAL_TOPIC, JOURNAL_QUEUE)

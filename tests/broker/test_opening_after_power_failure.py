@@ -54,7 +54,7 @@ def test_a_group_is_never_ahead_of_its_queue(tmp_path: Path, seed: int) -> None:
 
     after = RealDisk(tmp_path / "after")
     reopened = open_folder(after, ManualClock(), CONFIG)
-    end = reopened.store.queue_bounds("t", 0).max_offset
+    end = reopened.store.queues.bounds("t", 0).max_offset
     assert 5 <= end <= 10
     assert reopened.offsets.query("g", "t", 0) == end
     on_disk = ConsumerOffsetTable.load(after.read_file(CONSUMER_OFFSETS_PATH))

@@ -261,7 +261,7 @@ async def test_bytes_that_retention_took_meanwhile_end_the_stream(master: Master
     def removed(position: int) -> int:
         raise MessageNotFound("gone")
 
-    master.store.contiguous_end = removed  # type: ignore[method-assign]
+    master.store.log.contiguous_end = removed  # type: ignore[method-assign]
     async with bare_slave(master) as slave:
         await slave.hello()
         await slave.event()

@@ -146,10 +146,10 @@ async def test_damaged_or_unknown_tables_change_nothing(tmp_path: Path) -> None:
 async def test_a_slave_counts_on_in_queues_that_retention_has_emptied(tmp_path: Path) -> None:
     """As master it must not give out offsets that were given out before."""
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
-        master.store.emptied_queues = lambda: {("old", 2): 700, ("t", 0): 5}  # type: ignore[method-assign]
+        master.store.queues.emptied = lambda: {("old", 2): 700, ("t", 0): 5}  # type: ignore[method-assign]
         master.append(batch_of("t", b"x"))
         slave.follow(master.address)
-        await until(lambda: slave.store.queue_bounds("old", 2).max_offset == 700)
+        await until(lambda: slave.store.queues.bounds("old", 2).max_offset == 700)
         await until(lambda: slave.store.appended_end == master.store.appended_end)
         await slave.stop()
         assert slave.store.append(batch_of("old", b"y"), queue_id=2).base_queue_offset == 700
@@ -157,12 +157,12 @@ async def test_a_slave_counts_on_in_queues_that_retention_has_emptied(tmp_path: 
 
 async def test_a_damaged_list_of_emptied_queues_changes_nothing(tmp_path: Path) -> None:
     async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
-        master.store.emptied_queues = lambda: {("old", -2): 700}  # type: ignore[method-assign]
-        assert json.loads(encode_emptied(master.store.emptied_queues()))
+        master.store.queues.emptied = lambda: {("old", -2): 700}  # type: ignore[method-assign]
+        assert json.loads(encode_emptied(master.store.queues.emptied()))
         slave.follow(master.address)
         end = master.append(batch_of("t", b"x"))
         await until(lambda: slave.store.confirmed_end == end)
-        assert slave.store.queue_names() == [("t", 0)]
+        assert slave.store.queues.names() == [("t", 0)]
 
 
 async def test_files_are_looked_at_once_a_second_and_read_when_they_change(tmp_path: Path) -> None:

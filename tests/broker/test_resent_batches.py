@@ -16,7 +16,7 @@ from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
-from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.statistics import Appended
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.batch import BatchLimits

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from aerobee.broker.replication.state_file import STATE_PATH, ReplicaState
 from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.opening import lock_store
+from aerobee.broker.store.folder_state import lock_store
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.cli.__main__ import main
 from tests.support.damaged_stores import (
@@ -138,8 +138,8 @@ def test_cutting_the_log_must_be_asked_for_and_names_all_that_goes(store: Path) 
     ]
     assert repair(store, "--cut-at-damage", "--apply").exit_code == 0
     opened = open_store(store, CONFIG)
-    assert opened.queue_bounds("payments", 0).max_offset == 14
-    assert opened.queue_bounds("orders", 0).max_offset == 15
+    assert opened.queues.bounds("payments", 0).max_offset == 14
+    assert opened.queues.bounds("orders", 0).max_offset == 15
     opened.close()
 
 

@@ -30,6 +30,7 @@ from tests.faults.folders import (
     make_folder,
     places,
 )
+from tests.support.stores import locate
 
 pytestmark = pytest.mark.slow
 
@@ -86,8 +87,8 @@ def test_in_a_sealed_segment_it_hurts_nobody_until_it_is_read_and_then_the_recor
     folder.flip(name, BODY_AT + 20, 3)
     opened = folder.open()
     assert opened.store.recovery.clean
-    located = opened.store.locate("Orders", 0, 0, max_messages=2, max_bytes=4_000)
-    first, second = iterate_records(opened.store.read(located.runs))
+    located = locate(opened.store, "Orders", 0, 0, max_messages=2, max_bytes=4_000)
+    first, second = iterate_records(opened.store.log.read(located.runs))
     with pytest.raises(RecordCorrupt, match="the body's CRC"):
         first.check()
     second.check()
@@ -227,7 +228,7 @@ def test_in_a_queue_file_readers_get_an_error_that_says_what_to_do_and_never_wro
 
 def read_all(store: MessageStore, topic: str, queue_id: int, reads_of: tuple[int, int]) -> bytes:
     """The records of a queue, read twice, so many at a time."""
-    bounds = store.queue_bounds(topic, queue_id)
+    bounds = store.queues.bounds(topic, queue_id)
     whole = []
     for messages_max in reads_of:
         offset = bounds.min_offset

@@ -28,6 +28,7 @@ from tests.support.stores import (
     log_records,
     open_store,
     read_queue,
+    search_by_time,
 )
 
 HOUR_MS = 3_600_000
@@ -65,7 +66,7 @@ def check(store: MessageStore, count: int) -> None:
             first = next(
                 (at for at, stored in enumerate(of_queue) if stored >= timestamp_ms), len(of_queue)
             )
-            assert store.search_by_time("t", queue_id, timestamp_ms, Boundary.LOWER) == first
+            assert search_by_time(store, "t", queue_id, timestamp_ms, Boundary.LOWER) == first
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS)

@@ -78,17 +78,17 @@ def test_a_store_in_use_is_shown_as_far_as_it_is_written(
 ) -> None:
     append_some(live, 30)
     assert live.appended_end > 3 * SEGMENT_BYTES
-    work = live.take_flush_work()
+    work = live.ledger.take_flush()
     assert work is not None
     work.run()
-    live.finish_flush(work)
+    live.ledger.finish_flush(work)
     append_some(live, 7)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert differences_to_plain(tmp_path, plain_store, compare) == []
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
     append_some(live, 1)
-    assert live.queue_bounds("topic-0", 0).max_offset > 0
+    assert live.queues.bounds("topic-0", 0).max_offset > 0
 
 
 def test_a_store_that_was_closed_is_shown_whole(

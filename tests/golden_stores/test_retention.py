@@ -80,7 +80,7 @@ def pending(store: MessageStore, offset_of: Callable[[str, int], int]) -> list[Q
 def oldest(store: MessageStore, found: list[QueueReaders], topic: str) -> int | None:
     """The position of the oldest message of a system topic that waits."""
     positions = [
-        unpack_entry(store.queue_entries(topic, each.queue_id, each.oldest, 1))[0]
+        unpack_entry(store.queues.read_entries(topic, each.queue_id, each.oldest, 1))[0]
         for each in found
         if each.topic == topic
     ]
@@ -139,7 +139,7 @@ def test_without_files_that_say_what_is_done_everything_waits(
         path.unlink()
     store = open_golden(golden)
     found = {(each.topic, each.queue_id): each.oldest for each in pending(store, lambda *_: 0)}
-    queues = {(topic, at): store.queue_bounds(topic, at) for topic, at in store.queue_names()}
+    queues = {(topic, at): store.queues.bounds(topic, at) for topic, at in store.queues.names()}
     for name, bounds in queues.items():
         if name[0] in (DELAYED, TIMERS):
             assert found[name] <= bounds.min_offset

@@ -36,7 +36,7 @@ STORE: Final = (
     Mutant(
         name="recovery-starts-by-the-logs-time",
         breaks="queue entries that were not written before a crash are missing for good",
-        file=f"{_STORE}/recovery/start.py",
+        file=f"{_STORE}/log/segment_files.py",
         old="flushed_ms = checkpoint.min_timestamp()",
         new="flushed_ms = checkpoint.physic_msg_timestamp",
         tests=(

@@ -197,8 +197,8 @@ def test_the_bounds_of_a_store_in_use_are_those_that_its_broker_knows(tmp_path: 
         append(store, f"T{number % 3}", number % 2, b"body" * (number % 9))
     flush(store)
     rows = {(row["topic"], row["queue_id"]): row for row in store_rows("queues", root)}
-    for name in store.queue_names():
-        bounds = store.queue_bounds(*name)
+    for name in store.queues.names():
+        bounds = store.queues.bounds(*name)
         row = rows[name]
         assert (row["min_offset"], row["max_offset"]) == (bounds.min_offset, bounds.max_offset)
     (broker,) = store_rows("brokers", root)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.index.key_search import TIMESTAMP_MAX
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.atomic_file import read_with_backup
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicTable
@@ -13,7 +12,7 @@ from aerobee.runtime.clock import Clock
 from tests.power_cuts.model import UNIQUE_KEY_PREFIX, Model, Sent, Violation, expect
 from tests.power_cuts.raw_files import check_queue_files_are_whole
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.stores import check_agreement, log_records
+from tests.support.stores import check_agreement, find_by_key, log_records
 
 _LAST_RECORDS = 5
 # Files whose bytes a second start must leave alone.
@@ -59,7 +58,7 @@ def check_opened(store: MessageStore, model: Model) -> None:
 
 def _check_queues(store: MessageStore, model: Model) -> None:
     for (topic, queue_id), end in model.next_offsets.items():
-        bounds = store.queue_bounds(topic, queue_id)
+        bounds = store.queues.bounds(topic, queue_id)
         expect(
             bounds.max_offset == end,
             f"{topic}/{queue_id} ends at {bounds.max_offset}, but {end} messages were appended",
@@ -77,7 +76,7 @@ def _check_index(store: MessageStore, model: Model) -> None:
                 if key in last or not key.startswith(UNIQUE_KEY_PREFIX):
                     found.setdefault((sent.topic, key), []).append(sent)
     for (topic, key), wanted in found.items():
-        records = store.plan_message_query(topic, key, 0, TIMESTAMP_MAX, 1_000).run()
+        records = find_by_key(store, topic, key)
         expect(
             records == [sent.data for sent in reversed(wanted)],
             f"key {key} of {topic} leads to {len(records)} records, not to "
@@ -137,8 +136,8 @@ def check_second_start(
     """Another start of the folder that `store` uses finds the same and changes nothing."""
     before = lasting_files(disk)
     min_offsets = {
-        f"consumequeue/{topic}/{queue_id}": store.queue_bounds(topic, queue_id).min_offset
-        for topic, queue_id in store.queue_names()
+        f"consumequeue/{topic}/{queue_id}": store.queues.bounds(topic, queue_id).min_offset
+        for topic, queue_id in store.queues.names()
     }
     check_queue_files_are_whole(before, config.consume_queue_entries_per_file, min_offsets)
     copy = disk.copy()

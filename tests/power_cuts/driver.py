@@ -118,7 +118,6 @@ class Driver:
     def close(self) -> None:
         self._note("close")
         store = self._opened()
-        store.refuse_appends()
         self.threads.drain(self.disk)
         self.check_not_failed()
         store.close()
@@ -224,13 +223,13 @@ class Driver:
 
     def begin_flush(self) -> None:
         store = self._opened()
-        work = store.take_flush_work()
+        work = store.ledger.take_flush()
         if work is None:
             return
         self._note(f"flush up to {work.end}" + (", checkpoint" if work.checkpoint else ""))
 
         def finish() -> None:
-            store.finish_flush(work)
+            store.ledger.finish_flush(work)
             self.model.acknowledged_end = store.flushed_end
             self._note(f"acknowledged up to {store.flushed_end}")
             if work.checkpoint is not None:
@@ -242,7 +241,7 @@ class Driver:
         store = self._opened()
 
         def finish() -> None:
-            store.finish_checkpoint(work)
+            store.ledger.finish_checkpoint(work)
             self._note("checkpoint finished")
 
         run = _Call(lambda: self._variant.run_checkpoint(self.disk, work))

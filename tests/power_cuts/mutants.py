@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.flush_work import CheckpointWork, FlushWork, write_checkpoint
+from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
+from aerobee.broker.store.folder_state import write_checkpoint
 from tests.power_cuts.driver import Variant
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.opening import lock_store
+from aerobee.broker.store.folder_state import lock_store
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
 from aerobee.store_repair.repair import Repair, archive_name

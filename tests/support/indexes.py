@@ -9,13 +9,14 @@ from pathlib import Path
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.index.index_files import index_path
-from aerobee.broker.store.message_store import Appended, MessageStore
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import Appended
 from aerobee.store_format.index_file import IndexGeometry, IndexHeader
 from aerobee.store_format.index_keys import record_keys
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import Record
 from tests.support.plain_index import PlainIndex
-from tests.support.stores import SMALL, batch_with, log_records
+from tests.support.stores import SMALL, batch_with, find_by_key, log_records
 
 GEOMETRY = IndexGeometry(7, 12)
 INDEXED = replace(SMALL, index_slots_max=GEOMETRY.slots, index_entries_max=GEOMETRY.entries)
@@ -73,7 +74,7 @@ def check_answers(store: MessageStore) -> None:
             topic, key, begin_ms=begin_ms, end_ms=end_ms, max_results=3
         )
         assert window.run_raw() == plain.search(topic, key, begin_ms, end_ms, 3)
-        query = store.plan_message_query(topic, key, 0, 2**63 - 1, 1_000).run()
+        query = find_by_key(store, topic, key)
         mine = [
             record.raw
             for record in reversed(records)

@@ -244,7 +244,7 @@ class StoredReplica(NotedReplica):
 
     @property
     def record_count(self) -> int:
-        return self.store.queue_bounds(NOTES_TOPIC, JOURNAL_QUEUE).max_offset
+        return self.store.queues.bounds(NOTES_TOPIC, JOURNAL_QUEUE).max_offset
 
     def appended(self) -> None:
         """The policy wants no flush yet."""

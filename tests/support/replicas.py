@@ -11,8 +11,13 @@ from tests.support.stores import check_agreement
 def log_bytes(store: MessageStore, start: int | None = None, end: int | None = None) -> bytes:
     """The log from `start` to `end`, or to its end, with blanks and what stands after them."""
     start = store.min_offset if start is None else start
-    parts = b"".join(data for _, data in store.walk_log(start))
-    return parts if end is None else parts[: end - start]
+    position = start
+    parts = []
+    while (piece_end := store.log.contiguous_end(position)) > position:
+        parts.append(store.log.record_at(position, piece_end - position))
+        position = piece_end
+    data = b"".join(parts)
+    return data if end is None else data[: end - start]
 
 
 def chunks_of(data: bytes, sizes: Iterable[int]) -> Iterator[bytes]:
@@ -44,13 +49,13 @@ def check_equal(master: MessageStore, slave: MessageStore) -> None:
     assert slave.appended_end == master.appended_end
     assert slave.dispatched_end == slave.appended_end
     assert log_bytes(slave) == log_bytes(master)
-    assert slave.queue_names() == master.queue_names()
-    for topic, queue_id in master.queue_names():
-        bounds = master.queue_bounds(topic, queue_id)
-        assert slave.queue_bounds(topic, queue_id) == bounds
+    assert slave.queues.names() == master.queues.names()
+    for topic, queue_id in master.queues.names():
+        bounds = master.queues.bounds(topic, queue_id)
+        assert slave.queues.bounds(topic, queue_id) == bounds
         count = bounds.max_offset - bounds.min_offset
         wanted = topic, queue_id, bounds.min_offset, count
-        assert slave.queue_entries(*wanted) == master.queue_entries(*wanted)
+        assert slave.queues.read_entries(*wanted) == master.queues.read_entries(*wanted)
     assert [info.header for info in slave.index.files_with_pending()] == [
         info.header for info in master.index.files_with_pending()
     ]

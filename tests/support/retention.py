@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_config import RetentionConfig
-from aerobee.broker.store.retention.retention_policy import CleanRequest
+from aerobee.broker.store.retention.retention_ledger import RetentionLedger
+from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
 from aerobee.broker.store.retention.retention_statistics import RemovedSegment
 from aerobee.broker.store.retention.retention_works import RemovalWork
 from aerobee.runtime.clock import Clock
@@ -83,3 +85,46 @@ def finish(store: MessageStore, removal: RemovalWork) -> RemovedSegment | None:
         return None
     follow.run()
     return store.retention.finish_follow(follow)
+
+
+def clean_here(
+    retention: RetentionLedger,
+    readers: Sequence[QueueReaders] = (),
+    request: CleanRequest = PERIODIC,
+    *,
+    segments_max: int = 10,
+) -> list[RemovedSegment]:
+    """Remove what may go now, oldest first. Blocks; no other work of the store may be running.
+
+    Raises OSError; then the store is to be failed.
+    """
+    removed: list[RemovedSegment] = []
+    while len(removed) < segments_max:
+        segment = _clean_one(retention, readers, request)
+        if segment is None:
+            break
+        removed.append(segment)
+    return removed
+
+
+def _clean_one(
+    retention: RetentionLedger, readers: Sequence[QueueReaders], request: CleanRequest
+) -> RemovedSegment | None:
+    survey = retention.take_survey(request)
+    if survey is None:
+        return None
+    survey.run()
+    candidate = retention.finish_survey(survey)
+    if candidate is None:
+        return None
+    search = retention.take_search(candidate, readers)
+    search.run()
+    removal = retention.take_removal(candidate, search)
+    if removal is None:
+        return None
+    removal.run()
+    follow = retention.finish_removal(removal)
+    if follow is None:
+        return None
+    follow.run()
+    return retention.finish_follow(follow)

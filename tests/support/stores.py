@@ -8,9 +8,15 @@ from pathlib import Path
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.store.message_store import Appended, MessageStore
-from aerobee.broker.store.queues.reading import GetStatus
+from aerobee.broker.store.index.key_search import TIMESTAMP_MAX
+from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.reading import Filter, GetStatus, Located
+from aerobee.broker.store.queues.time_search import Boundary
+from aerobee.broker.store.read_work import ReadWork
 from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock, ManualClock
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch
@@ -113,14 +119,14 @@ def ended_topic(record: Record) -> str:
 
 def flush(store: MessageStore, *, checkpoint: bool = True) -> None:
     """What the flush threads do, here and now."""
-    work = store.take_flush_work()
+    work = store.ledger.take_flush()
     if work is not None:
         work.run()
-        store.finish_flush(work)
+        store.ledger.finish_flush(work)
         if work.checkpoint is not None:
             assert checkpoint, "a checkpoint came along"
             work.checkpoint.run()
-            store.finish_checkpoint(work.checkpoint)
+            store.ledger.finish_checkpoint(work.checkpoint)
 
 
 def crashed_copy(root: Path, target: Path) -> Path:
@@ -129,15 +135,55 @@ def crashed_copy(root: Path, target: Path) -> Path:
     return target
 
 
+def locate(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    offset: int,
+    *,
+    max_messages: int = 32,
+    max_bytes: int = 65_536,
+    filter: Filter | None = None,
+) -> Located:
+    """How a read at an offset ends, and where its messages lie; waits for the disk."""
+    wanted = QueueRead(topic, queue_id, offset, max_bytes, max_messages, filter)
+    found = store.reads.read(wanted)
+    if isinstance(found, ReadWork):
+        found.run()
+        found = store.reads.finish(wanted, found)
+    return found.located
+
+
+def search_by_time(
+    store: MessageStore,
+    topic: str,
+    queue_id: int,
+    timestamp_ms: int,
+    boundary: Boundary = Boundary.LOWER,
+) -> int:
+    """The offset that a search by store time finds."""
+    search = store.reads.plan_time_search(topic, queue_id)
+    assert search is not None
+    return search.run(timestamp_ms, boundary)
+
+
+def find_by_key(
+    store: MessageStore, topic: str, key: str, begin_ms: int = 0, end_ms: int = TIMESTAMP_MAX
+) -> list[bytes]:
+    """The records with a key, newest first."""
+    wanted = QueryWanted(topic, key, begin_ms, end_ms)
+    return list(MessageQuery(store.index, store.log, wanted).records())
+
+
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
     """All bodies from minimum to maximum, read as a consumer does; offsets are checked."""
-    bounds = store.queue_bounds(topic, queue_id)
+    bounds = store.queues.bounds(topic, queue_id)
     offset = bounds.min_offset
     bodies: list[bytes] = []
     while offset < bounds.max_offset:
-        located = store.locate(topic, queue_id, offset, max_messages=7, max_bytes=2000)
+        located = locate(store, topic, queue_id, offset, max_messages=7, max_bytes=2000)
         assert located.status is GetStatus.FOUND
-        data = store.read(located.runs)
+        data = store.log.read(located.runs)
         for record in iterate_records(data):
             assert (record.topic, record.queue_id, record.queue_offset) == (topic, queue_id, offset)
             record.check()
@@ -150,14 +196,14 @@ def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
 def log_records(store: MessageStore) -> list[Record]:
     """Every record of the log, found through no derived file."""
     found: list[Record] = []
-    for segment in store.segments():
+    for segment in store.log.segments():
         at = segment.base
         end = segment.base + segment.wrote_position
         while at < end:
-            size = int.from_bytes(store.record_at(at, 4), "big")
-            if store.record_at(at + 4, 4) == bytes.fromhex("cbd43194"):
+            size = int.from_bytes(store.log.record_at(at, 4), "big")
+            if store.log.record_at(at + 4, 4) == bytes.fromhex("cbd43194"):
                 break
-            record = Record(store.record_at(at, size), 0, size)
+            record = Record(store.log.record_at(at, size), 0, size)
             record.check()
             assert record.physical_offset == at
             found.append(record)
@@ -167,7 +213,7 @@ def log_records(store: MessageStore) -> list[Record]:
 
 def _is_empty(store: MessageStore, topic: str, queue_id: int) -> bool:
     """Whether retention has taken all messages of the queue."""
-    bounds = store.queue_bounds(topic, queue_id)
+    bounds = store.queues.bounds(topic, queue_id)
     return bounds.min_offset == bounds.max_offset
 
 
@@ -182,13 +228,13 @@ def check_agreement(store: MessageStore) -> None:
             expected.setdefault((record.topic, record.queue_id), []).append(
                 (record.queue_offset, record.physical_offset, record.size)
             )
-    names = [name for name in store.queue_names() if not _is_empty(store, *name)]
+    names = [name for name in store.queues.names() if not _is_empty(store, *name)]
     assert names == sorted(expected)
     for (topic, queue_id), entries in expected.items():
-        bounds = store.queue_bounds(topic, queue_id)
+        bounds = store.queues.bounds(topic, queue_id)
         count = bounds.max_offset - bounds.min_offset
         positions, sizes, _ = unpack_entries(
-            store.queue_entries(topic, queue_id, bounds.min_offset, count)
+            store.queues.read_entries(topic, queue_id, bounds.min_offset, count)
         )
         offsets = range(bounds.min_offset, bounds.max_offset)
         assert list(zip(offsets, positions.tolist(), sizes.tolist(), strict=True)) == entries

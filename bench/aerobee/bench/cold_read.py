@@ -78,8 +78,8 @@ def _median(messages: int, runs: list[tuple[float, int]]) -> Throughput:
 def _read_queues(store: MessageStore) -> tuple[int, int]:
     """Every message of the store, queue by queue in turn, as pulls do."""
     reads = store.reads
-    offsets = {queue_id: 0 for _, queue_id in store.queue_names()}
-    topic = store.queue_names()[0][0]
+    offsets = {queue_id: 0 for _, queue_id in store.queues.names()}
+    topic = store.queues.names()[0][0]
     messages = 0
     size = 0
     while offsets:
@@ -103,10 +103,10 @@ def _read_plainly(root: Path, store: MessageStore) -> int:
     """The same files from their starts to the ends of what is in them."""
     total = 0
     buffer = bytearray(READ_BYTES)
-    for segment in store.segments():
+    for segment in store.log.segments():
         total += _preadv(root / "commitlog" / segment.name, segment.wrote_position, buffer)
-    for topic, queue_id in store.queue_names():
-        size = store.queue_bounds(topic, queue_id).max_offset * 20
+    for topic, queue_id in store.queues.names():
+        size = store.queues.bounds(topic, queue_id).max_offset * 20
         folder = root / "consumequeue" / topic / str(queue_id)
         file_bytes = (folder / file_name(0)).stat().st_size
         for start in range(0, size, file_bytes):

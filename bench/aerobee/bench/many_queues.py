@@ -134,30 +134,30 @@ def _append(store: MessageStore, topics: int, count: int) -> int:
 def _checkpoint(store: MessageStore, queues: int) -> CheckpointCost:
     """Waits for the time of the next checkpoint, and pays for it."""
     _flush_log(store)
-    while not store.checkpoint_due:
+    while not store.ledger.checkpoint_due:
         time.sleep(0.05)
     watch = Stopwatch()
-    work = store.take_flush_work()
+    work = store.ledger.take_flush()
     taken_s = watch.elapsed_s()
     assert work is not None
     assert work.checkpoint is not None
     work.run()
-    store.finish_flush(work)
+    store.ledger.finish_flush(work)
     watch = Stopwatch()
     work.checkpoint.run()
     written_s = watch.elapsed_s()
     watch = Stopwatch()
-    store.finish_checkpoint(work.checkpoint)
+    store.ledger.finish_checkpoint(work.checkpoint)
     return CheckpointCost(queues, taken_s, written_s, watch.elapsed_s())
 
 
 def _flush_log(store: MessageStore) -> None:
-    if store.checkpoint_due:
+    if store.ledger.checkpoint_due:
         return
-    work = store.take_flush_work()
+    work = store.ledger.take_flush()
     if work is not None:
         work.run()
-        store.finish_flush(work)
+        store.ledger.finish_flush(work)
 
 
 def _build(root: Path, topics: int) -> list[CheckpointCost]:

@@ -174,7 +174,7 @@ def forget_offsets(disk: Disk, position: int) -> None:
 
 
 def _journal_end(store: MessageStore) -> int:
-    return store.queue_bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+    return store.queues.bounds(JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
 
 
 def _cut_offsets(
@@ -198,7 +198,7 @@ def _cut_offsets(
         for topic, queues in offsets.of_group(group).items()
         if (config := topics.get(topic)) is None or not config.has_batch_queues
         for queue_id, offset in queues.items()
-        if offset > (queue_max := store.queue_bounds(topic, queue_id).max_offset)
+        if offset > (queue_max := store.queues.bounds(topic, queue_id).max_offset)
         and (queue_max or not may_be_unknown)
     ]
     for group, topic, queue_id, queue_max in ahead:

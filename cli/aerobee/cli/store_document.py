@@ -21,6 +21,7 @@ from typing import Any
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queues.reading import GetStatus, out_of_range
 from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.cli.json_stream import Members, collected
 from aerobee.cli.store_batch_queues import describe_batch_queues
@@ -174,7 +175,7 @@ class _Dump:
 
     def _topics(self) -> Iterator[tuple[str, Members]]:
         by_topic: dict[str, list[int]] = {}
-        for topic, queue_id in self._store.queue_names():
+        for topic, queue_id in self._store.queues.names():
             if not self._wanted or topic in self._wanted:
                 by_topic.setdefault(topic, []).append(queue_id)
         for topic, queue_ids in by_topic.items():
@@ -186,7 +187,7 @@ class _Dump:
             )
 
     def _queue(self, topic: str, queue_id: int) -> Iterator[tuple[str, Any]]:
-        bounds = self._store.queue_bounds(topic, queue_id)
+        bounds = self._store.queues.bounds(topic, queue_id)
         yield "minOffset", bounds.min_offset
         yield "maxOffset", bounds.max_offset
         yield "maxPhysicalOffset", bounds.max_physical_offset
@@ -212,15 +213,18 @@ class _Dump:
                 yield message
 
     def _outside(self, topic: str, queue_id: int, offset: int) -> dict[str, Any]:
-        located = self._store.locate(topic, queue_id, offset, max_messages=32, max_bytes=1 << 18)
+        located = out_of_range(self._store.queues.bounds(topic, queue_id), offset)
+        if located is None:  # a question that fits another store
+            return {"offset": offset, "status": GetStatus.FOUND.value, "nextOffset": offset}
         return {"offset": offset, "status": located.status.value, "nextOffset": located.next_offset}
 
     def _by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> dict[str, int]:
-        search = self._store.search_by_time
+        search = self._store.reads.plan_time_search(topic, queue_id)
+        assert search is not None
         return {
             "timestamp": timestamp_ms,
-            "lower": search(topic, queue_id, timestamp_ms, Boundary.LOWER),
-            "upper": search(topic, queue_id, timestamp_ms, Boundary.UPPER),
+            "lower": search.run(timestamp_ms, Boundary.LOWER),
+            "upper": search.run(timestamp_ms, Boundary.UPPER),
         }
 
 
@@ -232,7 +236,7 @@ class _QueueWalk:
         self._topic = topic
         self._queue_id = queue_id
         self._progress = progress
-        self.bounds = store.queue_bounds(topic, queue_id)
+        self.bounds = store.queues.bounds(topic, queue_id)
         self.entries_digest = hashlib.sha256()
         self.records_digest = hashlib.sha256()
 
@@ -241,7 +245,7 @@ class _QueueWalk:
         offset = self.bounds.min_offset
         while offset < self.bounds.max_offset:
             wanted = min(_ENTRIES_PER_READ, self.bounds.max_offset - offset)
-            entries = self._store.queue_entries(self._topic, self._queue_id, offset, wanted)
+            entries = self._store.queues.read_entries(self._topic, self._queue_id, offset, wanted)
             if not entries:
                 raise StoreUnusable(
                     f"the queue {self._topic}/{self._queue_id} has no entry at offset {offset}; "
@@ -265,7 +269,9 @@ class _QueueWalk:
             while end < len(sizes) and total + sizes[end] <= _READ_BYTES:
                 total += sizes[end]
                 end += 1
-            data = self._store.read(list(zip(positions[first:end], sizes[first:end], strict=True)))
+            data = self._store.log.read(
+                list(zip(positions[first:end], sizes[first:end], strict=True))
+            )
             at = 0
             for index in range(first, end):
                 record = Record(data, at, at + sizes[index])

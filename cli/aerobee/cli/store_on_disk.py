@@ -14,10 +14,9 @@ from typing import Any
 
 from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.errors import StoreDamaged
+from aerobee.broker.store.folder_state import load_checkpoint, was_left_running
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.opening import was_left_running
-from aerobee.broker.store.recovery.start import load_checkpoint
 from aerobee.store_format.names import is_file_name, parse_file_name
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
@@ -86,7 +85,7 @@ class LogOnDisk:
             "maxOffset": store.appended_end,
             "segments": [
                 {"name": segment.name, "wrotePosition": segment.wrote_position}
-                for segment in store.segments()
+                for segment in store.log.segments()
             ],
             "records": self._records_in_store,
             "recordsSha256": self._digest.hexdigest(),

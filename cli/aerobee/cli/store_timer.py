@@ -66,7 +66,7 @@ class TimerFiles:
 
     def recovered(self, store: MessageStore) -> RecoveredTimer:
         """As Apache's broker would begin with."""
-        bounds = store.queue_bounds(TIMER_TOPIC, 0)
+        bounds = store.queues.bounds(TIMER_TOPIC, 0)
         return recover_timer(
             self.checkpoint,
             self.wheel,
@@ -82,7 +82,7 @@ class TimerFiles:
 
 def _queue_offset(store: MessageStore, commit_offset: int, size: int) -> int | None:
     try:
-        return Record(store.record_at(commit_offset, size)).queue_offset
+        return Record(store.log.record_at(commit_offset, size)).queue_offset
     except (MessageNotFound, RecordCorrupt):
         return None
 

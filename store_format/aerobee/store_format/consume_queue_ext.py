@@ -16,12 +16,9 @@ from typing import Final
 
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
 EXT_UNIT_SIZE_MIN: Final = 20
-EXT_END_SIZE: Final = 4
-"""A unit is only stored where this many bytes stay free after it."""
 
 _ADDRESS_BASE: Final = -(1 << 63)
 _HEAD: Final = struct.Struct(">hqqh")
-_END: Final = struct.pack(">h", -1)
 
 
 class ExtUnitCorrupt(ValueError):
@@ -40,15 +37,6 @@ class ExtUnit:
     @property
     def size(self) -> int:
         return EXT_UNIT_SIZE_MIN + len(self.bitmap)
-
-    def encode(self) -> bytes:
-        """The unit's bytes. Raises ExtUnitCorrupt for a bitmap that does not fit."""
-        if self.size > 0x7FFF:
-            raise ExtUnitCorrupt(f"a bitmap of {len(self.bitmap)} bytes does not fit into a unit")
-        return (
-            _HEAD.pack(self.size, self.tags_code, self.store_timestamp_ms, len(self.bitmap))
-            + self.bitmap
-        )
 
 
 def is_ext_address(tags_code: int) -> bool:
@@ -77,16 +65,3 @@ def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> 
         raise ExtUnitCorrupt(f"no unit at byte {position}: size {size}, bitmap {bitmap_length}")
     bitmap = bytes(data[position + EXT_UNIT_SIZE_MIN : end])
     return ExtUnit(tags_code, store_timestamp_ms, bitmap)
-
-
-def pack_ext_file(units: list[ExtUnit], file_bytes: int) -> tuple[bytes, list[int]]:
-    """As many of the units as fit into one file of this length, and their positions in it."""
-    data = bytearray()
-    positions: list[int] = []
-    for unit in units:
-        if len(data) + unit.size + EXT_END_SIZE > file_bytes:
-            data += _END
-            break
-        positions.append(len(data))
-        data += unit.encode()
-    return bytes(data).ljust(file_bytes, b"\0"), positions

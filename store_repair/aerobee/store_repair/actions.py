@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.flush_work import CHECKPOINT_FILE, write_checkpoint
-from aerobee.broker.store.opening import mark_running
+from aerobee.broker.store.folder_state import CHECKPOINT_FILE, mark_running, write_checkpoint
 from aerobee.broker.store.tables.atomic_file import BACKUP_SUFFIX, TEMPORARY_SUFFIX
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_repair.archive import Archive

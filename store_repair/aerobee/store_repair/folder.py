@@ -15,8 +15,8 @@ from typing import Protocol
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import DirectoryEntry, Disk
+from aerobee.broker.store.folder_state import LOCK_FILE
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path
-from aerobee.broker.store.opening import LOCK_FILE
 from aerobee.broker.store.queues.consume_queue import CONSUME_QUEUE_DIRECTORY, queue_directory
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.names import file_name, is_file_name

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.zeros import used_size
+from aerobee.broker.store.disk import Disk, DiskFile, used_size
 from aerobee.store_format.record_layout import (
     BLANK_SIZE_MIN,
     MAGIC_AT,

@@ -14,7 +14,7 @@ import numpy as np
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.flush_work import CHECKPOINT_FILE
+from aerobee.broker.store.folder_state import CHECKPOINT_FILE
 from aerobee.broker.store.index.index_files import INDEX_DIRECTORY
 from aerobee.broker.store.index.index_mark import INDEX_MARK_FILE
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path

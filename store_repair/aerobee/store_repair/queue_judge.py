@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entries
 from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 from aerobee.store_repair.damage import Int64Array, iterate_ranges

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.store_format.checked_batch import UNQUEUED_BIT
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entries
 from aerobee.store_format.names import LIGHT_QUEUE_PREFIX
 from aerobee.store_format.record_view import Record
 from aerobee.store_repair.damage import (

@@ -14,9 +14,8 @@ from typing import Any
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.flush_work import CHECKPOINT_FILE
+from aerobee.broker.store.folder_state import CHECKPOINT_FILE, was_left_running
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.opening import was_left_running
 from aerobee.runtime.clock import Clock
 from aerobee.store_repair.actions import Step
 from aerobee.store_repair.archive import REPAIR_PREFIX, Archive

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.flush_work import CHECKPOINT_FILE
-from aerobee.broker.store.log.preallocation import SPARE_PREFIX
-from aerobee.broker.store.opening import ABORT_FILE
+from aerobee.broker.store.folder_state import ABORT_FILE, CHECKPOINT_FILE
+from aerobee.broker.store.log.segment_supply import SPARE_PREFIX
 from aerobee.broker.store.queues.queue_ends import (
     QUEUE_ENDS_FILE,
     QueueEnd,

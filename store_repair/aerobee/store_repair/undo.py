@@ -11,7 +11,7 @@ from typing import Any
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.opening import ABORT_FILE, mark_running
+from aerobee.broker.store.folder_state import ABORT_FILE, mark_running
 from aerobee.store_repair.archive import MANIFEST
 from aerobee.store_repair.repair import MANIFEST_VERSION, checkpoint_digits
 

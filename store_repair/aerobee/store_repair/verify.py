@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.flush_work import CHECKPOINT_FILE
+from aerobee.broker.store.folder_state import CHECKPOINT_FILE
 from aerobee.broker.store.log.segment import Segment, segment_path
-from aerobee.broker.store.recovery.start import first_segment_after_crash
+from aerobee.broker.store.log.segment_files import first_segment_after_crash
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.index_file import IndexGeometry
 from aerobee.store_format.scan import ScanEnd

@@ -240,7 +240,7 @@ async def test_nothing_that_follows_from_the_log_is_written_before_the_log_is_on
     async with running(tmp_path, SYNC) as flushing:
         flushing.thread._tick = lambda: None  # type: ignore[method-assign]  # no flush before this
         append(flushing.store, "Orders", 0, b"a")
-        await until(lambda: flushing.store.checkpoint_due)
+        await until(lambda: flushing.store.ledger.checkpoint_due)
         flushing.disk.datasync_gate = threading.Event()
         flushing.disk.calls.clear()
         flushing.thread.appended()

@@ -45,9 +45,9 @@ def test_light_queues_are_built_again_from_the_log(multi: Path) -> None:
     shutil.rmtree(multi / "consumequeue")
     leave_as_apache_would(multi)
     store = open_store(multi)
-    assert store.queue_bounds(LIGHT, 0).max_offset == 5
-    own = store.queue_entries("Chat", 3, 0, 5)
-    assert store.queue_entries(LIGHT, 0, 0, 5) == own
+    assert store.queues.bounds(LIGHT, 0).max_offset == 5
+    own = store.queues.read_entries("Chat", 3, 0, 5)
+    assert store.queues.read_entries(LIGHT, 0, 0, 5) == own
     assert read_queue(store, "Chat", 3) == [b"%d" % number for number in range(5)]
     store.close()
     assert (multi / "consumequeue" / LIGHT / "0" / f"{0:020d}").exists()
@@ -62,14 +62,14 @@ def test_a_light_queue_is_neither_damaged_nor_lost(multi: Path, config: StoreCon
     for _ in range(3):
         store = open_store(multi, config)
         assert store.recovery.rebuilt_queues == ()
-        assert store.queue_bounds(LIGHT, 0).max_offset == 5
+        assert store.queues.bounds(LIGHT, 0).max_offset == 5
         append(store, "Orders", 0, b"more")
         store.close()
     (multi / "consumequeue.ends").unlink()
     (multi / "abort").touch()
     store = open_store(multi, config)
     assert store.recovery.rebuilt_queues == ()
-    found = unpack_entries(store.queue_entries(LIGHT, 0, 0, 5))
+    found = unpack_entries(store.queues.read_entries(LIGHT, 0, 0, 5))
     assert [column[:5].tolist() for column in entries] == [column.tolist() for column in found]
 
 
@@ -82,7 +82,7 @@ def test_a_light_queue_that_lags_behind_the_log_is_completed(multi: Path) -> Non
     path.write_bytes(whole[:60] + bytes(len(whole) - 60))
     leave_as_apache_would(multi)
     store = open_store(multi)
-    assert store.queue_entries(LIGHT, 0, 0, 5) == whole[:100]
+    assert store.queues.read_entries(LIGHT, 0, 0, 5) == whole[:100]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_properties_that_name_no_light_queue_are_passed_over(
     shutil.rmtree(tmp_path / "consumequeue")
     leave_as_apache_would(tmp_path)
     store = open_store(tmp_path)
-    assert store.queue_names() == [("Chat", 0)]
+    assert store.queues.names() == [("Chat", 0)]
     check_agreement(store)
 
 
@@ -123,7 +123,7 @@ def test_inner_batches_of_batch_topics_stay_out_of_ordinary_queues(
     (tmp_path / "config/topics.json").write_text(json.dumps({"topicConfigTable": table}))
     store = open_store(tmp_path)
     is_batch = queue_type == "BatchCQ"
-    assert store.queue_bounds("Bulk", 0).max_offset == (0 if is_batch else 1)
+    assert store.queues.bounds("Bulk", 0).max_offset == (0 if is_batch else 1)
     assert read_queue(store, "Orders", 0) == [b"inner", b"plain"]
     store.close()
     assert kept.read_bytes() == b"as Apache left it"

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.errors import StoreLocked, StoreUnusable
+from aerobee.broker.store.folder_state import load_checkpoint, was_left_running
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.opening import was_left_running
-from aerobee.broker.store.recovery.start import load_checkpoint
 from aerobee.broker.store.replicas.closed_log import BEGIN_FILE, begin_log_at, cut_log
 from aerobee.broker.store.tables.epoch_table import load_epochs, save_epochs
 from aerobee.runtime.clock import ManualClock
@@ -120,7 +119,7 @@ def test_the_checkpoint_of_a_cut_log_knows_no_time_of_what_is_cut_off() -> None:
 def test_a_log_is_cut_between_two_segments() -> None:
     disk = SimulatedDisk()
     store = store_of(disk)
-    base = store.segments()[2].base
+    base = store.log.segments()[2].base
     store.close()
     cut_log(disk, CONFIG, base)
     reopened = open_store(disk, CONFIG)
@@ -160,7 +159,7 @@ def test_an_emptied_log_begins_where_it_was_told(position: int) -> None:
     assert load_epochs(disk).value is None
     store = open_store(disk, CONFIG)
     assert (store.min_offset, store.appended_end) == (position, position)
-    assert store.queue_names() == []
+    assert store.queues.names() == []
     assert not store.recovery.warnings
     appended = append(store, "A", 0, b"one")
     assert (appended.base_physical_offset, appended.base_queue_offset) == (position, 0)
@@ -221,23 +220,23 @@ def test_a_slave_may_begin_in_the_middle_of_its_masters_log() -> None:
         master_disk.remove(path)
     master = open_store(master_disk, CONFIG, clock)
     assert master.min_offset == 8192
-    assert master.emptied_queues() == {("gone", 7): 2}
+    assert master.queues.emptied() == {("gone", 7): 2}
     disk = SimulatedDisk()
     open_store(disk, CONFIG).close()
     begin_log_at(disk, CONFIG, master.min_offset)
     slave = open_store(disk, CONFIG)
     replicate(master, slave, [100] * 60)
     assert log_bytes(slave) == log_bytes(master)
-    for name in master.queue_names():
-        assert slave.queue_bounds(*name) == master.queue_bounds(*name) or name == ("gone", 7)
-    slave.replicated.begin_queues(master.emptied_queues())
+    for name in master.queues.names():
+        assert slave.queues.bounds(*name) == master.queues.bounds(*name) or name == ("gone", 7)
+    slave.replicated.begin_queues(master.queues.emptied())
     slave.replicated.begin_queues({("T2", 0): 1, ("never", 0): 0})
-    assert slave.emptied_queues() == {("gone", 7): 2}
+    assert slave.queues.emptied() == {("gone", 7): 2}
     check_agreement(slave)
     for _ in range(2):
         slave.close()
         slave = open_store(disk, CONFIG)
-        assert slave.emptied_queues() == {("gone", 7): 2}
+        assert slave.queues.emptied() == {("gone", 7): 2}
     assert append(slave, "gone", 7, b"three").base_queue_offset == 2
     check_agreement(slave)
 

@@ -49,7 +49,7 @@ def bodies_of(outcome: ReadOutcome) -> list[bytes]:
 
 def remove_oldest(store: MessageStore, root: Path) -> None:
     """What retention does to the log, at the same moments."""
-    segment = store._log.drop_oldest()
+    segment = store.log.drop_oldest()
     (root / segment.path).unlink()
 
 
@@ -143,7 +143,7 @@ def test_a_reader_with_its_segment_open_reads_on_while_it_is_removed(
     assert isinstance(found, ReadWork)
     (tmp_path / "commitlog" / ("0" * 20)).unlink()
     assert bodies_of(found.run()) == bodies[1:2]
-    store._log.drop_oldest()
+    store.log.drop_oldest()
     store.reads.tidy()  # and lets go of it
     later, _ = read(store, 2, max_bytes=1)
     assert later.located.status is GetStatus.MESSAGE_WAS_REMOVING
@@ -236,7 +236,7 @@ def test_a_walking_reader_is_read_ahead_for_and_what_it_passed_is_given_back(
     assert passed
     hot_start = store.appended_end - 8 * MIB
     assert max(start + size for start, size in passed) <= hot_start
-    sealed_end = store.segments()[-1].base
+    sealed_end = store.log.segments()[-1].base
     assert max(start + size for start, size in ahead) <= sealed_end
     for advised in (ahead, passed):  # nothing twice
         assert all(first + size <= second for (first, size), (second, _) in pairwise(advised))

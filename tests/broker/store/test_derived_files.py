@@ -13,8 +13,8 @@ import pytest
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_set import QueueSet
+from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.consume_queue_entry import PRE_BLANK_ENTRY, pack_entry
@@ -27,6 +27,7 @@ from tests.support.stores import (
     check_agreement,
     crashed_copy,
     flush,
+    locate,
     log_records,
     open_store,
     read_queue,
@@ -230,10 +231,10 @@ def test_odd_queue_offsets_in_the_log_are_dispatched_as_apache_does(
     bodies = [b"%d" % number for number in range(len(offsets))]
     write_log(tmp_path, *zip(bodies, offsets, strict=True))
     store = open_store(tmp_path)
-    bounds = store.queue_bounds("Orders", 0)
+    bounds = store.queues.bounds("Orders", 0)
     assert bounds.min_offset == (offsets[0] if offsets[0] else 0)
-    located = store.locate("Orders", 0, bounds.min_offset, max_messages=32, max_bytes=4096)
-    found = [record.body for record in iterate_records(store.read(located.runs))]
+    located = locate(store, "Orders", 0, bounds.min_offset, max_messages=32, max_bytes=4096)
+    found = [record.body for record in iterate_records(store.log.read(located.runs))]
     assert found == [bodies[index] for index in kept]
     assert bool(store.recovery.warnings) == (offsets not in ([0, 1, 2, 3], [3, 4]))
 
@@ -250,7 +251,7 @@ def test_entries_behind_the_end_of_the_log_are_zeroed_in_their_files(tmp_path: P
         file.seek(cut_at)
         file.write(bytes(4096 - cut_at))
     recovered = open_store(tmp_path)
-    assert recovered.queue_bounds("Orders", 1).max_offset == 13
+    assert recovered.queues.bounds("Orders", 1).max_offset == 13
     assert not queue_path(tmp_path, 1, 20).exists()
     entries = queue_path(tmp_path, 1, 10).read_bytes()
     assert any(entries[: 3 * 20])
@@ -307,7 +308,7 @@ def test_a_queue_begins_at_its_first_message_that_the_log_still_has(root: Path) 
     assert store.min_offset == 8192
     first = {record.queue_id: record.queue_offset for record in reversed(log_records(store))}
     for queue_id in range(3):
-        assert store.queue_bounds("Orders", queue_id).min_offset == first[queue_id] > 0
+        assert store.queues.bounds("Orders", queue_id).min_offset == first[queue_id] > 0
         assert read_queue(store, "Orders", queue_id) == expected_bodies(queue_id)[first[queue_id] :]
 
 
@@ -316,7 +317,7 @@ def test_a_queue_rebuilt_behind_removed_segments_keeps_its_offsets(root: Path) -
     shutil.rmtree(root / "consumequeue")
     store = open_store(root)
     check_agreement(store)
-    bounds = store.queue_bounds("Orders", 1)
+    bounds = store.queues.bounds("Orders", 1)
     assert bounds.min_offset > 0
     assert bounds.max_offset == 20
     store.close()
@@ -324,7 +325,7 @@ def test_a_queue_rebuilt_behind_removed_segments_keeps_its_offsets(root: Path) -
     file = queue_path(root, 1, bounds.min_offset - blank).read_bytes()
     assert file[: blank * 20] == PRE_BLANK_ENTRY * blank
     reopened = open_store(root)
-    assert reopened.queue_bounds("Orders", 1) == bounds
+    assert reopened.queues.bounds("Orders", 1) == bounds
     check_agreement(reopened)
 
 
@@ -337,18 +338,18 @@ def test_a_queue_whose_messages_are_all_removed_goes_on_counting(tmp_path: Path)
     store.close()
     remove_first_segments(tmp_path, 1)
     store = open_store(tmp_path)
-    bounds = store.queue_bounds("Old", 0)
+    bounds = store.queues.bounds("Old", 0)
     assert (bounds.min_offset, bounds.max_offset) == (3, 3)
     store.close()
     shutil.rmtree(tmp_path / "consumequeue/Old")
     store = open_store(tmp_path)
-    assert store.queue_bounds("Old", 0) == QueueBounds(3, 3)
+    assert store.queues.bounds("Old", 0) == QueueBounds(3, 3)
     assert append(store, "Old", 0, b"n").base_queue_offset == 3
     assert read_queue(store, "Old", 0) == [b"n"]
     store.close()
     reopened = open_store(tmp_path)
     assert read_queue(reopened, "Old", 0) == [b"n"]
-    assert reopened.queue_bounds("Old", 0).min_offset == 3
+    assert reopened.queues.bounds("Old", 0).min_offset == 3
 
 
 def test_prepared_records_do_not_confuse_a_rebuild(tmp_path: Path) -> None:
@@ -368,9 +369,11 @@ def test_schedule_topic_entries_are_rebuilt_with_the_time_of_delivery(tmp_path: 
     batch = batch_of("SCHEDULE_TOPIC_XXXX", b"later", properties={"DELAY": "2"})
     store.append(batch, queue_id=1)
     store.close()
-    before = open_store(tmp_path, read_only=True).queue_entries("SCHEDULE_TOPIC_XXXX", 1, 0, 1)
+    before = open_store(tmp_path, read_only=True).queues.read_entries(
+        "SCHEDULE_TOPIC_XXXX", 1, 0, 1
+    )
     shutil.rmtree(tmp_path / "consumequeue")
-    rebuilt = open_store(tmp_path).queue_entries("SCHEDULE_TOPIC_XXXX", 1, 0, 1)
+    rebuilt = open_store(tmp_path).queues.read_entries("SCHEDULE_TOPIC_XXXX", 1, 0, 1)
     assert rebuilt == before
     assert int.from_bytes(rebuilt[12:], "big") == 1_700_000_000_000 + 5_000
 

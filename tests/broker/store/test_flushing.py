@@ -70,24 +70,24 @@ def test_the_key_index_is_synced_before_the_checkpoint(tmp_path: Path) -> None:
 def test_flushed_end_moves_only_when_the_flush_is_finished(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     first = append(store, "Orders", 0, b"a")
-    work = store.take_flush_work()
+    work = store.ledger.take_flush()
     assert work is not None
     assert work.end == first.end
     append(store, "Orders", 0, b"b")
-    assert store.take_flush_work() is None  # one at a time
+    assert store.ledger.take_flush() is None  # one at a time
     work.run()
     assert store.flushed_end == 0
-    store.finish_flush(work)
+    store.ledger.finish_flush(work)
     assert store.flushed_end == first.end
     assert store.unflushed_bytes == store.appended_end - first.end
 
 
 def test_nothing_unflushed_gives_no_work(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    assert store.take_flush_work() is None
+    assert store.ledger.take_flush() is None
     append(store, "Orders", 0, b"a")
     flush(store)
-    assert store.take_flush_work() is None
+    assert store.ledger.take_flush() is None
 
 
 def test_the_checkpoint_comes_by_interval_and_names_the_last_record(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_the_checkpoint_comes_by_interval_and_names_the_last_record(tmp_path: Pa
     flush(store, checkpoint=False)
     assert checkpoint_in(tmp_path) == Checkpoint()
     clock.advance_ms(5_000)
-    assert store.checkpoint_due
+    assert store.ledger.checkpoint_due
     flush(store)
-    assert not store.checkpoint_due
+    assert not store.ledger.checkpoint_due
     assert checkpoint_in(tmp_path) == Checkpoint(
         physic_msg_timestamp=appended.store_timestamp_ms,
         logics_msg_timestamp=appended.store_timestamp_ms,
@@ -126,18 +126,18 @@ def test_entries_leave_memory_once_they_are_in_files_and_readers_see_no_differen
     bodies = [b"m%d" % number for number in range(35)]
     for body in bodies[:25]:
         append(store, "Orders", 0, body)
-    assert store.checkpoint_due  # by size
-    work = store.take_flush_work()
+    assert store.ledger.checkpoint_due  # by size
+    work = store.ledger.take_flush()
     assert work is not None
     work.run()
-    store.finish_flush(work)
+    store.ledger.finish_flush(work)
     assert work.checkpoint is not None
     for body in bodies[25:]:
         append(store, "Orders", 0, body)
     work.checkpoint.run()
     assert read_queue(store, "Orders", 0) == bodies
     assert store.statistics().queue_tail_bytes == 35 * 20
-    store.finish_checkpoint(work.checkpoint)
+    store.ledger.finish_checkpoint(work.checkpoint)
     assert store.statistics().queue_tail_bytes == 10 * 20
     assert read_queue(store, "Orders", 0) == bodies
     names = sorted(path.name for path in (tmp_path / "consumequeue/Orders/0").iterdir())
@@ -150,7 +150,7 @@ def test_a_failed_fsync_of_the_log_fails_the_store_for_good(tmp_path: Path) -> N
     store = open_store(disk)
     append(store, "Orders", 0, b"a")
     disk.datasync_error = (lambda path: path.startswith("commitlog/"), broken())
-    work = store.take_flush_work()
+    work = store.ledger.take_flush()
     assert work is not None
     with pytest.raises(OSError, match="Input/output"):
         work.run()
@@ -159,7 +159,7 @@ def test_a_failed_fsync_of_the_log_fails_the_store_for_good(tmp_path: Path) -> N
     with pytest.raises(StoreFailed, match="must restart"):
         append(store, "Orders", 0, b"b")
     with pytest.raises(StoreFailed):
-        store.take_flush_work()
+        store.ledger.take_flush()
     assert store.flushed_end == 0
     store.close()
     assert disk.exists("abort")
@@ -219,7 +219,7 @@ def test_closing_finishes_what_was_taken_and_never_run(tmp_path: Path) -> None:
     store = open_store(tmp_path, clock=clock)
     append(store, "Orders", 0, b"a")
     clock.advance_ms(5_000)
-    assert store.take_flush_work() is not None
+    assert store.ledger.take_flush() is not None
     append(store, "Orders", 0, b"b")
     store.close()
     assert not (tmp_path / "abort").exists()

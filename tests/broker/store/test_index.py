@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.index.index_files import is_index_name, next_index_name
+from aerobee.broker.store.index.index_files import (
+    is_index_name,
+    next_index_name,
+    remove_index_files,
+)
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.checkpoint import Checkpoint
@@ -28,7 +32,7 @@ from tests.support.indexes import (
 )
 from tests.support.plain_index import PlainIndex
 from tests.support.property_runs import examples
-from tests.support.stores import flush, log_records, open_store
+from tests.support.stores import find_by_key, flush, log_records, open_store
 
 KEYS = st.sampled_from(["a", "b", "c", "u1", "u2", "u3", "k k", " x", "d a b", "订单", "e  f"])
 STEPS = st.lists(
@@ -79,10 +83,10 @@ def test_keys_are_found_before_during_and_after_their_write(tmp_path: Path) -> N
     append_keys(store, "A", "u1 k", "u2 k")
     check_answers(store)
     clock.advance_ms(10_000)
-    work = store.take_flush_work()
+    work = store.ledger.take_flush()
     assert work is not None
     work.run()
-    store.finish_flush(work)
+    store.ledger.finish_flush(work)
     append_keys(store, "A", "u3 k")
     before = store.index.plan_search("A", "k")
     check_answers(store)
@@ -92,7 +96,7 @@ def test_keys_are_found_before_during_and_after_their_write(tmp_path: Path) -> N
     offsets = [record.physical_offset for record in log_records(store)]
     assert before.run() == offsets[::-1]
     check_answers(store)
-    store.finish_checkpoint(work.checkpoint)
+    store.ledger.finish_checkpoint(work.checkpoint)
     assert before.run() == offsets[::-1]
     check_answers(store)
     assert store.index.pending_keys == 2
@@ -203,19 +207,19 @@ def test_a_query_compares_the_records_own_topic_and_key(tmp_path: Path) -> None:
     second = append_keys(store, "A", "u2 BB")
     both = [second.base_physical_offset, first.base_physical_offset]
     assert store.index.plan_search("A", "Aa").run() == both
-    (record,) = store.plan_message_query("A", "Aa", 0, 2**63 - 1, 1).run()
-    assert record == store.record_at(first.base_physical_offset, len(record))
-    assert store.plan_message_query("A", "Aa", 0, 2**63 - 1, 0).run() == []
+    (record,) = find_by_key(store, "A", "Aa")
+    assert record == store.log.record_at(first.base_physical_offset, len(record))
+    assert find_by_key(store, "A", "absent") == []
     store.close()
 
 
 def test_too_many_pending_keys_bring_a_checkpoint_at_once(tmp_path: Path) -> None:
     config = replace(INDEXED, segment_bytes=1 << 20, index_pending_bytes_max=2_000)
     store = open_store(tmp_path, config)
-    assert not store.checkpoint_due
+    assert not store.ledger.checkpoint_due
     append_keys(store, "A", *(f"u{index} k" for index in range(60)))
     assert store.index.pending_bytes >= 2_000
-    assert store.checkpoint_due
+    assert store.ledger.checkpoint_due
     flush(store)
     assert store.index.pending_bytes == 0
     check_answers(store)
@@ -273,18 +277,16 @@ def test_expired_files_go_oldest_first_and_never_the_newest(tmp_path: Path) -> N
     files = store.index.files()
     assert len(files) == 4
     search = store.index.plan_search("A", "u0")
-    assert store.index.take_expired(files[0].header.end_physical_offset) is None
-    work = store.index.take_expired(files[1].header.end_physical_offset + 1)
-    assert work is not None
+    assert store.index.take_expired(files[0].header.end_physical_offset) == []
+    expired = store.index.take_expired(files[1].header.end_physical_offset + 1)
+    assert expired == files[:2]
     assert store.index.files() == files[2:]
-    work.run()
-    store.index.finish_expired(work)
+    remove_index_files(RealDisk(tmp_path), [info.name for info in expired])
     assert [path.name for path in index_folder(tmp_path)] == [info.name for info in files[2:]]
     # Planned before, run after: the file is gone, so are its records.
     assert search.run() == []
     everything = store.index.take_expired(1 << 40)
-    assert everything is not None
-    everything.run()
+    remove_index_files(RealDisk(tmp_path), [info.name for info in everything])
     assert store.index.files() == files[3:]
     store.close()
     reopened = open_store(tmp_path, replace(INDEXED, segment_bytes=1 << 20), clock)

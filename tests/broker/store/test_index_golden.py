@@ -15,7 +15,7 @@ from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.store_format.record import Record
 from tests.support.indexes import append_keys, check_files
-from tests.support.stores import log_records, open_store
+from tests.support.stores import find_by_key, log_records, open_store
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 NAMES = ("clean-small", "crashed", "crashed-torn", "retained", "ipv6-v2")
@@ -77,7 +77,7 @@ def check_answers(store: MessageStore, index: Any) -> None:
             topic, key, begin_ms=begin_ms, end_ms=end_ms, max_results=most
         )
         assert search.run_raw() == window["physicalOffsets"]
-        records = store.plan_message_query(topic, key, begin_ms, end_ms, most).run()
+        records = find_by_key(store, topic, key, begin_ms, end_ms)[:most]
         # Apache's broker gives the newest ones it found in log order, and an offset that is filed
         # twice as two of them.
         offsets = [Record(record).physical_offset for record in records]
@@ -88,8 +88,8 @@ def check_answers(store: MessageStore, index: Any) -> None:
         if len(set(expected)) < len(expected):
             differing = set(expected) - set(offsets)
         for offset in differing:
-            size = int.from_bytes(store.record_at(offset, 4), "big")
-            stored_ms = Record(store.record_at(offset, size)).store_timestamp_ms
+            size = int.from_bytes(store.log.record_at(offset, 4), "big")
+            stored_ms = Record(store.log.record_at(offset, size)).store_timestamp_ms
             is_pending = store.index.pending_keys > 0
             assert is_pending
             assert (begin_ms <= stored_ms <= end_ms) == (offset in offsets)

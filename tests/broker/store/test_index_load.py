@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
 from aerobee.broker.store.index.pending_keys import PendingKeys
 from aerobee.broker.store.index.search_budget import RECORD_ENTRIES, SearchBudget
 from aerobee.broker.store.message_store import MessageStore
@@ -23,7 +24,7 @@ from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys, hash_
 from aerobee.store_format.java_hash import index_key_hash
 from tests.support.indexes import append_keys, check_files
 from tests.support.property_runs import examples
-from tests.support.stores import SMALL, append, batch_of, batch_with, flush, open_store
+from tests.support.stores import SMALL, append, batch_of, batch_with, find_by_key, flush, open_store
 
 BIG = replace(SMALL, segment_bytes=64 << 20, index_slots_max=5_000, index_entries_max=4_000_000)
 TWO_BYTE_KEYS = b"KEYS\x01" + "é ".encode() * 10_500 + b"\x02"
@@ -87,7 +88,7 @@ def test_keys_that_are_not_hashed_yet_are_found_and_filed_like_all_others(tmp_pa
         for key, offsets in expected.items():
             assert offsets_of(store, "T", key) == offsets
             assert store.index.plan_search("T", key).run_raw() == offsets
-            assert len(store.plan_message_query("T", key, 0, 1 << 62, 64).run()) == len(offsets)
+            assert len(find_by_key(store, "T", key)) == len(offsets)
         if turn == 1:
             clock.advance_ms(10_000)
             flush(store)
@@ -167,17 +168,17 @@ def test_appends_wait_while_a_checkpoint_cannot_keep_up_with_the_keys(tmp_path: 
             continue
         store.append(batch, queue_id=0)
         store.confirm(store.appended_end)
-        work = store.take_flush_work()
+        work = store.ledger.take_flush()
         if work is not None:
             work.run()
-            store.finish_flush(work)
+            store.ledger.finish_flush(work)
             held = held or work.checkpoint
     assert store.index.pending_bytes > 4 << 20
     assert store.index.pending_bytes < 6 << 20
     assert store.state is StoreState.WRITABLE
     assert held is not None
     held.run()
-    store.finish_checkpoint(held)
+    store.ledger.finish_checkpoint(held)
     clock.advance_ms(10_000)
     flush(store)
     append(store, "T", 0, b"again")
@@ -257,11 +258,11 @@ def test_a_search_ends_when_its_budget_is_spent_and_says_so(tmp_path: Path) -> N
 def test_a_query_whose_messages_all_are_others_ends_and_says_so(tmp_path: Path) -> None:
     """The records that a hot hash leads to are read, and each costs as much as many entries."""
     store = with_hot_key(tmp_path, range(1, 50_000), ManualClock())
-    query = store.plan_message_query("T", "hot", 0, 1 << 62, 64)
-    assert query.run() == []
+    query = MessageQuery(store.index, store.log, QueryWanted("T", "hot"))
+    assert list(query.records()) == []
     assert query.cut_short
-    complete = store.plan_message_query("T", "absent", 0, 1 << 62, 64)
-    assert complete.run() == []
+    complete = MessageQuery(store.index, store.log, QueryWanted("T", "absent"))
+    assert list(complete.records()) == []
     assert not complete.cut_short
     assert RECORD_ENTRIES > 1
 
@@ -279,7 +280,7 @@ def test_the_first_message_of_a_rolled_file_is_found_by_its_time(tmp_path: Path)
 
     def found() -> int:
         begin_ms, end_ms = stored_ms - 60_000, stored_ms + 60_000
-        return len(store.plan_message_query("T", "wanted", begin_ms, end_ms, 64).run())
+        return len(find_by_key(store, "T", "wanted", begin_ms, end_ms))
 
     assert found() == 1
     clock.advance_ms(10_000)

@@ -335,10 +335,10 @@ def test_after_a_power_failure_the_index_is_that_of_the_log(
                 flush(store)
         acknowledged = store.flushed_end
         clock.advance_ms(10_000)
-        work = store.take_flush_work()
+        work = store.ledger.take_flush()
         if work is not None and work.checkpoint is not None and chance.random() < 0.8:
             work.run()
-            store.finish_flush(work)
+            store.ledger.finish_flush(work)
             # The power fails in the middle of the write: no later one takes place.
             disk.write_error = failing_from(chance.randint(0, 9)), broken()
             with contextlib.suppress(OSError):

@@ -27,6 +27,7 @@ from tests.support.stores import (
     check_agreement,
     crashed_copy,
     flush,
+    locate,
     open_store,
     read_queue,
 )
@@ -124,11 +125,11 @@ def test_a_damaged_queue_serves_nothing_until_the_next_start_has_built_it_again(
     store = open_store(root, LAZY)
     for _ in range(2):
         with pytest.raises(QueueDamaged, match="queue 1 of topic Orders"):
-            store.locate("Orders", 1, 0, max_messages=32, max_bytes=4096)
+            locate(store, "Orders", 1, 0, max_messages=32, max_bytes=4096)
     for queue_id in (0, 2):
         assert read_queue(store, "Orders", queue_id) == BODIES[queue_id]
     assert append(store, "Orders", 1, b"next").base_queue_offset == 20
-    assert store.queue_bounds("Orders", 1).max_offset == 21
+    assert store.queues.bounds("Orders", 1).max_offset == 21
     assert store.statistics().damaged_queue_count == 1
     store.close()
     reopened = open_store(root, LAZY)
@@ -180,14 +181,14 @@ def test_a_cold_read_finds_the_damage_too(root: Path) -> None:
     lose_queue(root)
     store = open_store(root, LAZY)
     disk = RealDisk(root)
-    queue = store._queues.get("Orders", 1)
+    queue = store.queues.get("Orders", 1)
     assert queue is not None
     assert queue.read_entries_nowait(store._files, 0, 5) is None  # nobody has looked yet
     with pytest.raises(QueueDamaged):
         queue.plan_read(disk, 0, 5).run()
     with pytest.raises(QueueDamaged):
         queue.read_entries_nowait(store._files, 0, 5)
-    other = store._queues.get("Orders", 2)
+    other = store.queues.get("Orders", 2)
     assert other is not None
     entries = other.plan_read(disk, 3, 15).run()
     assert len(entries) == 15 * 20
@@ -285,7 +286,7 @@ def test_a_queue_that_begins_behind_removed_messages_is_listed_without_a_file(
     for config in (LAZY, SMALL):
         store = open_store(tmp_path, config)
         assert store.recovery.rebuilt_queues == ()
-        bounds = store.queue_bounds("Old", 0)
+        bounds = store.queues.bounds("Old", 0)
         assert (bounds.min_offset, bounds.max_offset) == (13, 13)
         store.close()
     assert not (tmp_path / "consumequeue/Old").exists()
@@ -389,16 +390,16 @@ def test_a_power_failure_while_many_queues_are_written_at_once_loses_nothing(
             store.append(batch_of(f"T{number}", *bodies), queue_id=0)
         store.confirm(store.appended_end)
         clock.advance_ms(6_000)
-        work = store.take_flush_work()
+        work = store.ledger.take_flush()
         assert work is not None
         assert work.checkpoint is not None
         work.run()
-        store.finish_flush(work)
+        store.ledger.finish_flush(work)
         flushed_end = store.flushed_end
         disk.kept = []
         work.checkpoint.run()
         kept, disk.kept = disk.kept, None
-        store.finish_checkpoint(work.checkpoint)
+        store.ledger.finish_checkpoint(work.checkpoint)
         assert len(kept) > 3
         for state in kept:
             recovered = open_store(state, config, clock)

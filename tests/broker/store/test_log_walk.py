@@ -22,7 +22,7 @@ def test_a_walk_finds_every_record_whatever_the_size_of_its_chunks(tmp_path: Pat
     for _ in range(25):
         append(store, "Orders", 0, chance.randbytes(chance.choice([0, 9, 60, 500])))
     expected = [record.physical_offset for record in log_records(store)]
-    segments = [Segment(info.base, 4096, info.wrote_position) for info in store.segments()]
+    segments = [Segment(info.base, 4096, info.wrote_position) for info in store.log.segments()]
     assert len(segments) > 1
     for chunk_bytes in [*range(1, 700), 4095, 4096, 10_000]:
         for end in (None, store.appended_end):

@@ -130,9 +130,9 @@ def test_a_read_only_store_writes_nothing_and_needs_no_lock(tmp_path: Path) -> N
     assert seen.state is StoreState.READ_ONLY
     with pytest.raises(NotWritable, match="reading only"):
         append(seen, "Orders", 0, b"d")
-    assert seen.take_flush_work() is None
+    assert seen.ledger.take_flush() is None
     assert seen.supply.take_prepare() is None
-    assert not seen.checkpoint_due
+    assert not seen.ledger.checkpoint_due
     seen.close()
     seen.close()
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -142,19 +142,8 @@ def test_a_read_only_store_writes_nothing_and_needs_no_lock(tmp_path: Path) -> N
 
 def test_a_folder_without_a_store_looks_empty(tmp_path: Path) -> None:
     seen = open_store(tmp_path / "nothing", read_only=True)
-    assert (seen.appended_end, seen.queue_names(), seen.segments()) == (0, [], [])
+    assert (seen.appended_end, seen.queues.names(), seen.log.segments()) == (0, [], [])
     assert not (tmp_path / "nothing").exists()
-
-
-def test_tools_can_walk_the_raw_log(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    for number in range(3):
-        append(store, "Orders", 0, b"%d" % number * 2500)
-    whole = b"".join(data for _, data in store.walk_log(chunk_bytes=1000))
-    assert whole == store.read([(info.base, info.wrote_position) for info in store.segments()])
-    pieces = list(store.walk_log(start=5000, chunk_bytes=1000))
-    assert pieces[0][0] == 5000
-    assert all(position // 4096 == (position + len(data) - 1) // 4096 for position, data in pieces)
 
 
 # ---------------------------------------------------------------------------------- settings

@@ -164,12 +164,12 @@ def test_every_reader_of_a_log_remembers_the_same(
     expected = contents(store.producers.windows)
     # A slave, which gets the log in pieces of any size.
     slave = open_store(tmp_path_factory.mktemp("slave"))
-    for segment in store.segments():
+    for segment in store.log.segments():
         at = segment.base
         end = segment.base + segment.wrote_position
         while at < end:
             size = min(chunk, end - at)
-            slave.replicated.append(at, store.record_at(at, size))
+            slave.replicated.append(at, store.log.record_at(at, size))
             at += size
     assert contents(slave.producers.windows) == expected
     for (topic, queue_id, _), (_, intervals) in expected.items():
@@ -225,13 +225,12 @@ def test_what_the_log_lost_is_not_remembered(
         assert cut.appended_end <= ends[-1]
         walked = ProducerWindows()
         for position, size in _records(root):
-            data = cut.record_at(position, size)
+            data = cut.log.record_at(position, size)
             walked.feed(scan_records(data, check_crc=False, tags=TagsCodes()))
         assert {
             name: intervals for name, (_, intervals) in contents(cut.producers.windows).items()
         } == {name: intervals for name, (_, intervals) in contents(walked).items()}
         # Not closed: the next one finds what a crash leaves.
-        cut.refuse_appends()
         _release(cut)
 
 

@@ -33,6 +33,7 @@ from tests.support.stores import (
     log_records,
     open_store,
     read_queue,
+    search_by_time,
 )
 
 LAZY = replace(SMALL, queue_checks_at_start_max=0)
@@ -56,17 +57,17 @@ def queue_files(root: Path) -> list[Path]:
 
 def drop_segments(store: MessageStore, count: int) -> None:
     for _ in range(count):
-        store._disk.remove(store._log.drop_oldest().path)
+        store._disk.remove(store.log.drop_oldest().path)
 
 
 def take_trim(store: MessageStore) -> QueueTrim:
-    return store._queues.take_trim(store._log.min_offset)
+    return store.queues.take_trim(store.log.min_offset)
 
 
 def trim(store: MessageStore) -> None:
     work = take_trim(store)
     work.run()
-    store._queues.finish_trim(work)
+    store.queues.finish_trim(work)
 
 
 def in_log(store: MessageStore) -> list[int]:
@@ -74,9 +75,9 @@ def in_log(store: MessageStore) -> list[int]:
 
 
 def checkpoint(store: MessageStore) -> None:
-    work = store._ledger.take_checkpoint(store.flushed_end)
+    work = store.ledger.take_checkpoint(store.flushed_end)
     work.run()
-    store.finish_checkpoint(work)
+    store.ledger.finish_checkpoint(work)
 
 
 # ---------------------------------------------------------------------------------- the race
@@ -88,7 +89,7 @@ def test_a_reader_takes_what_retention_removes_for_no_damage(
     root: Path, planned: str, looked: str
 ) -> None:
     store = open_store(root, LAZY)
-    queue = store._queues.get("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     drop_segments(store, 5)
     read = queue.plan_read(store._disk, 50, 5)
@@ -100,10 +101,10 @@ def test_a_reader_takes_what_retention_removes_for_no_damage(
     assert work.removed_files == 2
     queue.claimed_end = claimed_end  # as if the trim had not looked itself
     if looked == "after the trim":
-        store._queues.finish_trim(work)
+        store.queues.finish_trim(work)
     assert len(unpack_entries(read.run())[0]) == 5
     if looked == "during the trim":
-        store._queues.finish_trim(work)
+        store.queues.finish_trim(work)
     assert queue.damage == ""
     assert read_queue(store, "Orders", 0) == [b"%d" % n + LARGE for n in range(25, 60)]
     store.close()
@@ -112,20 +113,20 @@ def test_a_reader_takes_what_retention_removes_for_no_damage(
 @pytest.mark.parametrize("taken", ["before the trim", "during the trim"])
 def test_a_checkpoint_takes_what_retention_removes_for_no_damage(root: Path, taken: str) -> None:
     store = open_store(root, LAZY)
-    queue = store._queues.get("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     drop_segments(store, 5)
     append(store, "Orders", 0, b"new")
-    write_out = store._queues.take_write_out() if taken == "before the trim" else None
+    write_out = store.queues.take_write_out() if taken == "before the trim" else None
     work = take_trim(store)
     claimed_end = queue.claimed_end
     work.run()
     queue.claimed_end = claimed_end
     if write_out is None:
-        write_out = store._queues.take_write_out()
-    write_out.run(store._ledger._checkpoint)
-    store._queues.finish_write_out(write_out)
-    store._queues.finish_trim(work)
+        write_out = store.queues.take_write_out()
+    write_out.run(store.ledger._checkpoint)
+    store.queues.finish_write_out(write_out)
+    store.queues.finish_trim(work)
     # What the files hold has grown, and whoever looks next compares them with that.
     assert len(read_queue(store, "Orders", 0)) == 36
     append(store, "Orders", 0, *[b"more"] * 15)
@@ -140,7 +141,7 @@ def test_a_reader_still_finds_a_last_file_that_was_lost_while_retention_removes(
     root: Path,
 ) -> None:
     store = open_store(root, LAZY)
-    queue = store._queues.get("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     drop_segments(store, 5)
     read = queue.plan_read(store._disk, 40, 5)
@@ -153,7 +154,7 @@ def test_a_reader_still_finds_a_last_file_that_was_lost_while_retention_removes(
 def test_two_readers_that_look_at_once_do_not_take_each_others_claim(root: Path) -> None:
     """The second had its claim when the first found all well."""
     store = open_store(root, LAZY, read_only=True)
-    queue = store._queues.get("Orders", 0)
+    queue = store.queues.get("Orders", 0)
     assert queue is not None
     disk = RealDisk(root)
     first, second = queue.take_claim(), queue.take_claim()
@@ -226,11 +227,11 @@ def test_no_trim_passes_over_a_message_that_the_log_has(
             drop_segments(store, count)
             trim(store)
     kept = in_log(store)
-    assert store.queue_bounds("Orders", 0).min_offset <= kept[0]
+    assert store.queues.bounds("Orders", 0).min_offset <= kept[0]
     assert append(store, "Orders", 0, b"new").base_queue_offset == 60
     store.close()
     store = open_store(root, LAZY)
-    assert store.queue_bounds("Orders", 0).min_offset <= kept[0]
+    assert store.queues.bounds("Orders", 0).min_offset <= kept[0]
     if damage is not flip_a_bit:  # of that only readers of the message itself may know
         with contextlib.suppress(QueueDamaged):  # met only now, in the middle
             assert len(read_queue(store, "Orders", 0)) >= len(kept) + 1
@@ -256,14 +257,14 @@ def test_a_lost_file_makes_a_queue_damaged_and_the_next_start_has_all_messages(
     queue_files(root)[lost].unlink()
     drop_segments(store, 1)
     trim(store)
-    assert store.queue_bounds("Orders", 0).min_offset == 0
+    assert store.queues.bounds("Orders", 0).min_offset == 0
     assert store.statistics().damaged_queue_count == 1
     with pytest.raises(QueueDamaged):
         read_queue(store, "Orders", 0)
     store.close()
     store = open_store(root, LAZY)
     assert store.recovery.rebuilt_queues == (("Orders", 0),)
-    assert store.queue_bounds("Orders", 0).min_offset == 5
+    assert store.queues.bounds("Orders", 0).min_offset == 5
     assert len(read_queue(store, "Orders", 0)) == 55
 
 
@@ -275,7 +276,7 @@ def test_files_that_a_killed_trim_had_removed_are_no_damage(root: Path) -> None:
         path.unlink()
     store = open_store(root, LAZY)
     assert store.recovery.rebuilt_queues == ()
-    assert store.queue_bounds("Orders", 0).min_offset == 25
+    assert store.queues.bounds("Orders", 0).min_offset == 25
     assert len(read_queue(store, "Orders", 0)) == 35
     drop_segments(store, 2)
     trim(store)
@@ -289,10 +290,10 @@ def test_a_queue_that_got_messages_while_it_was_emptied_knows_where_they_lie_or_
     store = open_store(tmp_path)
     append(store, "Gone", 0, *[b"old"] * 25)
     store.append(batch_of("Gone", b"late", b"late too"), queue_id=0)
-    work = store._queues.take_trim(1 << 62)
+    work = store.queues.take_trim(1 << 62)
     work.run()
     store.confirm(store.appended_end)
-    store._queues.finish_trim(work)
+    store.queues.finish_trim(work)
     assert read_queue(store, "Gone", 0) == [b"late", b"late too"]
     store.close()
     store = open_store(tmp_path, LAZY)
@@ -332,18 +333,18 @@ def test_a_search_by_time_in_a_damaged_queue_says_so(
     root, times = timed
     store = open_store(root, LAZY)
     for number, time_ms in enumerate(times if used_before else []):
-        assert store.search_by_time("Orders", 0, time_ms) == number
+        assert search_by_time(store, "Orders", 0, time_ms) == number
     damage(root)
     for _ in range(2):
         with pytest.raises(QueueDamaged, match="queue 0 of topic Orders"):
-            store.search_by_time("Orders", 0, times[3])
+            search_by_time(store, "Orders", 0, times[3])
     append(store, "Orders", 0, b"new")
     with pytest.raises(QueueDamaged):
-        store.search_by_time("Orders", 0, times[3])
+        search_by_time(store, "Orders", 0, times[3])
     store.close()
     store = open_store(root, LAZY)
     assert store.recovery.rebuilt_queues == (("Orders", 0),)
-    assert store.search_by_time("Orders", 0, times[3]) == 3
+    assert search_by_time(store, "Orders", 0, times[3]) == 3
 
 
 # ---------------------------------------------------------------------------------- counting

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.queue_bounds import QueueBounds
-from aerobee.broker.store.queues.reading import GetStatus, ReadLimits, select
+from aerobee.broker.store.queues.reading import GetStatus, QueueBounds, ReadLimits, select
 from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound
@@ -20,7 +19,16 @@ from aerobee.store_format.consume_queue_entry import pack_entries
 from aerobee.store_format.consume_queue_ext import ext_address
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record import iterate_records
-from tests.support.stores import SMALL, append, batch_of, flush, open_store, read_queue
+from tests.support.stores import (
+    SMALL,
+    append,
+    batch_of,
+    flush,
+    locate,
+    open_store,
+    read_queue,
+    search_by_time,
+)
 
 
 @pytest.fixture
@@ -34,7 +42,7 @@ def store(tmp_path: Path, clock: ManualClock) -> MessageStore:
 
 
 def bodies_at(store: MessageStore, runs: list[tuple[int, int]]) -> list[bytes]:
-    return [record.body for record in iterate_records(store.read(runs))]
+    return [record.body for record in iterate_records(store.log.read(runs))]
 
 
 @pytest.mark.parametrize(
@@ -52,20 +60,20 @@ def test_each_offset_has_its_status_and_next_offset(
     store: MessageStore, offset: int, status: GetStatus, next_offset: int
 ) -> None:
     append(store, "Orders", 0, b"a", b"b", b"c")
-    located = store.locate("Orders", 0, offset, max_messages=32, max_bytes=65_536)
+    located = locate(store, "Orders", 0, offset, max_messages=32, max_bytes=65_536)
     assert (located.status, located.next_offset) == (status, next_offset)
     assert (located.min_offset, located.max_offset) == (0, 3)
 
 
 def test_unknown_and_empty_queues_have_statuses_of_their_own(store: MessageStore) -> None:
-    unknown = store.locate("Nothing", 0, 5, max_messages=1, max_bytes=1)
+    unknown = locate(store, "Nothing", 0, 5, max_messages=1, max_bytes=1)
     assert (unknown.status, unknown.next_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
     store.append(batch_of("Orders", b"half", sys_flag=0x4), queue_id=0)
     store.confirm(store.appended_end)
-    empty = store.locate("Orders", 0, 5, max_messages=1, max_bytes=1)
+    empty = locate(store, "Orders", 0, 5, max_messages=1, max_bytes=1)
     assert (empty.status, empty.next_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0)
-    assert store.queue_bounds("Nothing", 0) == QueueBounds(0, 0)
-    assert store.queue_names() == []
+    assert store.queues.bounds("Nothing", 0) == QueueBounds(0, 0)
+    assert store.queues.names() == []
 
 
 def test_neighbours_in_the_log_are_read_in_one_run(store: MessageStore) -> None:
@@ -73,24 +81,24 @@ def test_neighbours_in_the_log_are_read_in_one_run(store: MessageStore) -> None:
     append(store, "Orders", 0, b"c")
     append(store, "Other", 0, b"-")
     append(store, "Orders", 0, b"d")
-    located = store.locate("Orders", 0, 0, max_messages=32, max_bytes=65_536)
+    located = locate(store, "Orders", 0, 0, max_messages=32, max_bytes=65_536)
     assert len(located.runs) == 2
     assert located.count == 4
     assert bodies_at(store, located.runs) == [b"a", b"b", b"c", b"d"]
-    assert store.read_nowait(located.runs) in (None, store.read(located.runs))
+    assert store.log.read_nowait(located.runs) in (None, store.log.read(located.runs))
 
 
 def test_limits_cut_a_read_but_never_its_first_message(store: MessageStore) -> None:
     append(store, "Orders", 0, b"x" * 500, b"y" * 500, b"z" * 500)
-    by_count = store.locate("Orders", 0, 0, max_messages=2, max_bytes=65_536)
+    by_count = locate(store, "Orders", 0, 0, max_messages=2, max_bytes=65_536)
     assert (by_count.count, by_count.next_offset) == (2, 2)
-    by_bytes = store.locate("Orders", 0, 0, max_messages=32, max_bytes=1_400)
+    by_bytes = locate(store, "Orders", 0, 0, max_messages=32, max_bytes=1_400)
     assert (by_bytes.count, by_bytes.next_offset) == (2, 2)
     two = store.appended_end // 3 * 2
-    exactly = store.locate("Orders", 0, 0, max_messages=32, max_bytes=two)
+    exactly = locate(store, "Orders", 0, 0, max_messages=32, max_bytes=two)
     assert exactly.count == 2
-    assert store.locate("Orders", 0, 0, max_messages=32, max_bytes=two - 1).count == 1
-    first = store.locate("Orders", 0, 1, max_messages=32, max_bytes=10)
+    assert locate(store, "Orders", 0, 0, max_messages=32, max_bytes=two - 1).count == 1
+    first = locate(store, "Orders", 0, 1, max_messages=32, max_bytes=10)
     assert (first.count, first.next_offset) == (1, 2)
     assert bodies_at(store, first.runs) == [b"y" * 500]
 
@@ -99,11 +107,11 @@ def test_a_tag_filter_compares_the_low_32_bits(store: MessageStore) -> None:
     for body, tag in [(b"1", "Aa"), (b"2", "other"), (b"3", "BB"), (b"4", ""), (b"5", "茶")]:
         append(store, "Orders", 0, body, tag=tag)
     colliding = TagFilter(["Aa"])
-    located = store.locate("Orders", 0, 0, max_messages=32, max_bytes=65_536, filter=colliding)
+    located = locate(store, "Orders", 0, 0, max_messages=32, max_bytes=65_536, filter=colliding)
     assert bodies_at(store, located.runs) == [b"1", b"3"]
     assert located.next_offset == 5
     negative = TagFilter([TAG_OF_LOWEST_CODE])
-    none = store.locate("Orders", 0, 1, max_messages=32, max_bytes=65_536, filter=negative)
+    none = locate(store, "Orders", 0, 1, max_messages=32, max_bytes=65_536, filter=negative)
     assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 5)
 
 
@@ -114,8 +122,8 @@ def test_a_filtered_read_looks_at_a_bounded_number_of_entries(tmp_path: Path) ->
     wanted = TagFilter(["wanted"])
     offsets = [0]
     while True:
-        located = store.locate(
-            "Orders", 0, offsets[-1], max_messages=4, max_bytes=65_536, filter=wanted
+        located = locate(
+            store, "Orders", 0, offsets[-1], max_messages=4, max_bytes=65_536, filter=wanted
         )
         if located.status is GetStatus.FOUND:
             break
@@ -135,7 +143,7 @@ def test_reads_cross_from_files_into_memory_and_from_file_to_file(tmp_path: Path
         expected = [b"%d" % number for number in range(queue_id, 40, 2)]
         assert read_queue(store, "Orders", queue_id) == expected
         for start in range(20):
-            located = store.locate("Orders", queue_id, start, max_messages=32, max_bytes=65_536)
+            located = locate(store, "Orders", queue_id, start, max_messages=32, max_bytes=65_536)
             assert bodies_at(store, located.runs) == expected[start:]
 
 
@@ -143,9 +151,9 @@ def test_bytes_outside_the_log_are_not_found(store: MessageStore) -> None:
     append(store, "Orders", 0, b"a")
     for runs in ([(store.appended_end - 1, 2)], [(1 << 40, 100)], [(-5, 3)]):
         with pytest.raises(MessageNotFound, match="physical offset"):
-            store.read(runs)
+            store.log.read(runs)
         with pytest.raises(MessageNotFound):
-            store.read_nowait(runs)
+            store.log.read_nowait(runs)
 
 
 def test_large_reads_come_whole(store: MessageStore) -> None:
@@ -154,11 +162,11 @@ def test_large_reads_come_whole(store: MessageStore) -> None:
     runs = [
         run
         for offset in range(50)
-        for run in store.locate("Orders", 0, offset, max_messages=1, max_bytes=1).runs
+        for run in locate(store, "Orders", 0, offset, max_messages=1, max_bytes=1).runs
     ]
-    data = store.read(runs)
+    data = store.log.read(runs)
     assert [record.body[:1] for record in iterate_records(data)] == [bytes([n]) for n in range(50)]
-    assert store.read_nowait(runs) in (None, data)
+    assert store.log.read_nowait(runs) in (None, data)
 
 
 # ---------------------------------------------------------------------------------- time
@@ -178,24 +186,23 @@ def test_search_by_time_finds_the_first_at_or_after_and_the_last_at_or_before(
     lower = {-5: 0, 0: 0, 1: 2, 10: 2, 11: 5, 30: 5, 31: 6, 40: 6, 41: 7}
     upper = {-5: 0, 0: 1, 1: 1, 10: 4, 11: 4, 30: 5, 31: 5, 40: 6, 41: 6}
     for step, offset in lower.items():
-        assert store.search_by_time("Orders", 0, start + step, Boundary.LOWER) == offset
+        assert search_by_time(store, "Orders", 0, start + step, Boundary.LOWER) == offset
     for step, offset in upper.items():
-        assert store.search_by_time("Orders", 0, start + step, Boundary.UPPER) == offset
-    assert store.search_by_time("Nothing", 0, start) == 0
-    assert store.plan_time_search("Nothing", 0) is None
+        assert search_by_time(store, "Orders", 0, start + step, Boundary.UPPER) == offset
+    assert store.reads.plan_time_search("Nothing", 0) is None
 
 
 def test_a_planned_search_is_not_disturbed_by_what_comes_later(
     store: MessageStore, clock: ManualClock
 ) -> None:
     append(store, "Orders", 0, b"a")
-    search = store.plan_time_search("Orders", 0)
+    search = store.reads.plan_time_search("Orders", 0)
     assert search is not None
     clock.advance_ms(10_000)
     append(store, "Orders", 0, b"b")
     flush(store)
     assert search.run(clock.now_ms(), Boundary.LOWER) == 1
-    assert store.search_by_time("Orders", 0, clock.now_ms()) == 1
+    assert search_by_time(store, "Orders", 0, clock.now_ms()) == 1
 
 
 # ---------------------------------------------------------------------------------- pure

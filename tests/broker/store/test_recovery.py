@@ -152,14 +152,14 @@ def test_a_blank_record_without_a_next_segment_is_cut_off(tmp_path: Path) -> Non
     assert recovered.appended_end == end
     assert not any(segment(crashed).read_bytes()[end:])
     append(recovered, "Orders", 0, b"z" * 500)  # fits where the blank was
-    assert [info.base for info in recovered.segments()] == [0]
+    assert [info.base for info in recovered.log.segments()] == [0]
     check_agreement(recovered)
 
 
 def test_a_zero_segment_behind_the_active_one_is_dropped(crashed: Path) -> None:
     segment(crashed, 4096).write_bytes(bytes(4096))
     recovered = open_store(crashed)
-    assert [info.base for info in recovered.segments()] == [0]
+    assert [info.base for info in recovered.log.segments()] == [0]
     assert not segment(crashed, 4096).exists()
     assert not recovered.recovery.warnings
 
@@ -189,7 +189,7 @@ def test_empty_last_segment_files_are_removed(crashed: Path, bases: list[int]) -
 
 def test_a_new_folder_is_an_empty_store(tmp_path: Path) -> None:
     store = open_store(tmp_path / "deep" / "new")
-    assert (store.min_offset, store.appended_end, store.queue_names()) == (0, 0, [])
+    assert (store.min_offset, store.appended_end, store.queues.names()) == (0, 0, [])
     store.close()
     assert not (tmp_path / "deep/new/commitlog").exists()
     reopened = open_store(tmp_path / "deep" / "new")
@@ -272,7 +272,7 @@ def test_after_a_crash_the_log_is_read_from_the_older_of_the_checkpoints_times(
     older_ms = log_records(store)[3].store_timestamp_ms
     path.write_bytes(replace(checkpoint, **{behind: older_ms}).encode())
     # A checkpoint's times are true up to three seconds.
-    assert open_store(crashed).recovery.scan_start == store.segments()[2].base
+    assert open_store(crashed).recovery.scan_start == store.log.segments()[2].base
 
 
 def test_all_that_recovery_serves_is_on_the_disk_then(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_all_that_recovery_serves_is_on_the_disk_then(tmp_path: Path) -> None:
     disk = FaultDisk(crashed_copy(tmp_path / "running", tmp_path / "crashed"))
     recovered = open_store(disk)
     assert recovered.flushed_end == store.appended_end
-    for segment in recovered.segments():
+    for segment in recovered.log.segments():
         assert ("datasync", f"commitlog/{segment.base:020d}") in disk.calls
 
 
@@ -493,5 +493,5 @@ def test_a_record_without_its_crc_check_passes_if_the_check_is_off(crashed: Path
     last = log_records(open_store(crashed, read_only=True))[-1]
     alter(segment(crashed), last.physical_offset + 90, b"\xff")
     store = open_store(crashed, replace(SMALL, check_crc_on_recovery=False), read_only=True)
-    assert Record(store.record_at(last.physical_offset, last.size)).body != last.body
+    assert Record(store.log.record_at(last.physical_offset, last.size)).body != last.body
     assert open_store(crashed, read_only=True).appended_end == last.physical_offset

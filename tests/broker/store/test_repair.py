@@ -10,7 +10,7 @@ import pytest
 
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.opening import lock_store
+from aerobee.broker.store.folder_state import lock_store
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.store_format.scan import scan_records
@@ -123,9 +123,9 @@ def test_a_message_whose_body_changed_is_named_and_replaced_by_an_empty_one(stor
     assert plan.lost == [lost]
     check_after(store, [lost])
     opened = open_store(store, CONFIG)
-    entries = opened.queue_entries(lost.topic, lost.queue_id, lost.first, 1)
+    entries = opened.queues.read_entries(lost.topic, lost.queue_id, lost.first, 1)
     position, size = int.from_bytes(entries[:8], "big"), int.from_bytes(entries[8:12], "big")
-    record = Record(opened.record_at(position, size), 0, size)
+    record = Record(opened.log.record_at(position, size), 0, size)
     opened.close()
     assert record.body == b""
     assert (record.topic, record.queue_id, record.queue_offset, record.physical_offset) == (

@@ -167,14 +167,14 @@ class Slave:
         return self.store
 
     def flush(self, store: MessageStore) -> None:
-        work = store.take_flush_work()
+        work = store.ledger.take_flush()
         if work is not None:
             work.run()
-            store.finish_flush(work)
+            store.ledger.finish_flush(work)
             self.safe_end = store.flushed_end
             if work.checkpoint is not None:
                 work.checkpoint.run()
-                store.finish_checkpoint(work.checkpoint)
+                store.ledger.finish_checkpoint(work.checkpoint)
 
     def stop(self) -> None:
         def run() -> None:
@@ -279,7 +279,7 @@ class Slave:
 def grown_slave(chance: random.Random) -> tuple[SimulatedDisk, Master]:
     """Closed, with everything of the master's that fills a few segments."""
     master = Master(chance, 0, b"")
-    while len(master.store.segments()) < 5:
+    while len(master.store.log.segments()) < 5:
         master.grow()
     disk = SimulatedDisk()
     store = open_store(disk, CONFIG)

@@ -31,6 +31,7 @@ from tests.support.stores import (
     batch_of,
     batch_with,
     check_agreement,
+    find_by_key,
     flush,
     log_records,
     open_store,
@@ -261,10 +262,10 @@ def test_a_blank_record_is_stored_with_the_record_behind_it() -> None:
     for _ in range(3):
         append(master, "A", 0, bytes(1500))
     data = log_bytes(master)
-    assert len(master.segments()) == 2
+    assert len(master.log.segments()) == 2
     before_blank = slave.replicated.append(0, data[:4096])
     assert before_blank < 4096 == slave.replicated.received_end
-    assert len(slave.segments()) == 1
+    assert len(slave.log.segments()) == 1
     slave.confirm(before_blank)
     slave.close()
     assert "abort" not in disk.contents()
@@ -362,7 +363,7 @@ def test_a_failed_disk_and_a_closing_store_take_nothing() -> None:
     with pytest.raises(StoreFailed):
         replicate(master, slave)
     closing = open_store(SimulatedDisk())
-    closing.refuse_appends()
+    closing.close()
     with pytest.raises(ShuttingDown):
         replicate(master, closing)
 
@@ -373,7 +374,7 @@ def test_closing_dispatches_what_is_not_confirmed_for_the_next_start_would_do_it
     disk = SimulatedDisk()
     slave = open_store(disk)
     replicate(master, slave, confirm=False)
-    assert slave.queue_names() == []
+    assert slave.queues.names() == []
     slave.close()
     reopened = open_store(disk)
     assert reopened.recovery.clean
@@ -382,15 +383,15 @@ def test_closing_dispatches_what_is_not_confirmed_for_the_next_start_would_do_it
 
 def test_a_run_of_log_bytes_ends_with_its_segment_or_the_log() -> None:
     store = open_store(SimulatedDisk())
-    assert store.contiguous_end(0) == 0
+    assert store.log.contiguous_end(0) == 0
     for _ in range(3):
         append(store, "A", 0, bytes(1500))
-    assert store.contiguous_end(0) == 4096
-    assert store.contiguous_end(4095) == 4096
-    assert store.contiguous_end(4096) == store.appended_end
-    assert store.contiguous_end(store.appended_end) == store.appended_end
+    assert store.log.contiguous_end(0) == 4096
+    assert store.log.contiguous_end(4095) == 4096
+    assert store.log.contiguous_end(4096) == store.appended_end
+    assert store.log.contiguous_end(store.appended_end) == store.appended_end
     with pytest.raises(MessageNotFound):
-        store.contiguous_end(store.appended_end + 1)
+        store.log.contiguous_end(store.appended_end + 1)
 
 
 def test_records_of_many_queues_and_long_properties_are_indexed_like_at_the_master() -> None:
@@ -408,8 +409,8 @@ def test_records_of_many_queues_and_long_properties_are_indexed_like_at_the_mast
     slave.confirm(slave.appended_end)
     check_equal(master, slave)
     records = log_records(slave)
-    query = slave.plan_message_query("T1", "key-1-3", 0, 1 << 62, 32)
-    assert len(query.run()) == sum(1 for each in records if b"key-1-3 " in each.properties_bytes)
+    found = find_by_key(slave, "T1", "key-1-3")
+    assert len(found) == sum(1 for each in records if b"key-1-3 " in each.properties_bytes)
 
 
 def test_readers_at_a_slave_hear_which_queues_grew_once_it_is_confirmed() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.queues.reading import GetStatus
-from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.broker.store.retention.queue_readers import QueueReaders, UnreadRemoval
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import local_hour
@@ -23,6 +22,7 @@ from tests.support.retention import (
     COMMAND_UNREAD,
     RESERVED_MS,
     RETAINED,
+    clean_here,
     expire,
     fill,
     finish,
@@ -37,6 +37,7 @@ from tests.support.stores import (
     append,
     check_agreement,
     flush,
+    locate,
     log_records,
     open_store,
     read_queue,
@@ -59,7 +60,7 @@ def test_expired_segments_go_at_their_hour_and_the_active_one_stays(tmp_path: Pa
     store = open_retained(tmp_path, clock, hours)
     fill(store, 23)
     settle(store, clock)
-    before = store.segments()
+    before = store.log.segments()
     assert clean_here(store.retention) == []
     expire(tmp_path, clock)
     removed = clean_here(store.retention)
@@ -112,19 +113,19 @@ def test_readers_of_what_went_are_told_and_go_on_at_the_new_minimum(tmp_path: Pa
     fill(store, 23)
     settle(store, clock)
     expire(tmp_path, clock)
-    first = store.locate("Orders", 0, 0, max_messages=1, max_bytes=1)
+    first = locate(store, "Orders", 0, 0, max_messages=1, max_bytes=1)
     removal = take_removal(store)
     assert removal is not None
     # In memory the log begins later already; the queue does not know yet.
     with pytest.raises(MessageNotFound):
-        store.read(first.runs)
-    located = store.locate("Orders", 0, 0, max_messages=1, max_bytes=1)
+        store.log.read(first.runs)
+    located = locate(store, "Orders", 0, 0, max_messages=1, max_bytes=1)
     assert located.status is GetStatus.MESSAGE_WAS_REMOVING
     removal.run()
     assert finish(store, removal) is not None
-    located = store.locate("Orders", 0, 0, max_messages=1, max_bytes=1)
+    located = locate(store, "Orders", 0, 0, max_messages=1, max_bytes=1)
     assert located.status is GetStatus.OFFSET_TOO_SMALL
-    bounds = store.queue_bounds("Orders", 0)
+    bounds = store.queues.bounds("Orders", 0)
     assert located.next_offset == bounds.min_offset > 0
     kept = read_queue(store, "Orders", 0)
     assert len(kept) == bounds.max_offset - bounds.min_offset
@@ -139,11 +140,11 @@ def test_queue_files_below_the_minimum_go_and_the_last_one_stays(tmp_path: Path)
     settle(store, clock)
     expire(tmp_path, clock)
     clean_here(store.retention, request=COMMAND, segments_max=1_000)
-    bounds = store.queue_bounds("Orders", 0)
+    bounds = store.queues.bounds("Orders", 0)
     first_file = sorted(os.listdir(tmp_path / "consumequeue/Orders/0"))[0]
     assert int(first_file) // 20 <= bounds.min_offset < int(first_file) // 20 + 10
     # A queue without messages goes on counting where it was.
-    rare = store.queue_bounds("Rare", 3)
+    rare = store.queues.bounds("Rare", 3)
     assert (rare.min_offset, rare.max_offset) == (1, 1)
     assert append(store, "Rare", 3, b"two").base_queue_offset == 1
     assert read_queue(store, "Rare", 3) == [b"two"]
@@ -151,7 +152,7 @@ def test_queue_files_below_the_minimum_go_and_the_last_one_stays(tmp_path: Path)
     store = open_retained(tmp_path, clock)
     assert store.recovery.rebuilt_queues == ()
     assert read_queue(store, "Rare", 3) == [b"two"]
-    assert store.queue_bounds("Orders", 0) == bounds
+    assert store.queues.bounds("Orders", 0) == bounds
     store.close()
 
 
@@ -172,7 +173,7 @@ def test_a_segment_stays_until_something_of_the_next_one_is_on_the_disk(tmp_path
     """A power failure would leave no log at all."""
     clock = ManualClock()
     store = open_retained(tmp_path, clock)
-    while len(store.segments()) < 2:
+    while len(store.log.segments()) < 2:
         settle(store, clock)
         fill(store, 1)
     expire(tmp_path, clock)
@@ -221,7 +222,7 @@ def test_a_closed_failed_or_read_only_store_is_left_alone(tmp_path: Path) -> Non
     expire(tmp_path, clock)
     reading = open_store(tmp_path, clock=clock, read_only=True)
     assert reading.retention.take_survey(COMMAND) is None
-    store.refuse_appends()
+    store.close()
     assert store.retention.take_survey(COMMAND) is None
 
 
@@ -243,12 +244,12 @@ def test_what_a_group_has_not_read_stays_and_the_reason_names_the_group(tmp_path
     )
     clean_here(store.retention, [readers(9)], COMMAND)
     assert store.min_offset == record.physical_offset // 4096 * 4096 > 0
-    assert store.queue_bounds("Orders", 0).min_offset <= 9
+    assert store.queues.bounds("Orders", 0).min_offset <= 9
     for word in ("billing", "Orders", "queue 0", "offset 9", "--unread"):
         assert word in store.retention.kept_because
     assert store.statistics().retention.removed_unread == ()
-    clean_here(store.retention, [readers(store.queue_bounds("Orders", 0).max_offset)], COMMAND)
-    assert len(store.segments()) == 1
+    clean_here(store.retention, [readers(store.queues.bounds("Orders", 0).max_offset)], COMMAND)
+    assert len(store.log.segments()) == 1
     assert store.retention.kept_because == ""
 
 
@@ -265,7 +266,7 @@ def test_a_command_for_unread_messages_counts_exactly_what_each_group_loses(
         QueueReaders("Orders", 1, {"behind": 20}),
     ]
     removed = clean_here(store.retention, groups, COMMAND_UNREAD, segments_max=100)
-    minimum = store.queue_bounds("Orders", 0).min_offset
+    minimum = store.queues.bounds("Orders", 0).min_offset
     expected = (
         UnreadRemoval("behind", "Orders", 0, minimum - 2),
         UnreadRemoval("further", "Orders", 0, minimum - 11),
@@ -291,7 +292,7 @@ def test_unread_messages_above_the_topics_ceiling_hold_nothing(
     clean_here(store.retention, [readers(0, keep_bytes_max=ceiling)], COMMAND, segments_max=100)
     # Every message within the ceiling is there, and the segments before them are gone.
     assert store.min_offset == first_held // 4096 * 4096
-    bounds = store.queue_bounds("Orders", 0)
+    bounds = store.queues.bounds("Orders", 0)
     assert bounds.min_offset == sum(position < store.min_offset for position in positions)
     assert store.statistics().retention.removed_unread == (
         UnreadRemoval("billing", "Orders", 0, bounds.min_offset),
@@ -305,7 +306,7 @@ def test_a_ceiling_of_zero_holds_nothing_at_all(tmp_path: Path) -> None:
     settle(store, clock)
     expire(tmp_path, clock)
     clean_here(store.retention, [readers(0, keep_bytes_max=0)], COMMAND, segments_max=100)
-    assert len(store.segments()) == 1
+    assert len(store.log.segments()) == 1
 
 
 def test_unread_messages_that_are_only_in_memory_yet_hold_their_segment(tmp_path: Path) -> None:
@@ -316,13 +317,13 @@ def test_unread_messages_that_are_only_in_memory_yet_hold_their_segment(tmp_path
     settle(store, clock)
     fill(store, 23)
     expire(tmp_path, clock)
-    last = store.queue_bounds("Orders", 0).max_offset - 1
+    last = store.queues.bounds("Orders", 0).max_offset - 1
     clean_here(store.retention, [readers(last)], COMMAND, segments_max=100)
-    assert store.queue_bounds("Orders", 0).min_offset > 0
+    assert store.queues.bounds("Orders", 0).min_offset > 0
     assert "not on the disk yet" in store.retention.kept_because
     settle(store, clock)
     clean_here(store.retention, [readers(last)], COMMAND, segments_max=100)
-    assert store.queue_bounds("Orders", 0).min_offset <= last
+    assert store.queues.bounds("Orders", 0).min_offset <= last
 
 
 def test_readers_of_unknown_queues_and_beyond_the_end_hold_nothing(tmp_path: Path) -> None:
@@ -333,7 +334,7 @@ def test_readers_of_unknown_queues_and_beyond_the_end_hold_nothing(tmp_path: Pat
     expire(tmp_path, clock)
     unknown = QueueReaders("Never", 0, {"billing": 0})
     clean_here(store.retention, [unknown, readers(99)], COMMAND, segments_max=100)
-    assert len(store.segments()) == 1
+    assert len(store.log.segments()) == 1
 
 
 # ---------------------------------------------------------------------- the disk
@@ -348,10 +349,10 @@ def test_above_the_force_percentage_unexpired_segments_go_one_by_one_until_there
     fill(store, 60)
     settle(store, clock)
     write_times(tmp_path, clock.now_ms())
-    count = len(store.segments())
+    count = len(store.log.segments())
     disk.free, disk.total = 14, 100
     assert clean_here(store.retention, segments_max=3)
-    assert len(store.segments()) == count - 3
+    assert len(store.log.segments()) == count - 3
     disk.free = 15
     assert clean_here(store.retention) == []
     disk.free = 24

@@ -10,10 +10,9 @@ import pytest
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.flush_work import CheckpointWork
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.runtime.clock import ManualClock
 from tests.support.power_failure import draw_fate
-from tests.support.retention import COMMAND, COMMAND_UNREAD, fill, settle, take_removal
+from tests.support.retention import COMMAND, COMMAND_UNREAD, clean_here, fill, settle, take_removal
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_power import PowerCut
 from tests.support.stores import append, check_agreement, flush, log_records, open_store, read_queue
@@ -75,17 +74,17 @@ class Scenario:
         append(self.store, "Orders", 1, b"more")
         self.records.append(log_records(self.store)[-1])
         self.clock.advance_ms(StoreConfig().checkpoint_interval_ms)
-        work = self.store.take_flush_work()
+        work = self.store.ledger.take_flush()
         assert work is not None
         assert work.checkpoint is not None
         work.run()
         self.safe_count = len(self.records)
-        self.store.finish_flush(work)
+        self.store.ledger.finish_flush(work)
         return work.checkpoint
 
     def _finish(self, checkpoint: CheckpointWork) -> None:
         checkpoint.run()
-        self.store.finish_checkpoint(checkpoint)
+        self.store.ledger.finish_checkpoint(checkpoint)
 
     def check(self, store: MessageStore) -> None:
         """All that was safe and not removed is there, in order, and the queues agree."""
@@ -102,7 +101,7 @@ class Scenario:
         check_agreement(store)
         ends = {(record.topic, record.queue_id): record.queue_offset + 1 for record in kept}
         for name, end in ends.items():
-            assert store.queue_bounds(*name).max_offset == end
+            assert store.queues.bounds(*name).max_offset == end
             read_queue(store, *name)
 
 
@@ -134,7 +133,7 @@ def go_on(scenario: Scenario, disk: SimulatedDisk) -> None:
     assert append(store, "Rare", 0, b"third").base_queue_offset == 2
     settle(store, scenario.clock)
     clean_here(store.retention, request=COMMAND_UNREAD, segments_max=100)
-    assert len(store.segments()) == 1
+    assert len(store.log.segments()) == 1
     check_agreement(store)
     rare = read_queue(store, "Rare", 0)
     assert rare[-1] == b"third"
@@ -193,7 +192,7 @@ def test_what_was_being_removed_when_the_power_failed_goes_with_the_next_removal
         fill(store, 40, queues=1)
         settle(store, scenario.clock)
         clean_here(store.retention, request=COMMAND_UNREAD, segments_max=100)
-        bounds = store.queue_bounds("Orders", 0)
+        bounds = store.queues.bounds("Orders", 0)
         names = [entry.name for entry in scenario.disk.list("consumequeue/Orders/0")]
         assert int(names[0]) // 20 <= bounds.min_offset < int(names[0]) // 20 + 10, f"step {step}"
         store.close()

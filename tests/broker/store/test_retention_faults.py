@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk, broken
-from tests.support.retention import COMMAND, COMMAND_UNREAD, RETAINED, expire
+from tests.support.retention import COMMAND, COMMAND_UNREAD, RETAINED, clean_here, expire
 from tests.support.stores import batch_of, check_agreement, flush, open_store
 
 INDEXED = replace(
@@ -70,7 +69,7 @@ def test_a_derived_file_that_must_not_be_removed_stays_and_goes_later(
     assert os.strerror(code) in str(troubles[0])
     assert folder in str(troubles[0])
     assert count(tmp_path, folder) == files
-    assert store.queue_bounds("T", 0).min_offset > 0
+    assert store.queues.bounds("T", 0).min_offset > 0
     check_agreement(store)
     disk.below = "-"
     assert clean_here(store.retention, request=COMMAND, segments_max=1)
@@ -158,9 +157,9 @@ def test_a_queue_that_cannot_be_read_begins_where_it_did_once_its_messages_were_
     disk.read_error = (lambda path: path.startswith("consumequeue/"), broken())
     assert clean_here(store.retention, readers, COMMAND_UNREAD, segments_max=2)
     assert ("read", errno.EIO) in {each.cause for each in store.retention.take_troubles()}
-    assert store.queue_bounds("T", 0).min_offset == 0
+    assert store.queues.bounds("T", 0).min_offset == 0
     disk.read_error = None
     assert clean_here(store.retention, readers, COMMAND_UNREAD, segments_max=1)
-    assert store.queue_bounds("T", 0).min_offset > 0
+    assert store.queues.bounds("T", 0).min_offset > 0
     check_agreement(store)
     store.close()

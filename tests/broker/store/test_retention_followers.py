@@ -10,17 +10,17 @@ import pytest
 
 from aerobee.broker.store.config import StoreConfig, consume_queue_entries
 from aerobee.broker.store.queues.time_search import Boundary
-from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.broker.store.retention.steady_time import STEP_BELIEVED_AFTER_S
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.names import file_name
 from tests.golden_stores.conftest import GoldenStore
-from tests.support.retention import BODY, COMMAND, expire, fill, open_retained, settle
+from tests.support.retention import BODY, COMMAND, clean_here, expire, fill, open_retained, settle
 from tests.support.stores import (
     SMALL,
     batch_of,
     check_agreement,
+    find_by_key,
     log_records,
     read_queue,
 )
@@ -41,19 +41,15 @@ def test_index_files_that_lead_only_to_what_is_gone_go_too(tmp_path: Path) -> No
     assert files > 2
     expire(tmp_path, clock)
     clean_here(store.retention, request=COMMAND, segments_max=8)
-    minimum = store.queue_bounds("Orders", 0).min_offset
+    minimum = store.queues.bounds("Orders", 0).min_offset
     assert 0 < minimum < 60
     assert 0 < len(os.listdir(tmp_path / "index")) < files
-    found = [
-        number
-        for number in range(60)
-        if store.plan_message_query("Orders", f"key-{number}", 0, 1 << 62, 10).run()
-    ]
+    found = [number for number in range(60) if find_by_key(store, "Orders", f"key-{number}")]
     assert found == list(range(minimum, 60))
     store.close()
     store = open_retained(tmp_path, clock, INDEXED)
-    assert store.plan_message_query("Orders", "key-59", 0, 1 << 62, 10).run()
-    assert not store.plan_message_query("Orders", "key-0", 0, 1 << 62, 10).run()
+    assert find_by_key(store, "Orders", "key-59")
+    assert not find_by_key(store, "Orders", "key-0")
     store.close()
 
 
@@ -69,16 +65,16 @@ def test_a_clean_start_knows_of_queue_files_that_went_while_a_checkpoint_was_und
     expire(tmp_path, clock)
     assert len(clean_here(store.retention, request=COMMAND, segments_max=1)) == 1
     clock.advance_ms(SMALL.checkpoint_interval_ms)
-    flush = store.take_flush_work()
+    flush = store.ledger.take_flush()
     assert flush is not None
     assert flush.checkpoint is not None
     expire(tmp_path, clock)
     assert len(clean_here(store.retention, request=COMMAND, segments_max=1)) == 1
     assert os.listdir(tmp_path / "consumequeue/Orders/0") == [file_name(10 * ENTRY_SIZE)]
     flush.run()
-    store.finish_flush(flush)
+    store.ledger.finish_flush(flush)
     flush.checkpoint.run()
-    store.finish_checkpoint(flush.checkpoint)
+    store.ledger.finish_checkpoint(flush.checkpoint)
     store.close()
     store = open_retained(tmp_path, clock)
     assert read_queue(store, "Orders", 0) == [b"%08d" % number + BODY for number in range(10)]
@@ -97,11 +93,11 @@ def test_a_search_by_time_under_way_survives_the_removal_of_its_files(tmp_path: 
         times.append(clock.now_ms())
         clock.advance_ms(1_000)
     settle(store, clock)
-    search = store.plan_time_search("Orders", 0)
+    search = store.reads.plan_time_search("Orders", 0)
     assert search is not None
     expire(tmp_path, clock)
     clean_here(store.retention, request=COMMAND, segments_max=8)
-    minimum = store.queue_bounds("Orders", 0).min_offset
+    minimum = store.queues.bounds("Orders", 0).min_offset
     assert minimum > 20
     assert search.run(times[50], Boundary.LOWER) == 50
     assert search.run(times[0], Boundary.LOWER) == minimum
@@ -123,9 +119,9 @@ def test_segments_that_apache_wrote_go_and_the_rest_is_served(name: str, tmp_pat
     clock = ManualClock(now_ms=1_800_000_000_000)
     store = open_retained(golden.root, clock, config)
     check_agreement(store)
-    before = {name: store.queue_bounds(*name) for name in store.queue_names()}
+    before = {name: store.queues.bounds(*name) for name in store.queues.names()}
     kept = [record.raw for record in log_records(store)]
-    segments = store.segments()
+    segments = store.log.segments()
     clock.advance_ms(round(STEP_BELIEVED_AFTER_S * 1_000))  # the folder is older than a day
     expire(golden.root, clock)
     removed = clean_here(store.retention, request=COMMAND, segments_max=len(segments) // 2)
@@ -136,7 +132,7 @@ def test_segments_that_apache_wrote_go_and_the_rest_is_served(name: str, tmp_pat
         assert 0 < len(found) < len(kept)
         assert found == kept[-len(found) :]
         for queue, bounds in before.items():
-            now = store.queue_bounds(*queue)
+            now = store.queues.bounds(*queue)
             assert (now.max_offset, now.min_offset >= bounds.min_offset) == (
                 bounds.max_offset,
                 True,

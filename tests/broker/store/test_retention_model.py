@@ -8,12 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.clean_here import clean_here
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.runtime.clock import ManualClock
 from tests.support.property_runs import examples
-from tests.support.retention import fill, settle
+from tests.support.retention import clean_here, fill, settle
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.stores import check_agreement, log_records, open_store
 
@@ -65,7 +64,7 @@ class Model:
 def clean(store: MessageStore, model: Model, *, unread: bool, segments_max: int) -> None:
     """Clean, and compare with what the model says of each segment in turn."""
     request = CleanRequest(commanded=True, unread=unread)
-    segments, log_end = store.segments(), store.appended_end
+    segments, log_end = store.log.segments(), store.appended_end
     removed = clean_here(store.retention, model.readers(), request, segments_max=segments_max)
     expected = []
     for segment in segments[:-1][:segments_max]:
@@ -90,7 +89,7 @@ def check(store: MessageStore, model: Model, lost_before: dict[Key, int]) -> Non
     }
     assert counted == since_start
     for name, positions in model.positions.items():
-        bounds = store.queue_bounds(*name)
+        bounds = store.queues.bounds(*name)
         assert bounds.max_offset == len(positions)
         assert bounds.min_offset == sum(position < store.min_offset for position in positions)
 

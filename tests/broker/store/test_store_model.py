@@ -28,8 +28,9 @@ from hypothesis.stateful import (
 from aerobee.broker.store.config import ENTRY_BYTES, StoreConfig
 from aerobee.broker.store.flush_ledger import BEHIND_FACTOR
 from aerobee.broker.store.flush_work import FlushWork
-from aerobee.broker.store.log.preallocation import PrepareWork
-from aerobee.broker.store.message_store import Appended, MessageStore
+from aerobee.broker.store.log.segment_supply import PrepareWork
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.checked_batch import CheckedBatch
@@ -180,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def begin_flush(self) -> None:
-        work = self.store.take_flush_work()
+        work = self.store.ledger.take_flush()
         if work is not None:
             assert self.flush is None
             self.flush = work
@@ -192,11 +193,11 @@ class StoreMachine(RuleBasedStateMachine):
     def end_flush(self, with_checkpoint: bool) -> None:
         assert self.flush is not None
         self.flush.run()
-        self.store.finish_flush(self.flush)
+        self.store.ledger.finish_flush(self.flush)
         checkpoint, self.flush = self.flush.checkpoint, None
         if checkpoint is not None and with_checkpoint:
             checkpoint.run()
-            self.store.finish_checkpoint(checkpoint)
+            self.store.ledger.finish_checkpoint(checkpoint)
             self.entries_in_files = self.entries_taken
 
     @rule()
@@ -284,7 +285,7 @@ class StoreMachine(RuleBasedStateMachine):
             if sent.queued:
                 ends[sent.topic, sent.queue_id] = ends.get((sent.topic, sent.queue_id), 0) + 1
         for (topic, queue_id), end in ends.items():
-            assert self.store.queue_bounds(topic, queue_id).max_offset == end
+            assert self.store.queues.bounds(topic, queue_id).max_offset == end
         assert self.store.dispatched_end <= self.store.confirmed_end <= self.store.appended_end
         assert self.store.flushed_end <= self.store.appended_end
 

@@ -11,8 +11,8 @@ import pytest
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
+from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, number_batch
 from aerobee.store_format.producer_number import ProducerRun
@@ -50,7 +50,7 @@ def grown(root: Path, config: StoreConfig = SMALL_FILES) -> MessageStore:
 
 def check_grown(store: MessageStore) -> None:
     assert read_queue(store, "Orders", 0) == [b"new", b"new 2"]
-    assert store.queue_bounds("Orders", 1) == QueueBounds(0, 0)
+    assert store.queues.bounds("Orders", 1) == QueueBounds(0, 0)
     assert read_queue(store, "Other", 0) == [b"other"]
     check_agreement(store)
 
@@ -63,7 +63,7 @@ def test_a_topic_that_ended_begins_at_0_again(tmp_path: Path) -> None:
     store = grown(tmp_path)
     check_grown(store)
     assert append(store, "Orders", 1, b"another").base_queue_offset == 0
-    assert store.queue_names() == [
+    assert store.queues.names() == [
         ("AEROBEE_OFFSET_JOURNAL", 0),
         ("Orders", 0),
         ("Orders", 1),
@@ -102,7 +102,7 @@ def test_what_was_appended_before_the_end_and_is_confirmed_after_it_stays_unseen
     end_topic(store, "Orders")
     store.append(batch_of("Orders", b"3"), queue_id=0)
     store.confirm(before)
-    assert store.queue_bounds("Orders", 0) == QueueBounds(0, 0)
+    assert store.queues.bounds("Orders", 0) == QueueBounds(0, 0)
     store.confirm(store.appended_end)
     assert read_queue(store, "Orders", 0) == [b"3"]
     check_agreement(store)
@@ -226,8 +226,8 @@ def test_what_a_master_said_of_emptied_queues_before_the_end_does_not_count(tmp_
     slave.replicated.append(0, log_bytes(master))
     slave.replicated.begin_queues({("Orders", 1): 11, ("Gone", 0): 5})
     slave.confirm(slave.appended_end)
-    assert slave.queue_bounds("Orders", 1) == QueueBounds(0, 0)
-    assert slave.queue_bounds("Gone", 0).max_offset == 5
+    assert slave.queues.bounds("Orders", 1) == QueueBounds(0, 0)
+    assert slave.queues.bounds("Gone", 0).max_offset == 5
 
 
 def test_the_limits_of_a_batch_hold_for_the_record_of_an_end() -> None:

@@ -72,7 +72,7 @@ def test_the_torn_tail_of_a_live_log_is_no_finding(tmp_path: Path) -> None:
     try:
         append(live, "orders", 0, b"whole")
         end = live.appended_end
-        record = live.record_at(0, end)
+        record = live.log.record_at(0, end)
         overwrite(segment(root, 0), end, record[: end // 2])
         assert codes(verify(root)) == set()
         crashed = copy_of(root, tmp_path / "crashed")

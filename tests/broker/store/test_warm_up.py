@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.disk import RealDisk
-from aerobee.broker.store.log.warm_up import STEP_BYTES, WarmUpWork
+from aerobee.broker.store.log.segment_supply import STEP_BYTES, WarmUpWork
 from aerobee.broker.store.message_store import MessageStore
 from tests.support.fault_disk import FaultDisk, broken
 from tests.support.stores import (
@@ -129,7 +129,7 @@ def test_the_next_segment_is_warm_before_the_log_reaches_it(tmp_path: Path) -> N
     assert store.supply.warm_end > segment_end
     warm_end = store.supply.warm_end
     fill(store, 2 * STEP_BYTES)  # rolls
-    assert store.segments()[-1].base == segment_end
+    assert store.log.segments()[-1].base == segment_end
     assert store.supply.warm_end == warm_end
     assert warm_up(store) > 0
     assert store.appended_end < store.supply.warm_end <= store.appended_end + AHEAD

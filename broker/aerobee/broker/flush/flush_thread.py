@@ -15,16 +15,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, Never, Protocol
+from typing import Any, Never
 
 from aerobee.broker.flush.policy import FlushPolicy
 from aerobee.broker.flush.work_thread import Work, WorkThread
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.flush_work import CheckpointWork, FlushWork
-from aerobee.broker.store.log.segment_supply import SegmentSupply, SupplyWork
-from aerobee.broker.store.log.warm_up import WarmUpWork
-from aerobee.broker.store.retention.retention_ledger import RetentionLedger
+from aerobee.broker.store.log.segment_supply import SupplyWork, WarmUpWork
+from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.retention.retention_policy import DiskSpace
 from aerobee.broker.store.retention.retention_works import measure
 from aerobee.runtime.clock import Clock
@@ -34,33 +33,6 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 _MEASURE_INTERVAL_S = 1.0
-
-
-class FlushableStore(Protocol):
-    """What this needs of the store; all of it called on the loop."""
-
-    @property
-    def flushed_end(self) -> int: ...
-
-    @property
-    def unflushed_bytes(self) -> int: ...
-
-    @property
-    def checkpoint_due(self) -> bool: ...
-
-    def take_flush_work(self) -> FlushWork | None: ...
-
-    def finish_flush(self, work: FlushWork) -> None: ...
-
-    def finish_checkpoint(self, work: CheckpointWork) -> None: ...
-
-    @property
-    def supply(self) -> SegmentSupply: ...
-
-    @property
-    def retention(self) -> RetentionLedger: ...
-
-    def fail(self, error: BaseException) -> None: ...
 
 
 class MeasureWork:
@@ -93,7 +65,7 @@ class FlushThread:
 
     def __init__(
         self,
-        store: FlushableStore,
+        store: MessageStore,
         disk: Disk,
         clock: Clock,
         config: StoreConfig,
@@ -155,7 +127,7 @@ class FlushThread:
             return
         self._flush_again = False
         try:
-            work = self._store.take_flush_work()
+            work = self._store.ledger.take_flush()
         except StoreFailed as error:  # it failed elsewhere; `run` tells
             self._fail(error)
             return
@@ -197,7 +169,7 @@ class FlushThread:
         if self._policy.due_by_time(
             self._store.unflushed_bytes,
             now_s - self._flushed_s,
-            checkpoint_due=self._store.checkpoint_due,
+            checkpoint_due=self._store.ledger.checkpoint_due,
         ):
             self.request()
         self._prepare_segment()
@@ -222,7 +194,7 @@ class FlushThread:
             return
         try:
             self._flushed_s = self._clock.monotonic_s()
-            self._store.finish_flush(work)
+            self._store.ledger.finish_flush(work)
             if work.checkpoint is not None and self._upkeep is not None:
                 self._upkeep.submit(work.checkpoint)
             self._on_flushed(self._store.flushed_end)
@@ -237,7 +209,7 @@ class FlushThread:
             return
         try:
             if isinstance(work, CheckpointWork):
-                self._store.finish_checkpoint(work)
+                self._store.ledger.finish_checkpoint(work)
             elif isinstance(work, AwaitedWork):
                 work.done.set_result(None)
             else:

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.errors import TableEmpty
-from aerobee.broker.store.log.preallocation import DISK_FULL
+from aerobee.broker.store.errors import DISK_FULL, TableEmpty
 from aerobee.broker.store.tables.atomic_file import (
     Loaded,
     Source,

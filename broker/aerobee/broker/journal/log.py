@@ -13,11 +13,11 @@ from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.own_writes import OwnWrites
-from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.record import iterate_records
@@ -104,12 +104,12 @@ class JournalLog:
     @property
     def records_end(self) -> int:
         """How many records the journal has as far as the log is dispatched, confirmed or not."""
-        return self._store.queue_bounds(self._topic, JOURNAL_QUEUE).max_offset
+        return self._store.queues.bounds(self._topic, JOURNAL_QUEUE).max_offset
 
     def position_of(self, queue_offset: int) -> int | None:
         """Where a record lies in the log; None if there is none with this number (yet). May wait
         for the disk."""
-        entry = self._store.queue_entries(self._topic, JOURNAL_QUEUE, queue_offset, 1)
+        entry = self._store.queues.read_entries(self._topic, JOURNAL_QUEUE, queue_offset, 1)
         return int(unpack_entries(entry)[0][0]) if entry else None
 
     async def read(self, queue_offset: int) -> JournalRecords:

@@ -132,7 +132,7 @@ class TopicEnds:
         return True
 
     def _has_anything(self, topic: str) -> bool:
-        return self._store.reads.has_queue(topic) or self._state.has_topic(topic)
+        return self._store.queues.has_topic(topic) or self._state.has_topic(topic)
 
     async def _is_newer(self, topic: str, deleted_at_ms: int) -> bool:
         """Whether the topic's messages were all stored after the deletion; not if there is none."""
@@ -141,8 +141,8 @@ class TopicEnds:
             return False
 
         def store_timestamp_ms() -> int:
-            size = int.from_bytes(self._store.record_at(position, 4), "big")
-            return Record(self._store.record_at(position, size), 0, size).store_timestamp_ms
+            size = int.from_bytes(self._store.log.record_at(position, 4), "big")
+            return Record(self._store.log.record_at(position, size), 0, size).store_timestamp_ms
 
         found = await self._reads.run_in_turn(LOOKUPS, _RECORD_BYTES, store_timestamp_ms)
         return found > deleted_at_ms

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from aerobee.broker.reading.read_pool import LOOKUPS, ReadPool
 from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.index.message_query import MessageQuery, QueryWanted
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.errors import InvalidArgument, MessageNotFound
 from aerobee.store_format.message_id import MessageIdIllegal, parse_offset_message_id
@@ -165,13 +166,8 @@ class MessageLookup:
                 f"the begin {begin_ms} is later than the end {end_ms}: exchange them"
             )
         # Times in the index are whole seconds, cut off.
-        search = self._store.plan_message_query(
-            query.topic,
-            query.key,
-            max(0, begin_ms - INDEX_GRAIN_MS),
-            end_ms,
-            FOUND_MESSAGES_MAX,
-        )
+        wanted = QueryWanted(query.topic, query.key, max(0, begin_ms - INDEX_GRAIN_MS), end_ms)
+        search = MessageQuery(self._store.index, self._store.log, wanted)
         first = self._first_position(query.topic)
         index = self._store.index
         indexed_timestamp_ms, indexed_end = index.end_timestamp_ms, index.indexed_end
@@ -233,7 +229,7 @@ def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:
 def _read(store: MessageStore, offset: int, size: int, *, otherwise: MessageNotFound) -> bytes:
     """Bytes within one segment. Raises `otherwise`, or MessageNotFound if the log has moved on."""
     try:
-        return store.record_at(offset, size)
+        return store.log.record_at(offset, size)
     except MessageNotFound:
         if offset < store.min_offset:
             raise

@@ -28,16 +28,16 @@ class QueueReader:
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Minimum and maximum offset; (0, 0) for a queue without messages."""
-        bounds = self._store.queue_bounds(topic, queue_id)
+        bounds = self._store.queues.bounds(topic, queue_id)
         return bounds.min_offset, bounds.max_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """What the next message of the queue will get, as far as consumers may see."""
-        return self._store.queue_bounds(topic, queue_id).max_offset
+        return self._store.queues.bounds(topic, queue_id).max_offset
 
     async def last_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
         """When the queue's last message was stored; 0 without messages."""
-        bounds = self._store.queue_bounds(topic, queue_id)
+        bounds = self._store.queues.bounds(topic, queue_id)
         if bounds.max_offset <= bounds.min_offset:
             return 0
         last = QueueRead(topic, queue_id, bounds.max_offset - 1, max_bytes=1, max_messages=1)
@@ -55,7 +55,7 @@ class QueueReader:
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
     ) -> int:
         """The first offset at or after a time, or with `upper` the last at or before it."""
-        search = self._store.plan_time_search(topic, queue_id)
+        search = self._store.reads.plan_time_search(topic, queue_id)
         if search is None:
             return 0
         boundary = Boundary.UPPER if upper else Boundary.LOWER

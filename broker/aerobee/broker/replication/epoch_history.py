@@ -42,10 +42,6 @@ class EpochHistory:
         """0 without any."""
         return self.entries[-1].epoch if self.entries else 0
 
-    @property
-    def latest_start(self) -> int:
-        return self.entries[-1].start if self.entries else 0
-
     def up_to(self, log_end: int) -> EpochHistory:
         """Without epochs that begin beyond `log_end`: their bytes are not there (any more)."""
         if not self.entries or self.entries[-1].start <= log_end:

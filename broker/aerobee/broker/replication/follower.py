@@ -26,7 +26,7 @@ from aerobee.broker.replication.joining import (
     where_to_start,
 )
 from aerobee.broker.replication.log_chunks import LogChunks
-from aerobee.broker.replication.log_copy import CopiedStore, LogCopy, SlaveSide
+from aerobee.broker.replication.log_copy import LogCopy, SlaveSide
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.messages import (
     Agreement,
@@ -39,6 +39,7 @@ from aerobee.broker.replication.messages import (
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import Wake, within, write_within
 from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
@@ -68,7 +69,7 @@ class Follower:
         own: ReplicaName,
         instance: str,
         connect: Connect,
-        store: CopiedStore,
+        store: MessageStore,
         pool: ReadPool,
         side: SlaveSide,
         tables: TableCopies,
@@ -184,7 +185,7 @@ class Follower:
                 f"slave {size}: let all replicas of the group be of one version"
             )
         chunks = LogChunks(
-            self._store,
+            self._store.log,
             self._pool,
             self._clock,
             reader="comparison with the master",

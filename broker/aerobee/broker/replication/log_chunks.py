@@ -9,13 +9,12 @@ disk for the slave beyond the chunk that it got, for disks and threads prefer la
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Protocol
 
 from isal.isal_zlib import crc32
 
 from aerobee.broker.reading.pace import Pace
 from aerobee.broker.reading.read_pool import STEP_BYTES, ReadPool
+from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageNotFound, ReplicationGap
 from aerobee.store_format.record_layout import MAGIC_BLANK
@@ -25,27 +24,12 @@ COLD_READ_BYTES = 2 * 1024 * 1024
 _HEAD = struct.Struct(">ii")  # a record's size and magic number
 
 
-class ReadableLog(Protocol):
-    """What is read of the store."""
-
-    @property
-    def appended_end(self) -> int: ...
-
-    def contiguous_end(self, position: int) -> int:
-        """Up to where bytes from `position` on lie in one file; the log's end at most."""
-        ...
-
-    def read_nowait(self, runs: Sequence[tuple[int, int]]) -> bytes | None: ...
-
-    def read(self, runs: Sequence[tuple[int, int]]) -> bytes: ...
-
-
 class LogChunks:
     """See the module."""
 
     def __init__(
         self,
-        log: ReadableLog,
+        log: CommitLog,
         pool: ReadPool,
         clock: Clock,
         *,
@@ -98,7 +82,7 @@ class LogChunks:
         while True:
             size, magic = _HEAD.unpack(await self._bytes(position, _HEAD.size))
             position += size
-            if magic != MAGIC_BLANK or position >= self._log.appended_end:
+            if magic != MAGIC_BLANK or position >= self._log.end:
                 return position
 
     def _contiguous_end(self, position: int) -> int:

@@ -12,16 +12,16 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Never, Protocol
+from typing import Never
 
 from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, decode_emptied
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState, Sender, check_bytes, check_sender
-from aerobee.broker.replication.log_chunks import ReadableLog
 from aerobee.broker.replication.messages import Ack, Heartbeat, LogPart, SlaveStreamEnd, TableFile
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     Busy,
@@ -40,31 +40,6 @@ STEP_BYTES = 512 * 1024
 FULL_DISK_RETRY_S = 0.5
 OVERRUN_BYTES_MAX = 32 * 1024 * 1024
 """Beyond the window, for a record that is larger than it."""
-
-
-class ReplicatedLog(Protocol):
-    """`MessageStore.replicated`."""
-
-    @property
-    def received_end(self) -> int: ...
-
-    def begin(self) -> int: ...
-
-    def append(self, position: int, data: bytes) -> int: ...
-
-    def begin_queues(self, next_offsets: dict[tuple[str, int], int]) -> None: ...
-
-    def take_warnings(self) -> list[str]: ...
-
-
-class CopiedStore(ReadableLog, Protocol):
-    """The slave's store."""
-
-    @property
-    def flushed_end(self) -> int: ...
-
-    @property
-    def replicated(self) -> ReplicatedLog: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +65,7 @@ class LogCopy:
         stream: SlaveStreamEnd,
         sender: Sender,
         peer: str,
-        store: CopiedStore,
+        store: MessageStore,
         side: SlaveSide,
         tables: TableCopies,
         limits: StreamLimits,

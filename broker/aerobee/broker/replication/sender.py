@@ -27,10 +27,11 @@ from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.messages import Agreement, Hello, MasterStreamEnd
-from aerobee.broker.replication.slave_stream import JoinedSlave, SentLog, SlaveStream
+from aerobee.broker.replication.slave_stream import JoinedSlave, SlaveStream
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import within, write_within
 from aerobee.broker.replication.table_source import TableSource
+from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, MqError, NotMaster
 from aerobee.runtime.log import log_event
@@ -50,7 +51,7 @@ class ReplicationSender:
         cluster: str,
         broker_name: str,
         roles: MasterSide,
-        log: SentLog,
+        store: MessageStore,
         pool: ReadPool,
         tables: TableSource,
         limits: StreamLimits,
@@ -59,7 +60,7 @@ class ReplicationSender:
         self._cluster = cluster
         self._broker_name = broker_name
         self._roles = roles
-        self._log = log
+        self._store = store
         self._pool = pool
         self._tables = tables
         self._limits = limits
@@ -197,7 +198,7 @@ class ReplicationSender:
 
     def _chunks(self, broker_id: int) -> LogChunks:
         return LogChunks(
-            self._log,
+            self._store.log,
             self._pool,
             self._clock,
             reader=f"replica {broker_id}",
@@ -211,7 +212,7 @@ class ReplicationSender:
         broker_id = slave.name.broker_id
         chunks = self._chunks(broker_id)
         running = SlaveStream(
-            stream, slave, self._roles, self._log, chunks, self._tables, self._limits, self._clock
+            stream, slave, self._roles, self._store, chunks, self._tables, self._limits, self._clock
         )
         self._streams[broker_id] = running
         why = "it ended the stream"

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Never, Protocol
+from typing import Never
 
 from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, encode_emptied
 from aerobee.broker.replication.joining import Sender, check_ack, check_sender
-from aerobee.broker.replication.log_chunks import LogChunks, ReadableLog
+from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import Ended, MasterSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.messages import (
@@ -30,6 +30,7 @@ from aerobee.broker.replication.messages import (
 from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
+from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, NotMaster
 from aerobee.runtime.run_together import run_together
@@ -37,15 +38,6 @@ from aerobee.runtime.run_together import run_together
 CONFIRMED_PAUSE_S = 0.005
 """When nothing else is to be sent, a new confirmed end waits so long for log bytes to go with."""
 TABLES_INTERVAL_S = 1.0
-
-
-class SentLog(ReadableLog, Protocol):
-    """The master's store."""
-
-    def emptied_queues(self) -> dict[tuple[str, int], int]:
-        """Next offsets of queues that have none of their messages any more."""
-        ...
-
 
 FirstMessage = Callable[[], Awaitable[Agreement]]
 """The disk may have to be read for it."""
@@ -76,7 +68,7 @@ class SlaveStream:
         stream: MasterStreamEnd,
         slave: JoinedSlave,
         roles: MasterSide,
-        log: SentLog,
+        store: MessageStore,
         chunks: LogChunks,
         tables: TableSource,
         limits: StreamLimits,
@@ -85,7 +77,7 @@ class SlaveStream:
         self._stream = stream
         self._slave = slave
         self._roles = roles
-        self._log = log
+        self._store = store
         self._chunks = chunks
         self._tables = tables
         self._limits = limits
@@ -114,7 +106,7 @@ class SlaveStream:
 
     async def run(self, first: FirstMessage) -> None:
         """Send `first`, then everything. Until the slave ends the stream. Raises MqError."""
-        if emptied := self._log.emptied_queues():
+        if emptied := self._store.queues.emptied():
             self._tables_to_send[EMPTIED_QUEUES_PATH] = encode_emptied(emptied)
         await run_together(
             self._receive(),
@@ -185,7 +177,7 @@ class SlaveStream:
                     await self._wake.wait(min(due_s, wait_s) if wait_s > 0 else due_s)
                     continue
                 confirmed_end = self._confirmed_end()
-                message = Heartbeat(confirmed_end, self._log.appended_end)
+                message = Heartbeat(confirmed_end, self._store.appended_end)
             await write(sender, message)
             self._spoke_s = clock.monotonic_s()
 
@@ -195,11 +187,11 @@ class SlaveStream:
         self._check_term()  # reading may have taken its time
         # Before it is written: the slave's answer may be here first.
         self.sent_end = position + len(data)
-        return LogPart(position, data, self._confirmed_end(), self._log.appended_end)
+        return LogPart(position, data, self._confirmed_end(), self._store.appended_end)
 
     async def _room(self) -> int:
         """How much of the log may be sent now."""
-        waiting = self._log.appended_end - self.sent_end
+        waiting = self._store.appended_end - self.sent_end
         if waiting <= 0:
             return 0
         begin = self.acknowledged_end

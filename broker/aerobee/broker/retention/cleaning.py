@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from aerobee.broker.retention.unread_readers import UnreadReaders
-from aerobee.broker.store.file_trouble import FileTrouble
+from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.queues.queue_set import QueueName
 from aerobee.broker.store.retention.queue_readers import QueueReaders, UnreadRemoval
 from aerobee.broker.store.retention.retention_config import RetentionConfig

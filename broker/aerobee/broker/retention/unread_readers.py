@@ -143,7 +143,7 @@ class UnreadReaders:
     async def _queue_ids(self) -> dict[str, list[int]]:
         """topic -> its queues that ever had a message."""
         queue_ids: dict[str, list[int]] = {}
-        for number, queue in enumerate(self._store.retention.queues(), 1):
+        for number, queue in enumerate(list(self._store.queues), 1):
             if queue.end:
                 queue_ids.setdefault(queue.topic, []).append(queue.queue_id)
             if number % _NAMES_PER_TURN == 0:
@@ -164,7 +164,7 @@ class UnreadReaders:
         for group in groups:
             offset = self._offsets.query(group, topic, queue_id)
             if offset is None:
-                offset = self._store.queue_bounds(topic, queue_id).min_offset
+                offset = self._store.queues.bounds(topic, queue_id).min_offset
             offsets[group] = offset
         if not offsets:
             return None
@@ -175,4 +175,4 @@ class UnreadReaders:
         return topic in self._topics and not is_system_topic(topic)
 
     def _end(self, topic: str, queue_id: int) -> int:
-        return self._store.queue_bounds(topic, queue_id).max_offset
+        return self._store.queues.bounds(topic, queue_id).max_offset

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.statistics import Appended
 from aerobee.store_format.checked_batch import CheckedBatch
 
 KIB = 1024

@@ -16,7 +16,7 @@ from typing import Protocol
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime import names
 from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.checked_batch import CheckedBatch

@@ -7,7 +7,7 @@ clients may not do, such as sending to a system topic, is for the caller to know
 from __future__ import annotations
 
 from aerobee.broker.sending.append import Appender
-from aerobee.broker.store.appended import Appended
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageTooLarge
 from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch

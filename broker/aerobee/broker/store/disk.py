@@ -28,6 +28,7 @@ BytesLike = bytes | bytearray | memoryview
 
 _BUFFERS_PER_CALL_MAX = 1024
 _TOUCH_BYTES = 64 * 1024
+_ZEROS = bytes(1 << 20)
 _PREALLOCATION_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
@@ -382,3 +383,10 @@ class RealDisk:
 
     def lock_file(self, path: str, content: bytes) -> DiskLock:
         return RealDiskLock(self._full(path), content)
+
+
+def used_size(data: bytes) -> int:
+    """How many bytes remain of `data` without the zeros at its end."""
+    if len(data) <= len(_ZEROS) and data == _ZEROS[: len(data)]:  # compares at memory speed
+        return 0
+    return len(data.rstrip(b"\0"))

@@ -2,11 +2,23 @@
 
 `StoreUnusable` and its kind end a start-up with one sentence for the operator; they never cross the
 wire, so they are not part of the `MqError` tree.
+
+Nothing is lost with a single file that cannot be removed or read while the disk as such goes on:
+queue files and index files follow from the log, and a log segment that stays may go later. Such a
+file is left, and a `FileTrouble` says so.
 """
 
 from __future__ import annotations
 
+import errno
+from dataclasses import dataclass
+
 from aerobee.runtime.errors import MqError
+
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Something keeps the file from being removed, or there is no room to write down that it is gone;
+# the disk is sound.
+LEFT_ALONE = DISK_FULL | {errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS}
 
 
 class StoreUnusable(Exception):
@@ -60,3 +72,20 @@ class EntryMismatch(MqError):
             f"({where}): stop the broker and let `aerobee store verify` say what is damaged and "
             "`aerobee store repair` mend it"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class FileTrouble:
+    """One such file. `done_to_it`: "removed" or "read"."""
+
+    done_to_it: str
+    path: str
+    error: OSError
+
+    @property
+    def cause(self) -> tuple[str, int | None]:
+        """The same for all files that the same thing is wrong with."""
+        return self.done_to_it, self.error.errno
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be {self.done_to_it}: {self.error.strerror or self.error}"

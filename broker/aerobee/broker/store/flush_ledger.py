@@ -65,11 +65,16 @@ class FlushLedger:
     # ------------------------------------------------------------------------------ the log
 
     def take_flush(self) -> FlushWork | None:
-        """None if nothing is unflushed, or while a flush is under way."""
+        """What is unflushed now; None if nothing is, while a flush is under way, or if nothing may
+        be written. Its `checkpoint`, if any, is to be run after it. Raises StoreFailed."""
+        self.admission.check_not_failed()
+        return self._take_flush() if self.admission.is_in_use else None
+
+    def _take_flush(self) -> FlushWork | None:
         if self._flush_work is not None:
             return None
         end = self._log.end
-        checkpoint = self.take_checkpoint(end) if self.is_checkpoint_due() else None
+        checkpoint = self.take_checkpoint(end) if self._has_checkpoint_due() else None
         if end == self.flushed_end and checkpoint is None:
             return None
         files, directories = self._log.take_unsynced() if end > self.flushed_end else ([], [])
@@ -77,6 +82,7 @@ class FlushLedger:
         return self._flush_work
 
     def finish_flush(self, work: FlushWork) -> None:
+        """`work.run` returned: the log is on the disk up to its end."""
         assert work is self._flush_work
         assert self.flushed_end <= work.end <= self._log.end
         self._flush_work = None
@@ -86,7 +92,12 @@ class FlushLedger:
 
     # ------------------------------------------------------------------------------ checkpoints
 
-    def is_checkpoint_due(self, *, at_once: bool = False) -> bool:
+    @property
+    def checkpoint_due(self) -> bool:
+        """Whether the next flush will carry a checkpoint."""
+        return self.admission.is_in_use and self._has_checkpoint_due()
+
+    def _has_checkpoint_due(self, *, at_once: bool = False) -> bool:
         """By time, or because too many entries are in memory; only if there is anything new."""
         if self._checkpoint_work is not None:
             return False
@@ -122,6 +133,7 @@ class FlushLedger:
         return self._checkpoint_work
 
     def finish_checkpoint(self, work: CheckpointWork) -> None:
+        """`work.run` returned. If the disk was full the entries stay in memory for the next one."""
         assert work is self._checkpoint_work
         self._checkpoint_work = None
         if work.index_write is not None:
@@ -148,11 +160,11 @@ class FlushLedger:
     def flush_now(self) -> None:
         """Flush, checkpoint and finish here and now; also what was taken and not finished, for
         running it twice does no harm. Blocks; raises OSError."""
-        flush = self._flush_work or self.take_flush()
+        flush = self._flush_work or self._take_flush()
         if flush is not None:
             flush.run()
             self.finish_flush(flush)
-        if self._checkpoint_work is None and self.is_checkpoint_due(at_once=True):
+        if self._checkpoint_work is None and self._has_checkpoint_due(at_once=True):
             self.take_checkpoint(self.flushed_end)
         if (checkpoint := self._checkpoint_work) is not None:
             checkpoint.run()

@@ -10,22 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.errors import DISK_FULL
+from aerobee.broker.store.folder_state import write_checkpoint
 from aerobee.broker.store.index.index_write import IndexWrite
-from aerobee.broker.store.log.preallocation import DISK_FULL
 from aerobee.broker.store.producers.windows_file import WindowsWrite
 from aerobee.broker.store.queues.queue_write_out import QueueWriteOut
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint
-
-CHECKPOINT_FILE = "checkpoint"
-
-
-def write_checkpoint(disk: Disk, checkpoint: Checkpoint) -> None:
-    """[any thread] One page, written in place and synced."""
-    file = disk.open_file(CHECKPOINT_FILE, create=True)
-    file.write_at(0, (checkpoint.encode(),))
-    file.datasync()
-    file.close()
 
 
 class CheckpointWork:

@@ -27,6 +27,7 @@ from aerobee.broker.store.queues.reading import (
     select,
 )
 from aerobee.broker.store.queues.record_match import RecordCheck
+from aerobee.broker.store.queues.time_search import TimeSearch
 from aerobee.broker.store.read_work import (
     AdviceWork,
     ReadOutcome,
@@ -121,25 +122,12 @@ class QueueReads:
             catch_up.handle = work.handle  # for its next read
         return outcome
 
-    def locate(self, wanted: QueueRead) -> Located:
-        """Where the messages lie, by the consume queue alone. May wait for the disk.
-
-        Raises StoreFailed, and MqError for damaged files.
-        """
-        self._admission.check_not_failed()
-        queue = self._queues.get(wanted.topic, wanted.queue_id)
-        outside = out_of_range(None if queue is None else queue.bounds, wanted.offset)
-        if queue is None or outside is not None:
-            assert outside is not None
-            return outside
-        first = queue.read_entries(self._files, wanted.offset, 1)
-        count = self._entry_count(wanted, first)
-        entries = queue.read_entries(self._files, wanted.offset, count)
-        return _selection(queue, wanted)(entries, self._log.min_offset, None)
-
-    def has_queue(self, topic: str) -> bool:
-        """Whether the topic has a queue that ever got a message in its present life."""
-        return self._queues.has_topic(topic)
+    def plan_time_search(self, topic: str, queue_id: int) -> TimeSearch | None:
+        """A search by store time that may `run` on any thread; None for an unknown queue."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return None
+        return TimeSearch(self._files.disk, queue, self._log.record_at)
 
     def first_position(self, topic: str) -> int | None:
         """Before this log position lies no message that a reader of the topic may see; None: there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from aerobee.broker.store.retention.retention_statistics import RetentionStatistics
 from aerobee.runtime.metrics.histogram import HistogramCounts
@@ -72,3 +73,27 @@ class StoreStatistics:
     """Of the flushes of the log, in seconds."""
     last_store_timestamp_ms: int
     retention: RetentionStatistics
+
+
+class Appended(NamedTuple):
+    """Where a batch lies: the offsets of its first record, and the log's end after its last."""
+
+    base_queue_offset: int
+    base_physical_offset: int
+    end: int
+    store_timestamp_ms: int
+
+
+@dataclass(slots=True)
+class AppendCounters:
+    """Since the store was opened."""
+
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    refused_batches: int = 0
+
+    def add(self, records: int, size: int) -> None:
+        self.batches += 1
+        self.records += records
+        self.bytes += size

@@ -11,8 +11,8 @@ from aerobee.broker.replication.replica_folder import note_log_repaired
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreLocked
+from aerobee.broker.store.folder_state import LOCK_FILE, lock_store
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
-from aerobee.broker.store.opening import LOCK_FILE, lock_store
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.output import counted, json_option, print_json, remark, say
 from aerobee.cli.store_tools.folder_argument import (

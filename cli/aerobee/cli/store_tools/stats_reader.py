@@ -15,9 +15,8 @@ import numpy as np
 
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.store_format.checked_batch import UNQUEUED_BIT
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entries
 from aerobee.store_format.record_layout import (
     SYSFLAG_COMPRESSED,
     SYSFLAG_TRANSACTION_MASK,

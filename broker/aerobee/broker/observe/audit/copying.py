@@ -102,7 +102,7 @@ async def copy_queues(topics: TopicTable, store: MessageStore, chosen: Chosen) -
             await asyncio.sleep(0)
     for topic in sorted(stored):
         for queue_id in sorted(stored[topic]):
-            bounds = store.queue_bounds(topic, queue_id)
+            bounds = store.queues.bounds(topic, queue_id)
             rows.add(topic, queue_id, bounds.min_offset, bounds.max_offset)
             if rows.is_full:
                 pieces.append(rows)
@@ -116,7 +116,7 @@ async def copy_queues(topics: TopicTable, store: MessageStore, chosen: Chosen) -
 async def _stored_queues(store: MessageStore, chosen: Chosen) -> dict[str, dict[int, None]]:
     """topic -> ids of its queues that ever had a message."""
     found: dict[str, dict[int, None]] = {}
-    for number, queue in enumerate(store.retention.queues(), 1):
+    for number, queue in enumerate(list(store.queues), 1):
         if queue.end and chosen.has_topic(queue.topic):
             found.setdefault(queue.topic, {})[queue.queue_id] = None
         if number % QUEUES_PER_TURN == 0:

@@ -73,7 +73,7 @@ class LogChecksums:
         checksum, position = 0, begin
         try:
             while position < end:
-                segment_end = self._store.contiguous_end(position)
+                segment_end = self._store.log.contiguous_end(position)
                 if segment_end <= position:  # the log was cut since the ranges were asked for
                     raise MessageNotFound(
                         f"the log ends at {position} now, within the range [{begin}, {end}): ask "
@@ -96,7 +96,7 @@ class LogChecksums:
         """Where the bytes of the segment begin that no record has; its end if there are none."""
         if segment_end > self._store.confirmed_end:
             return segment_end
-        base = max(each.base for each in self._store.segments() if each.base <= position)
+        base = max(each.base for each in self._store.log.segments() if each.base <= position)
         begin = max(base, segment_end - BLANK_BYTES_MAX)
         tail = bytearray()
         while begin + len(tail) < segment_end:
@@ -111,14 +111,14 @@ class LogChecksums:
     async def _add(self, position: int, size: int, checksum: int) -> int:
         store, runs = self._store, ((position, size),)
         added: int = await self._reads.run_in_turn(
-            READER, size, lambda: crc32(store.read(runs), checksum)
+            READER, size, lambda: crc32(store.log.read(runs), checksum)
         )
         self._reads.spend(size)
         return added
 
     async def _read(self, run: tuple[int, int]) -> bytes:
         read: bytes = await self._reads.run_in_turn(
-            READER, run[1], lambda: self._store.read((run,))
+            READER, run[1], lambda: self._store.log.read((run,))
         )
         self._reads.spend(run[1])
         return read

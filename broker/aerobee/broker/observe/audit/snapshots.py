@@ -189,7 +189,7 @@ class Snapshots:
         if wanted.has(Table.EPOCHS):
             reading.epochs = EpochRows(self._roles.log_state().epochs.entries)
         if wanted.has(Table.SEGMENTS):
-            segments = folder.store.segments()
+            segments = folder.store.log.segments()
             reading.segments = SegmentRows(
                 [each.base for each in segments], [each.wrote_position for each in segments]
             )

@@ -52,7 +52,7 @@ class UnreadSurvey:
         for row, offset in enumerate(rows.offsets):
             _, topic = rows.names(row)
             queue_id = rows.queue_ids[row]
-            bounds = self._store.queue_bounds(topic, queue_id)
+            bounds = self._store.queues.bounds(topic, queue_id)
             first = max(offset, bounds.min_offset)
             places.append((topic, queue_id, first) if first < bounds.max_offset else None)
         rows.first_unread_ms = await self._times_of(places)
@@ -144,7 +144,7 @@ class UnreadSurvey:
         return tags
 
     async def _matching(self, topic: str, queue_id: int, offset: int, wanted: TagFilter) -> int:
-        bounds = self._store.queue_bounds(topic, queue_id)
+        bounds = self._store.queues.bounds(topic, queue_id)
         start, end = max(offset, bounds.min_offset), bounds.max_offset
         unread = max(0, end - start)
         if unread > min(COUNTED_PER_ROW_MAX, self._entries_left):

@@ -130,7 +130,7 @@ class LagReading:
     def _add(
         self, row: GroupLag, key: GroupQueue, place: PullPlace | None, *, has_committed: bool
     ) -> None:
-        bounds = self._store.queue_bounds(key.topic, key.queue_id)
+        bounds = self._store.queues.bounds(key.topic, key.queue_id)
         first, end = bounds.min_offset, bounds.max_offset
         if first == end:
             return

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.file_trouble import FileTrouble
-from aerobee.broker.store.log.preallocation import spare_path
+from aerobee.broker.store.errors import FileTrouble
+from aerobee.broker.store.log.segment_supply import spare_path
 from aerobee.store_format.index_file import HEADER_SIZE, IndexGeometry, IndexHeader
 
 INDEX_DIRECTORY: Final = "index"
@@ -122,27 +122,3 @@ def remove_index_files(disk: Disk, names: Sequence[str]) -> None:
             disk.remove(index_path(name))
     if names:
         disk.fsync_directory(INDEX_DIRECTORY)
-
-
-def expired_files(files: Sequence[IndexFileInfo], log_min_offset: int) -> list[IndexFileInfo]:
-    """The oldest files whose records were all removed from the log; never the newest file."""
-    expired: list[IndexFileInfo] = []
-    for info in files[:-1]:
-        if info.header.end_physical_offset >= log_min_offset:
-            break
-        expired.append(info)
-    return expired
-
-
-class IndexExpiry:
-    """Removes files that lead only to records which the log has no more."""
-
-    __slots__ = ("_disk", "files")
-
-    def __init__(self, disk: Disk, files: Sequence[IndexFileInfo]) -> None:
-        self._disk = disk
-        self.files = files
-
-    def run(self) -> None:
-        """[any thread] Raises OSError."""
-        remove_index_files(self._disk, [info.name for info in self.files])

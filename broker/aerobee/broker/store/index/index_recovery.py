@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerobee.broker.store.file_trouble import FileTrouble
+from aerobee.broker.store.errors import DISK_FULL, FileTrouble
 from aerobee.broker.store.index.index_cut import (
     cut_index_file,
     first_entry_behind,
@@ -37,7 +37,6 @@ from aerobee.broker.store.index.index_write import Slots
 from aerobee.broker.store.index.key_index import KeyIndex, index_geometry
 from aerobee.broker.store.index.pending_keys import PendingKeys
 from aerobee.broker.store.log.log_walk import WalkedChunk
-from aerobee.broker.store.log.preallocation import DISK_FULL
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.runtime.clock import Clock

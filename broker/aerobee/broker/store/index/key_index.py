@@ -11,10 +11,11 @@ whether its keys are in memory or in a file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.index.index_files import IndexExpiry, IndexFileInfo, expired_files
+from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.index.index_write import IndexWrite, Slots, SlotTable
 from aerobee.broker.store.index.key_search import TIMESTAMP_MAX, IndexSnapshot, KeySearch
 from aerobee.broker.store.index.pending_keys import PendingKeys
@@ -39,7 +40,7 @@ class KeyIndex:
         indexed_end: int = 0,
     ) -> None:
         self._disk = disk
-        self._clock = clock
+        self.clock = clock
         self._geometry = index_geometry(config)
         self._enabled = config.index_enabled
         self._files = tuple(files)
@@ -132,7 +133,7 @@ class KeyIndex:
             return None
         self._write = IndexWrite(
             self._disk,
-            self._clock,
+            self.clock,
             self._geometry,
             newest=self._files[-1] if self._files else None,
             table=self._table,
@@ -154,18 +155,17 @@ class KeyIndex:
 
     # ------------------------------------------------------------------------------ expiry
 
-    def take_expired(self, log_min_offset: int) -> IndexExpiry | None:
-        """Forget the files that lead only to records before `log_min_offset`, and have them removed
-        by the work that is returned; None if there are none."""
-        expired = expired_files(self._files, log_min_offset)
-        if not expired:
-            return None
+    def take_expired(self, log_min_offset: int) -> list[IndexFileInfo]:
+        """Forget the oldest files, never the newest one, that lead only to records before
+        `log_min_offset`; the caller removes them. Those that it cannot remove are found again by
+        the next start, which does no harm."""
+        expired = list(
+            takewhile(
+                lambda info: info.header.end_physical_offset < log_min_offset, self._files[:-1]
+            )
+        )
         self._files = self._files[len(expired) :]
-        return IndexExpiry(self._disk, expired)
-
-    def finish_expired(self, work: IndexExpiry) -> None:
-        """`work.run` returned. If it failed instead, the files are left over and found by the next
-        start, which does no harm."""
+        return expired
 
     # ------------------------------------------------------------------------------ searching
 

@@ -8,53 +8,44 @@ says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
-from aerobee.broker.store.index.key_search import KeySearch
+from aerobee.broker.store.index.key_index import KeyIndex
+from aerobee.broker.store.index.key_search import TIMESTAMP_MAX
 from aerobee.broker.store.index.search_budget import RECORD_ENTRIES, SearchBudget
-from aerobee.runtime.clock import Clock
+from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.index_keys import record_keys
 from aerobee.store_format.record import Record, RecordCorrupt
-
-ReadRecord = Callable[[int, int], bytes]
 
 _SIZE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class QueryWanted:
-    """What the records must have, and how many `run` gives at most."""
+    """What the records must have; store times in Unix ms, both ends included."""
 
     topic: str
     key: str
-    max_messages: int
+    begin_ms: int = 0
+    end_ms: int = TIMESTAMP_MAX
 
 
 class MessageQuery:
-    """Planned on the loop; `run` may be called on any thread."""
+    """Planned on the loop, for what is dispatched then."""
 
-    def __init__(
-        self,
-        search: KeySearch,
-        read: ReadRecord,
-        wanted: QueryWanted,
-        clock: Clock,
-        *,
-        lowest: int,
-    ) -> None:
-        """`read` gives the log's bytes at (physical offset, size), or raises MessageNotFound; the
-        log has nothing before `lowest`."""
-        self._search = search
-        self._read = read
+    def __init__(self, index: KeyIndex, log: CommitLog, wanted: QueryWanted) -> None:
+        self._search = index.plan_search(
+            wanted.topic, wanted.key, begin_ms=wanted.begin_ms, end_ms=wanted.end_ms
+        )
+        self._read = log.record_at
+        self._lowest = log.min_offset
         self._wanted = wanted
-        self._lowest = lowest
-        self._budget = SearchBudget(clock)
+        self._budget = SearchBudget(index.clock)
 
     def cancel(self) -> None:
-        """[any thread] Nobody wants the answer any more: `run` ends soon."""
+        """[any thread] Nobody wants the answer any more: `records` end soon."""
         self._budget.cancel()
 
     @property
@@ -62,12 +53,8 @@ class MessageQuery:
         """Whether there may be others, because the budget was spent before all was looked at."""
         return self._budget.is_spent
 
-    def run(self) -> list[bytes]:
-        """The records, each once. Raises OSError."""
-        return list(islice(self.records(), max(0, self._wanted.max_messages)))
-
     def records(self) -> Iterator[bytes]:
-        """The same one by one, as many as the caller takes. Raises OSError."""
+        """[any thread] One by one, each once, as many as the caller takes. Raises OSError."""
         for offset in self._search.unique_matches(self._lowest, self._budget):
             if not self._budget.spend(RECORD_ENTRIES):
                 return

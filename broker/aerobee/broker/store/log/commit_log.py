@@ -8,11 +8,11 @@ record never crosses a segment, and at least 8 bytes stay free after it for the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from aerobee.broker.store.disk import Advice, BytesLike, Disk, DiskFile
+from aerobee.broker.store.errors import DISK_FULL
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.log.preallocation import DISK_FULL, Spares
 from aerobee.broker.store.log.segment import (
     BLANK_BYTES_MIN,
     COMMIT_LOG_DIRECTORY,
@@ -20,6 +20,7 @@ from aerobee.broker.store.log.segment import (
     SegmentInfo,
 )
 from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
+from aerobee.broker.store.log.segment_supply import Spares
 from aerobee.runtime.errors import MessageNotFound, MessageTooLarge, NotWritable
 from aerobee.store_format.names import file_name
 from aerobee.store_format.record import blank_record
@@ -254,6 +255,10 @@ class CommitLog:
             parts.append(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def record_at(self, position: int, size: int) -> bytes:
+        """[any thread] The bytes of one run."""
+        return self.read(((position, size),))
+
     def _open(self, segment: Segment, handle: SegmentHandle | None) -> DiskFile:
         file = None if handle is None else handle.get(segment.base)
         if file is None:
@@ -285,18 +290,6 @@ class CommitLog:
         if position == self.end:
             return position
         return self._segment_at(position, 1).end
-
-    def walk(self, start: int, chunk_bytes: int) -> Iterator[tuple[int, bytes]]:
-        """Pieces of the used part of the log from `start` on, each within one segment.
-
-        Yields (position, bytes); pieces end anywhere, also inside a record.
-        """
-        for segment in self._segments:
-            position = max(start, segment.base)
-            while position < segment.end:
-                size = min(chunk_bytes, segment.end - position)
-                yield position, self.read(((position, size),))
-                position += size
 
     def _scratch_of(self, size: int) -> memoryview:
         if size > _SCRATCH_BYTES:

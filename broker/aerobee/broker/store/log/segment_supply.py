@@ -1,26 +1,236 @@
 """What the log needs before it needs it: the next segments, and memory for the next bytes.
 
-Owns: the works under way, at most one of each kind, and up to where the log's pages are warm. A
-work is taken on the loop, run on another thread, and finished on the loop.
+A spare is a file of the segment's size under a name outside the log's folder; it gets its place in
+the log by a rename, at the moment the active segment is full. So the log's folder never holds a
+file of the wrong length, whatever happens in between. One spare is enough where it takes longer to
+fill half a segment than to make one; each time a roll finds none, one more is kept from then on, up
+to a bound.
+
+An append into pages that are not there yet makes the kernel find and clear memory, and on a virtual
+machine the host find it, at a multiple of the price of the copy itself and on the event loop. So
+another thread brings the pages in ahead of the append, a few steps at a time, so that no more
+memory is held than the next moments need. Nothing is written: bytes on the disk never change.
+
+Owns: the spares, the works under way, at most one of each kind, and up to where the log's pages are
+warm. A work is taken on the loop, run on another thread, and finished on the loop.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from collections import deque
+from typing import TYPE_CHECKING
+
 from aerobee.broker.store.admission import Admission
 from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.log.commit_log import CommitLog
-from aerobee.broker.store.log.preallocation import PrepareWork
-from aerobee.broker.store.log.warm_up import STEP_BYTES, WarmUpWork
+from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.errors import DISK_FULL
+from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.runtime.clock import Clock
+
+if TYPE_CHECKING:  # the log holds the spares
+    from aerobee.broker.store.log.commit_log import CommitLog
+
+SPARE_PREFIX = "preallocated-"
+SPARES_MAX = 4
+STEP_BYTES = 4 * 1024 * 1024
+
+_LOCK_REFUSED = frozenset({errno.ENOMEM, errno.EPERM, errno.EAGAIN})
 
 # After a spare segment could not be made, how long until the next try.
 _PREPARE_PAUSE_S = 1.0
+
+
+def spare_path(disk: Disk, directory: str, name: str) -> str:
+    """Where a file is prepared that will be renamed into `directory`: outside of it, but for one
+    on a file system of its own, across whose border nothing can be renamed."""
+    path = f"{SPARE_PREFIX}{name}"
+    return f"{directory}/{path}" if disk.is_apart(directory) else path
+
+
+class Spare:
+    """A file that waits for its offset."""
+
+    __slots__ = ("file", "path")
+
+    def __init__(self, path: str, file: DiskFile) -> None:
+        self.path = path
+        self.file = file
+
+
+def create_spare(disk: Disk, path: str, size: int, *, keep_free_bytes: int) -> Spare:
+    """Allocate `size` bytes at `path`; OSError leaves nothing behind.
+
+    A disk that would have less than `keep_free_bytes` left counts as full: the broker's small files
+    need that room when the log has taken all it may.
+
+    Durable only with the first datasync of the file and of the folder it is renamed into.
+    """
+    if keep_free_bytes and disk.free_bytes() - size < keep_free_bytes:
+        raise OSError(errno.ENOSPC, f"{keep_free_bytes} bytes must stay free")
+    file = disk.open_file(path, create=True)
+    try:
+        file.allocate(size)
+    except BaseException:
+        _remove(disk, path, file)
+        raise
+    return Spare(path, file)
+
+
+def _remove(disk: Disk, path: str, file: DiskFile) -> None:
+    """What could not be made; a disk that refuses even that is left with a stray."""
+    with contextlib.suppress(OSError):
+        file.close()
+    with contextlib.suppress(OSError):
+        disk.remove(path)
+
+
+def remove_strays(disk: Disk) -> None:
+    """Remove what an earlier run prepared and did not use."""
+    apart = [entry.name for entry in disk.list("") if disk.is_apart(entry.name)]
+    for directory in ("", *apart):
+        for entry in disk.list(directory):
+            if entry.name.startswith(SPARE_PREFIX) and not entry.is_directory:
+                disk.remove(f"{directory}/{entry.name}" if directory else entry.name)
+
+
+class PrepareWork:
+    """Creates one spare. `run` may be called on any thread; the rest belongs to the loop."""
+
+    __slots__ = ("_disk", "_keep_free_bytes", "_path", "_size", "error", "spare")
+
+    def __init__(self, disk: Disk, path: str, size: int, *, keep_free_bytes: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._size = size
+        self._keep_free_bytes = keep_free_bytes
+        self.spare: Spare | None = None
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        """[any thread] A full disk is kept, not raised: appends go on while the segment lasts.
+
+        There is a `spare` only if it is durable."""
+        try:
+            spare = create_spare(
+                self._disk, self._path, self._size, keep_free_bytes=self._keep_free_bytes
+            )
+            try:
+                spare.file.datasync()  # here it costs nobody's time
+            except BaseException:
+                _remove(self._disk, spare.path, spare.file)
+                raise
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            self.error = error
+        else:
+            self.spare = spare
+
+
+class Spares:
+    """Those that are ready; loop thread only."""
+
+    def __init__(self, disk: Disk, segment_bytes: int, *, keep_free_bytes: int) -> None:
+        self._disk = disk
+        self._segment_bytes = segment_bytes
+        self._keep_free_bytes = keep_free_bytes
+        self._ready: deque[Spare] = deque()
+        self._made = 0
+        self._wanted = 1
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def file(self, index: int) -> DiskFile:
+        """The file that becomes the segment after `index` others."""
+        return self._ready[index].file
+
+    def wanted(self, *, is_half_full: bool) -> bool:
+        """Whether one more should be made now, given how full the active segment is."""
+        if len(self._ready) >= self._wanted:
+            return False
+        return is_half_full or self._wanted > 1
+
+    def prepare_work(self) -> PrepareWork:
+        return PrepareWork(
+            self._disk,
+            self._next_path(),
+            self._segment_bytes,
+            keep_free_bytes=self._keep_free_bytes,
+        )
+
+    def add(self, spare: Spare) -> None:
+        """Keep what was prepared."""
+        self._ready.append(spare)
+
+    def first(self, *, is_late: bool) -> Spare:
+        """The next one, made here and now if none is ready; it stays until `pop_first`.
+
+        `is_late`: none being ready means that they were not made in time. Raises OSError.
+        """
+        if not self._ready:
+            self._ready.append(
+                create_spare(
+                    self._disk,
+                    self._next_path(),
+                    self._segment_bytes,
+                    keep_free_bytes=self._keep_free_bytes,
+                )
+            )
+            if is_late:
+                self._wanted = min(self._wanted + 1, SPARES_MAX)
+        return self._ready[0]
+
+    def pop_first(self) -> None:
+        """It has become a segment."""
+        self._ready.popleft()
+
+    def drop_all(self) -> None:
+        """Give their space back."""
+        while self._ready:
+            spare = self._ready.popleft()
+            spare.file.close()
+            self._disk.remove(spare.path)
+
+    def _next_path(self) -> str:
+        self._made += 1
+        return spare_path(self._disk, COMMIT_LOG_DIRECTORY, str(self._made))
+
+
+class WarmUpWork:
+    """Touches, or also locks, one step. `run` may be called on any thread."""
+
+    __slots__ = ("_file", "_lock", "_offset", "_size", "end", "lock_error")
+
+    def __init__(self, file: DiskFile, offset: int, size: int, *, end: int, lock: bool) -> None:
+        """`offset` counts within the file, `end` is the same step's end within the log."""
+        self._file = file
+        self._offset = offset
+        self._size = size
+        self._lock = lock
+        self.end = end
+        self.lock_error: OSError | None = None
+
+    def run(self) -> None:
+        """[any thread] A refused lock is kept, not raised: the broker works without it."""
+        if self._lock:
+            try:
+                self._file.lock_in_memory(self._offset, self._size)
+                return
+            except OSError as error:
+                if error.errno not in _LOCK_REFUSED:
+                    raise
+                self.lock_error = error
+        self._file.touch_pages(self._offset, self._size)
+
 
 SupplyWork = PrepareWork | WarmUpWork
 
 
 class SegmentSupply:
-    """See the module; loop thread only."""
+    """Hands out the works; loop thread only."""
 
     def __init__(
         self, clock: Clock, config: StoreConfig, *, log: CommitLog, admission: Admission

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Self
 
-from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.dispatcher import Dispatcher
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.commit_log import CommitLog
@@ -16,6 +15,7 @@ from aerobee.broker.store.producers.producer_windows import ProducerName, Produc
 from aerobee.broker.store.producers.window import Standing
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.recovery.recover import Recovered
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.errors import MessageNotFound, OutOfSequence
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 from aerobee.store_format.record_layout import (

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import DISK_FULL
 from aerobee.broker.store.log.log_walk import WalkedChunk
-from aerobee.broker.store.log.preallocation import DISK_FULL
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.store.producers.windows_file import (
     WINDOWS_FILE,

@@ -23,9 +23,9 @@ from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import QueueDamaged
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.queues.entries_read import EntriesRead, FilePiece
-from aerobee.broker.store.queues.queue_bounds import QueueBounds
 from aerobee.broker.store.queues.queue_check import FileClaim, are_sound, look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnd
+from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.store_format.consume_queue_entry import (
     ENTRY_SIZE,
     PRE_BLANK_ENTRY,

@@ -12,10 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from aerobee.broker.store.disk import DirectoryEntry, Disk
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
-from aerobee.broker.store.zeros import used_size
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.broker.store.disk import DirectoryEntry, Disk, used_size
+from aerobee.store_format.consume_queue_entry import (
+    ENTRY_SIZE,
+    PRE_BLANK_SIZE,
+    unpack_entries,
+    unpack_entry,
+)
 from aerobee.store_format.names import file_name, is_file_name
 
 # One page of entries before the end, and one after it.

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.log.preallocation import spare_path
+from aerobee.broker.store.log.segment_supply import spare_path
 from aerobee.broker.store.queues.consume_queue import (
     CONSUME_QUEUE_DIRECTORY,
     ConsumeQueue,

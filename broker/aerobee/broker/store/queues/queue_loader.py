@@ -12,15 +12,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.disk import Disk, used_size
 from aerobee.broker.store.queues.consume_queue import (
     CONSUME_QUEUE_DIRECTORY,
     ConsumeQueue,
 )
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.queues.queue_check import is_queue_file
-from aerobee.broker.store.zeros import used_size
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entries
 from aerobee.store_format.names import parse_file_name
 
 _ENTRIES_PER_READ = 50_000

@@ -6,14 +6,17 @@ from bisect import bisect_left
 
 import numpy as np
 
-from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.disk import Disk, used_size
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue, queue_directory
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.queues.queue_check import is_queue_file
-from aerobee.broker.store.zeros import used_size
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.store_format.consume_queue_entry import (
+    ENTRY_SIZE,
+    PRE_BLANK_SIZE,
+    unpack_entries,
+    unpack_entry,
+)
 from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name, parse_file_name
 from aerobee.store_format.record import Record, RecordCorrupt
 

@@ -23,6 +23,7 @@ from aerobee.broker.store.queues.queue_write_out import (
     QueueWriteOut,
     remove_dropped,
 )
+from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.runtime.errors import IllegalName
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 from aerobee.store_format.record_layout import is_topic_storable
@@ -82,6 +83,7 @@ class QueueSet:
         return max((queue.physical_end for queue in self._queues.values()), default=0)
 
     def names(self) -> list[QueueName]:
+        """Every queue with at least one entry ever, sorted."""
         return sorted(name for name, queue in self._queues.items() if queue.end)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
@@ -90,6 +92,16 @@ class QueueSet:
             self.damaged[topic, queue_id] = queue.damage
             self._dirty[queue] = self._write_outs  # so that the next start knows
         return queue
+
+    def bounds(self, topic: str, queue_id: int) -> QueueBounds:
+        """Minimum and maximum offset; zeros for an unknown queue."""
+        queue = self.get(topic, queue_id)
+        return QueueBounds(0, 0) if queue is None else queue.bounds
+
+    def read_entries(self, topic: str, queue_id: int, offset: int, count: int) -> bytes:
+        """Raw entries, cut at the queue's end; may wait for the disk. Raises QueueDamaged."""
+        queue = self.get(topic, queue_id)
+        return b"" if queue is None else queue.read_entries(self._files, offset, count)
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """A new queue is empty and has no file until its first entry is written out.
@@ -127,7 +139,8 @@ class QueueSet:
         )
 
     def emptied(self) -> dict[QueueName, int]:
-        """The queues that had messages and have none any more, with their next offsets."""
+        """The queues that had messages and have none any more, with their next offsets: what no log
+        tells."""
         return {
             name: queue.end
             for name, queue in self._queues.items()
@@ -135,7 +148,7 @@ class QueueSet:
         }
 
     def has_topic(self, topic: str) -> bool:
-        """Whether any of its queues ever got a message."""
+        """Whether any of its queues ever got a message in the topic's present life."""
         return any(queue.next_offset for queue in self._of_topic(topic))
 
     def first_position(self, topic: str) -> int | None:

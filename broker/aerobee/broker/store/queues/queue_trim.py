@@ -21,12 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.file_trouble import LEFT_ALONE, FileTrouble
+from aerobee.broker.store.errors import LEFT_ALONE, FileTrouble
 from aerobee.broker.store.queues.consume_queue import CHECKED, ConsumeQueue
 from aerobee.broker.store.queues.judged_entries import EntriesUnsound, JudgedEntries
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE
 from aerobee.broker.store.queues.queue_check import FileClaim, is_queue_file, look_at_files
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
+from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entry
 from aerobee.store_format.names import parse_file_name
 
 

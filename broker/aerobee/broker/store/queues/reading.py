@@ -13,8 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.broker.store.queues.queue_bounds import PRE_BLANK_SIZE, QueueBounds
-from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store_format.consume_queue_entry import PRE_BLANK_SIZE, unpack_entries
 from aerobee.store_format.record import RECORD_SIZE_MIN, Record
 
 Int64Array = npt.NDArray[np.int64]
@@ -23,6 +22,15 @@ BoolArray = npt.NDArray[np.bool_]
 
 def _nothing() -> Int64Array:
     return np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """Offsets of the first message and after the last; where the last record ends in the log."""
+
+    min_offset: int
+    max_offset: int
+    max_physical_offset: int = 0
 
 
 class GetStatus(StrEnum):

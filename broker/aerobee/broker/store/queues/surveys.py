@@ -17,7 +17,12 @@ from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.queues.reading import Filter
 from aerobee.runtime.errors import MqError
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries, unpack_entry
+from aerobee.store_format.consume_queue_entry import (
+    ENTRY_SIZE,
+    PRE_BLANK_SIZE,
+    unpack_entries,
+    unpack_entry,
+)
 from aerobee.store_format.consume_queue_ext import EXT_ADDRESS_MAX
 from aerobee.store_format.record_layout import (
     HOST_V6_EXTRA,
@@ -38,7 +43,6 @@ COUNTED_ENTRIES = 65_536
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _HEAD_BYTES = STORE_HOST_AT + HOST_V6_EXTRA
-_PRE_BLANK_SIZE = 0x7FFF_FFFF
 
 
 class StoreTimes:
@@ -68,7 +72,7 @@ class StoreTimes:
                 if len(entry) != ENTRY_SIZE:
                     return UNKNOWN
                 position, size, _ = unpack_entry(entry)
-                if size == _PRE_BLANK_SIZE:
+                if size == PRE_BLANK_SIZE:
                     return UNKNOWN
             head = self._log.read(((position, _HEAD_BYTES),))
         except (MqError, OSError):
@@ -95,7 +99,7 @@ class MatchingCount:
         _, sizes, tags_codes = unpack_entries(data)
         if bool((tags_codes <= EXT_ADDRESS_MAX).any()):
             return UNKNOWN
-        is_message = (sizes > 0) & (sizes != _PRE_BLANK_SIZE)
+        is_message = (sizes > 0) & (sizes != PRE_BLANK_SIZE)
         return int(np.count_nonzero(self._filter.may_match(tags_codes) & is_message))
 
 

@@ -24,9 +24,8 @@ from __future__ import annotations
 
 from aerobee.broker.store.errors import QueueDamaged
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.flush_work import write_checkpoint
+from aerobee.broker.store.folder_state import mark_running, write_checkpoint
 from aerobee.broker.store.log.log_walk import WalkedChunk
-from aerobee.broker.store.opening import mark_running
 from aerobee.broker.store.queues.consume_queue import CHECKED, ConsumeQueue
 from aerobee.broker.store.queues.queue_check import look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnds, read_queue_ends

@@ -28,29 +28,26 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreDamaged
 from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.folder_state import load_checkpoint, was_left_running
 from aerobee.broker.store.index.index_recovery import IndexRecovery
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import BLANK_BYTES_MIN, COMMIT_LOG_DIRECTORY
-from aerobee.broker.store.log.segment_loader import load_segments
-from aerobee.broker.store.log.segment_repair import (
+from aerobee.broker.store.log.segment_files import (
     clear_behind,
+    first_segment_after_close,
+    first_segment_after_crash,
+    load_segments,
     read_from_disk,
     remove_segments,
     sync_segments,
 )
-from aerobee.broker.store.opening import was_left_running
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.store.producers.windows_recovery import WindowsRecovery
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.broker.store.recovery.queue_recovery import QueueRecovery
-from aerobee.broker.store.recovery.start import (
-    first_segment_after_close,
-    first_segment_after_crash,
-    load_checkpoint,
-)
 from aerobee.broker.store.statistics import RecoveryProgress, RecoveryReport
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.checkpoint import Checkpoint

@@ -19,18 +19,27 @@ from typing import Final
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
-from aerobee.broker.store.flush_work import CHECKPOINT_FILE, write_checkpoint
+from aerobee.broker.store.folder_state import (
+    CHECKPOINT_FILE,
+    load_checkpoint,
+    lock_store,
+    mark_running,
+    was_left_running,
+    write_checkpoint,
+)
 from aerobee.broker.store.index.index_files import INDEX_DIRECTORY
 from aerobee.broker.store.index.index_mark import INDEX_MARK_FILE
-from aerobee.broker.store.log.preallocation import create_spare, remove_strays, spare_path
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment, segment_path
-from aerobee.broker.store.log.segment_loader import load_segments
-from aerobee.broker.store.log.segment_repair import clear_behind, sync_segments
-from aerobee.broker.store.opening import lock_store, mark_running, was_left_running
+from aerobee.broker.store.log.segment_files import (
+    clear_behind,
+    first_store_timestamp_ms,
+    load_segments,
+    sync_segments,
+)
+from aerobee.broker.store.log.segment_supply import create_spare, remove_strays, spare_path
 from aerobee.broker.store.producers.windows_file import WINDOWS_FILE
 from aerobee.broker.store.queues.consume_queue import CONSUME_QUEUE_DIRECTORY
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
-from aerobee.broker.store.recovery.start import first_store_timestamp_ms, load_checkpoint
 from aerobee.broker.store.tables.epoch_table import remove_epochs
 from aerobee.store_format.checkpoint import Checkpoint
 

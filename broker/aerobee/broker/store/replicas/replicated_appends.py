@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from aerobee.broker.store.admission import Admission
-from aerobee.broker.store.appended import AppendCounters
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.dispatcher import Dispatcher
@@ -33,6 +32,7 @@ from aerobee.broker.store.replicas.scanned_chunk import (
     ScannedChunk,
     scanned_keys,
 )
+from aerobee.broker.store.statistics import AppendCounters
 from aerobee.runtime.errors import NotWritable, ReplicationGap, StoreFailed
 from aerobee.store_format.tags import TagsCodes
 from aerobee.store_format.topic_end import TopicEnd, find_topic_ends

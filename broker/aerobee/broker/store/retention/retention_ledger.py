@@ -18,13 +18,12 @@ from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.dispatcher import Dispatcher
-from aerobee.broker.store.file_trouble import FileTrouble
+from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.flush_ledger import FlushLedger
 from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.index.key_index import KeyIndex
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.retention.pending_messages import Committed, PendingSearch
 from aerobee.broker.store.retention.queue_readers import QueueReaders, removed_unread
@@ -123,10 +122,6 @@ class RetentionLedger:
         """The files that could not be removed or read since this was asked last."""
         troubles, self._troubles = self._troubles, []
         return troubles
-
-    def queues(self) -> list[ConsumeQueue]:
-        """All that messages may have to be kept for, in no order."""
-        return list(self._queues)
 
     # ------------------------------------------------------------------------------ the disk
 
@@ -276,8 +271,7 @@ class RetentionLedger:
             return None
         trim = self._queues.take_trim(self._log.min_offset)
         expired = self._index.take_expired(self._log.min_offset)
-        files = [*self._left_over, *(expired.files if expired is not None else ())]
-        return FollowWork(self._disk, work, trim, files)
+        return FollowWork(self._disk, work, trim, [*self._left_over, *expired])
 
     def finish_follow(self, work: FollowWork) -> RemovedSegment:
         """`work.run` returned: queues and index begin where the log does. Files that had to stay

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.file_trouble import LEFT_ALONE, FileTrouble
+from aerobee.broker.store.errors import LEFT_ALONE, FileTrouble
 from aerobee.broker.store.index.index_files import IndexFileInfo, remove_index_files
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.file_trouble import FileTrouble
+from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.broker.store.retention.queue_readers import QueueReaders

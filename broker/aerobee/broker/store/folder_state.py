@@ -1,4 +1,5 @@
-"""Who uses the folder, and whether the last user left it in order: the `lock` and `abort` files."""
+"""Who uses the folder, whether the last user left it in order, and how far it had come: the files
+`lock`, `abort` and `checkpoint`."""
 
 from __future__ import annotations
 
@@ -6,10 +7,15 @@ import os
 
 from aerobee.broker.store.disk import Disk, DiskLock
 from aerobee.broker.store.errors import StoreLocked, StoreUnusable
+from aerobee.store_format.checkpoint import Checkpoint, CheckpointIllegal
 
 LOCK_FILE = "lock"
 LOCK_CONTENT = b"lock"
 ABORT_FILE = "abort"
+CHECKPOINT_FILE = "checkpoint"
+
+# The year 2248: a checkpoint after it is garbage.
+_TIMESTAMP_END_MS = 1 << 43
 
 
 def lock_store(disk: Disk) -> DiskLock:
@@ -46,3 +52,27 @@ def mark_closed(disk: Disk) -> None:
     """Everything is on the disk and derived."""
     disk.remove(ABORT_FILE)
     disk.fsync_directory("")
+
+
+def load_checkpoint(disk: Disk) -> Checkpoint:
+    """The checkpoint; all zero, which means "begin at the oldest file", for anything unusable."""
+    try:
+        checkpoint = Checkpoint.decode(disk.read_file(CHECKPOINT_FILE))
+    except (OSError, CheckpointIllegal):
+        return Checkpoint()
+    times = (
+        checkpoint.physic_msg_timestamp,
+        checkpoint.logics_msg_timestamp,
+        checkpoint.index_msg_timestamp,
+    )
+    if min(times) < 0 or max(times) >= _TIMESTAMP_END_MS or checkpoint.confirm_physical_offset < 0:
+        return Checkpoint()
+    return checkpoint
+
+
+def write_checkpoint(disk: Disk, checkpoint: Checkpoint) -> None:
+    """[any thread] One page, written in place and synced."""
+    file = disk.open_file(CHECKPOINT_FILE, create=True)
+    file.write_at(0, (checkpoint.encode(),))
+    file.datasync()
+    file.close()
