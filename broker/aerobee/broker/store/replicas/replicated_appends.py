@@ -176,7 +176,7 @@ class ReplicatedAppends:
 
     def begin_queues(self, next_offsets: Mapping[QueueName, int]) -> None:
         """Let queues that hold no message here count on from where the master's do, whose messages
-        were all removed: see `MessageStore.emptied_queues`. Others are left as they are, and those
+        were all removed: see `QueueSet.emptied`. Others are left as they are, and those
         of topics that have ended since the master said so."""
         for (topic, queue_id), next_offset in next_offsets.items():
             if topic in self._queues.ended_topics:
