@@ -75,7 +75,7 @@ def test_topics_without_a_message_are_gone_through_in_steps() -> None:
     topics = TopicTable()
     for number in range(5 * NAMES_PER_TURN):
         topics.put(TopicConfig(name=f"t{number}", read_queue_count=0, write_queue_count=0))
-    store = cast(Any, SimpleNamespace(retention=SimpleNamespace(queues=lambda: [])))
+    store = cast(Any, SimpleNamespace(queues=[]))
     walk = copy_queues(topics, store, Chosen()).__await__()
     ended = object()
     steps = 0
