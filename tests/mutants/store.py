@@ -90,7 +90,7 @@ STORE: Final = (
     Mutant(
         name="queue-keeps-an-entry-past-the-log",
         breaks="a queue of a cut log counts a message that is gone, and must be built again",
-        file=f"{_STORE}/queues/queue_repair.py",
+        file=f"{_STORE}/queues/queue_files.py",
         old="kept = bisect_left(offsets, log_end, key=position_of)",
         new="kept = bisect_left(offsets, log_end + 1, key=position_of)",
         tests=(
@@ -100,7 +100,7 @@ STORE: Final = (
     Mutant(
         name="queue-keeps-a-file-past-its-end",
         breaks="entries of lost messages come back in a file of the queue",
-        file=f"{_STORE}/queues/queue_repair.py",
+        file=f"{_STORE}/queues/queue_files.py",
         old="entry.name >= first_removed",
         new="entry.name > first_removed",
         tests=(

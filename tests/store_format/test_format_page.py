@@ -10,7 +10,7 @@ import pytest
 
 from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.store.config import StoreConfig
-from aerobee.broker.store.index.index_mark import IndexMark, decode_mark
+from aerobee.broker.store.index.index_files import IndexMark, decode_mark
 from aerobee.broker.store.producers.windows_file import decode_windows, encode_block
 from aerobee.broker.store.queues.queue_ends import decode_queue_ends
 from aerobee.broker.store.tables.config_tables import (

@@ -15,8 +15,7 @@ import numpy as np
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.folder_state import CHECKPOINT_FILE
-from aerobee.broker.store.index.index_files import INDEX_DIRECTORY
-from aerobee.broker.store.index.index_mark import INDEX_MARK_FILE
+from aerobee.broker.store.index.index_files import INDEX_DIRECTORY, INDEX_MARK_FILE
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path
 from aerobee.broker.store.producers.windows_file import WINDOWS_FILE
 from aerobee.broker.store.queues.consume_queue import queue_directory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.disk import RealDisk, RealDiskFile
-from aerobee.broker.store.log.large_record import HEAD_BYTES_MAX, lengths_add_up
+from aerobee.broker.store.log.torn_records import HEAD_BYTES_MAX, lengths_add_up
 from aerobee.store_format.record import HostAddress, encode_record
 from tests.support.stores import SMALL, append, crashed_copy, open_store, read_queue
 

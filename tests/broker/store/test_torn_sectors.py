@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.store.log.torn_sectors import before_torn
+from aerobee.broker.store.log.torn_records import before_torn
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import encode_record
 from aerobee.store_format.scan import ScanEnd, scan_records

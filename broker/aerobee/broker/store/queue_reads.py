@@ -14,7 +14,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.catch_up import CatchUp, CatchUps
 from aerobee.broker.store.log.commit_log import CommitLog
-from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
+from aerobee.broker.store.log.segment import RecordRemoved, SegmentHandle
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.queues.reading import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from aerobee.broker.store.disk import Advice
 from aerobee.broker.store.log.catch_up import Range
 from aerobee.broker.store.log.commit_log import CommitLog
-from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
+from aerobee.broker.store.log.segment import RecordRemoved, SegmentHandle
 from aerobee.broker.store.queues.reading import Filter, GetStatus, Located
 from aerobee.broker.store.queues.record_match import RecordCheck
 from aerobee.runtime.errors import MessageNotFound

@@ -3,6 +3,17 @@
 A file is named by the local time at which it was made, to the millisecond; names rise, whatever
 the clock does. It gets its name only once it has its full length (a hole, mostly) and its header,
 so the folder never holds a file of another length, which Apache's broker would misread.
+
+The file `index.end` beside the folder says up to where the log is in the index, and which entries
+say so:
+
+    <end in the log> <entries in the newest file, + 1> <offset of its last entry> <its name>
+    crc32 of the line above, 8 hex digits
+
+A header tells the last record that has a key; how many without any were looked at after it, only
+the mark knows. It also tells after a crash which entries were complete. It counts only together
+with the files it speaks of, so it does no harm where another broker used the folder meanwhile, and
+losing it costs a longer start.
 """
 
 from __future__ import annotations
@@ -11,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from zlib import crc32
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import FileTrouble
@@ -18,9 +30,12 @@ from aerobee.broker.store.log.segment_supply import spare_path
 from aerobee.store_format.index_file import HEADER_SIZE, IndexGeometry, IndexHeader
 
 INDEX_DIRECTORY: Final = "index"
+INDEX_MARK_FILE: Final = "index.end"
 
 _NEW_FILE: Final = "index"
 _NAME_DIGITS: Final = 17
+_MARK_BYTES: Final = 128
+_NO_FILE: Final = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +55,7 @@ class FoundFiles:
     """What the folder holds, oldest first."""
 
     files: list[IndexFileInfo] = field(default_factory=list)
-    wrong_length: list[str] = field(default_factory=list)
-    wrong_lengths: set[int] = field(default_factory=set)
+    wrong_lengths: dict[str, int] = field(default_factory=dict)
     unreadable: list[FileTrouble] = field(default_factory=list)
     strays: list[str] = field(default_factory=list)
 
@@ -58,8 +72,7 @@ def find_index_files(disk: Disk, geometry: IndexGeometry) -> FoundFiles:
         if entry.is_directory or not is_index_name(name):
             found.strays.append(name)
         elif entry.size_bytes != geometry.file_bytes:
-            found.wrong_length.append(name)
-            found.wrong_lengths.add(entry.size_bytes)
+            found.wrong_lengths[name] = entry.size_bytes
         else:
             try:
                 file = disk.open_file(index_path(name), read_only=True)
@@ -122,3 +135,50 @@ def remove_index_files(disk: Disk, names: Sequence[str]) -> None:
             disk.remove(index_path(name))
     if names:
         disk.fsync_directory(INDEX_DIRECTORY)
+
+
+# ---------------------------------------------------------------------------------- the mark
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMark:
+    """All records before `indexed_end` are in the index, whose newest file has `count`."""
+
+    indexed_end: int
+    name: str | None
+    count: int
+    last_physical_offset: int
+
+    def encode(self) -> bytes:
+        line = (
+            f"{self.indexed_end} {self.count} {self.last_physical_offset} {self.name or _NO_FILE}\n"
+        ).encode()
+        return (line + b"%08x\n" % crc32(line)).ljust(_MARK_BYTES, b"\0")
+
+
+def decode_mark(data: bytes) -> IndexMark | None:
+    """None for bytes that are no mark, or a damaged one."""
+    line, _, rest = data.rstrip(b"\0").partition(b"\n")
+    line += b"\n"
+    if rest != b"%08x\n" % crc32(line):
+        return None
+    indexed_end, count, last_physical_offset, name = line.decode().split()
+    return IndexMark(
+        int(indexed_end), None if name == _NO_FILE else name, int(count), int(last_physical_offset)
+    )
+
+
+def read_mark(disk: Disk) -> IndexMark | None:
+    try:
+        return decode_mark(disk.read_file(INDEX_MARK_FILE))
+    except OSError:
+        return None
+
+
+def write_mark(disk: Disk, mark: IndexMark) -> None:
+    """[one thread at a time] In place, less than a sector; its name is durable with the next fsync
+    of the root."""
+    file = disk.open_file(INDEX_MARK_FILE, create=True)
+    file.write_at(0, (mark.encode(),))
+    file.datasync()
+    file.close()

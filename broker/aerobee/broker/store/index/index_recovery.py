@@ -22,15 +22,16 @@ from aerobee.broker.store.index.index_cut import (
 from aerobee.broker.store.index.index_files import (
     FoundFiles,
     IndexFileInfo,
+    IndexMark,
     find_index_files,
     index_path,
+    read_mark,
     remove_index_files,
 )
-from aerobee.broker.store.index.index_mark import IndexMark, read_mark
 from aerobee.broker.store.index.index_plan import (
     IndexPlan,
-    IndexSituation,
     check_lengths,
+    from_last_record,
     plan_index_recovery,
 )
 from aerobee.broker.store.index.index_write import Slots
@@ -44,7 +45,7 @@ from aerobee.store_format.record import Record, RecordCorrupt
 
 
 class IndexRecovery:
-    """One recovery's work on the key index. The steps follow in the order of the methods."""
+    """One recovery's work on the key index; see DerivedRecovery."""
 
     def __init__(self, context: RecoveryContext, clock: Clock) -> None:
         self._context = context
@@ -63,32 +64,30 @@ class IndexRecovery:
     # ------------------------------------------------------------------------------ looking
 
     def load(self, *, clean: bool) -> None:
-        """Look at the files and decide."""
         context = self._context
         found = find_index_files(context.disk, self._geometry)
         if not context.read_only:
             check_lengths(found, self._geometry)
-        mark = self._read_mark()
+        mark = read_mark(context.disk)
         self._plan = plan_index_recovery(
-            IndexSituation(
-                found=found,
-                mark=mark,
-                mark_at=self._file_of(mark, found) if mark else None,
-                clean=clean,
-                ours=mark is not None or context.disk.exists(QUEUE_ENDS_FILE),
-                log_min_offset=context.log_min_offset,
-                checkpoint_ms=context.checkpoint.index_msg_timestamp,
-            )
+            found,
+            mark,
+            self._file_of(mark, found) if mark else None,
+            clean=clean,
+            ours=mark is not None or context.disk.exists(QUEUE_ENDS_FILE),
+            log_min_offset=context.log_min_offset,
+            checkpoint_ms=context.checkpoint.index_msg_timestamp,
         )
-        context.warnings += self._plan.warnings
+        if found.wrong_lengths:
+            context.warnings.append(
+                f"index file {min(found.wrong_lengths)} has not the length that the options ask "
+                "for: its keys and those of newer files are gathered again from the log "
+                f"({len(self._plan.removed)} files)"
+            )
+        elif not found.files and mark is not None and mark.name is not None:
+            context.warnings.append("the index files are missing: built again from the log")
+        context.warnings += [f"index/{name} is no index file: left alone" for name in found.strays]
         self._give_up_unreadable(found)
-
-    def _read_mark(self) -> IndexMark | None:
-        try:
-            return read_mark(self._context.disk)
-        except OSError as error:
-            self._context.warnings.append(f"the index mark cannot be read: {error}")
-            return None
 
     def _give_up_unreadable(self, found: FoundFiles) -> None:
         """The newest ones are gathered again, see the plan: it did not know of them. Older ones
@@ -120,15 +119,13 @@ class IndexRecovery:
         return None
 
     def drop_all(self) -> None:
-        """There is no log, so there is nothing to find."""
         found = find_index_files(self._context.disk, self._geometry)
-        names = [*found.wrong_length, *(info.name for info in found.files)]
+        names = [*found.wrong_lengths, *(info.name for info in found.files)]
         self._remove(names)
 
     # ------------------------------------------------------------------------------ the scan
 
     def begin_scan(self, start: int) -> None:
-        """The log is about to be walked from the log offset `start` on."""
         position = self._plan.walk_from
         if position is None or not self._context.config.index_enabled:
             return
@@ -156,8 +153,8 @@ class IndexRecovery:
 
     # ------------------------------------------------------------------------------ repair
 
-    def complete(self, end: int) -> None:
-        """Let the index hold the records of the log, which now ends at `end`."""
+    def complete(self, start: int, end: int) -> None:
+        """Let the index hold the records of the log."""
         context = self._context
         self._remove(self._plan.removed)
         files = self._usable_files(end)
@@ -173,7 +170,7 @@ class IndexRecovery:
 
     def _usable_files(self, end: int) -> list[IndexFileInfo]:
         """The files as they are to be, durable. What cannot be made so is given up, newest first,
-        and its keys are gathered again."""
+        and its keys are gathered again: `complete` walks for them."""
         while True:
             try:
                 files = self._cut_files(end)
@@ -183,23 +180,15 @@ class IndexRecovery:
                 if not self._plan.kept:
                     raise
                 lost = self._plan.kept.pop()
-                self._plan.count_max = None
                 self._context.warnings.append(
                     f"{FileTrouble('read', lost.path, error)}; its keys are gathered from the log"
                 )
-                self._remove([lost.name])
-                used = [info for info in self._plan.kept if info.header.has_entries]
-                self._gather_again(used[-1].header.end_physical_offset if used else 0)
-
-    def _gather_again(self, start: int) -> None:
-        """Nothing that was gathered counts; `complete` walks from here. Not all keys of the record
-        at `start` need be in the files that are left: they come anew, too."""
-        known_end = self._plan.entries_end
-        self._plan.entries_end = start if known_end is None else min(start, known_end)
-        self._pending = PendingKeys()
-        self._feeding = False
-        if self._context.config.index_enabled:
-            self._position = max(start, self._context.log_min_offset)
+                self._plan = from_last_record(self._plan.kept, self._context.log_min_offset)
+                self._remove([lost.name, *self._plan.removed])
+                self._pending = PendingKeys()
+                self._feeding = False
+                if self._context.config.index_enabled:
+                    self._position = max(self._plan.walk_from or 0, self._context.log_min_offset)
 
     def _sync(self, files: Sequence[IndexFileInfo]) -> None:
         """The checkpoint will say that they are on the disk; who wrote them may not have seen to
@@ -212,19 +201,18 @@ class IndexRecovery:
 
     def _cut_files(self, end: int) -> list[IndexFileInfo]:
         """Without what leads past the log's end, and without what the plan does not trust."""
-        plan = self._plan
-        entries_end = end if plan.entries_end is None else min(end, plan.entries_end)
-        files = list(plan.kept)
-        count_max = plan.count_max
+        entries_end = end if self._plan.entries_end is None else min(end, self._plan.entries_end)
+        files = list(self._plan.kept)
+        # New files that nothing was written to yet.
         empty: list[IndexFileInfo] = []
         while files:
             info = files.pop()
             if not info.header.has_entries:
                 empty.insert(0, info)
                 continue
-            count = min(info.header.count, count_max or info.header.count)
+            count = info.header.count
             if info.header.end_physical_offset >= entries_end:
-                count = min(count, self._first_behind(info, entries_end))
+                count = self._first_behind(info, entries_end)
             if count == info.header.count:
                 return [*files, self._cut(info, count), *empty]
             # What is empty after it began with an end that is no more.
@@ -233,7 +221,6 @@ class IndexRecovery:
             if count > 1:
                 return [*files, self._cut(info, count)]
             self._remove([info.name])
-            count_max = None
         return empty
 
     def _first_behind(self, info: IndexFileInfo, offset: int) -> int:
@@ -245,7 +232,8 @@ class IndexRecovery:
     def _cut(self, info: IndexFileInfo, count: int) -> IndexFileInfo:
         context = self._context
         if count == info.header.count and not (
-            self._plan.check_slots and slots_lead_behind(context.disk, self._geometry, info)
+            self._plan.entries_end is not None
+            and slots_lead_behind(context.disk, self._geometry, info)
         ):
             return info
         cut, slots = cut_index_file(

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.index.index_files import (
     IndexFileInfo,
+    IndexMark,
     create_index_file,
     next_index_name,
+    write_mark,
 )
-from aerobee.broker.store.index.index_mark import IndexMark, write_mark
 from aerobee.broker.store.index.pending_keys import PendingView
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.index_file import (

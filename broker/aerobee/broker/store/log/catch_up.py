@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 
-from aerobee.broker.store.log.segment_handle import SegmentHandle
+from aerobee.broker.store.log.segment import SegmentHandle
 
 MIB = 1024 * 1024
 IDLE_S = 60.0

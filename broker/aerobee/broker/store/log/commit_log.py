@@ -16,10 +16,11 @@ from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.segment import (
     BLANK_BYTES_MIN,
     COMMIT_LOG_DIRECTORY,
+    RecordRemoved,
     Segment,
+    SegmentHandle,
     SegmentInfo,
 )
-from aerobee.broker.store.log.segment_handle import RecordRemoved, SegmentHandle
 from aerobee.broker.store.log.segment_supply import Spares
 from aerobee.runtime.errors import MessageNotFound, MessageTooLarge, NotWritable
 from aerobee.store_format.names import file_name

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.log.large_record import lengths_add_up
 from aerobee.broker.store.log.segment import Segment
-from aerobee.broker.store.log.torn_sectors import before_torn
+from aerobee.broker.store.log.torn_records import before_torn, lengths_add_up
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 

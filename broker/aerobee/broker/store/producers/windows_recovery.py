@@ -33,16 +33,23 @@ WALK_BYTES_MAX: Final = 1 << 30
 
 
 class WindowsRecovery:
-    """One recovery's work on windows: `begin_scan`, `feed` for each chunk, `complete`."""
+    """One recovery's work on windows; see DerivedRecovery."""
 
-    def __init__(self, context: RecoveryContext) -> None:
+    def __init__(self, context: RecoveryContext, queues: QueueSet) -> None:
+        """`queues` are complete before the windows are."""
         self._context = context
+        self._queues = queues
         self.windows = ProducerWindows()
         # All below is in the windows.
         self._known_end = 0
 
+    def load(self, *, clean: bool) -> None:
+        """Their file tells by itself what it is good for."""
+
+    def drop_all(self) -> None:
+        """A file that speaks of another log counts for nothing."""
+
     def begin_scan(self, start: int) -> None:
-        """The log is about to be walked from the log offset `start` on."""
         context = self._context
         saved = read_windows(context.disk)
         if saved is not None and saved.position >= context.log_min_offset:
@@ -73,13 +80,13 @@ class WindowsRecovery:
         ends = find_topic_ends(chunk.result, chunk.data, chunk.position)
         self.windows.feed(chunk.result, first, ends)
 
-    def complete(self, end: int, queues: QueueSet) -> None:
-        """The log ends at `end`, and the queues hold what is in it."""
+    def complete(self, start: int, end: int) -> None:
+        """What is past the log's end is forgotten."""
         if self._known_end <= end:
             return
 
         def queue_end(topic: str, queue_id: int) -> int:
-            queue = queues.get(topic, queue_id)
+            queue = self._queues.get(topic, queue_id)
             return 0 if queue is None else queue.next_offset
 
         self.windows.cut(queue_end)

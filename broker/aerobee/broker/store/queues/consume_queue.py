@@ -16,16 +16,15 @@ offset; the queue never has an entry that the log does not cover; wrong entries 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import QueueDamaged
 from aerobee.broker.store.file_cache import FileCache
-from aerobee.broker.store.queues.entries_read import EntriesRead, FilePiece
-from aerobee.broker.store.queues.queue_check import FileClaim, are_sound, look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnd
 from aerobee.broker.store.queues.reading import QueueBounds
+from aerobee.broker.store.queues.sound_entries import FileClaim, are_sound, look_at_files
 from aerobee.store_format.consume_queue_entry import (
     ENTRY_SIZE,
     PRE_BLANK_ENTRY,
@@ -41,6 +40,55 @@ CHECKED = -1
 
 def queue_directory(topic: str, queue_id: int) -> str:
     return f"{CONSUME_QUEUE_DIRECTORY}/{topic}/{queue_id}"
+
+
+class FilePiece(NamedTuple):
+    """`size` bytes at byte `at` of a queue file."""
+
+    path: str
+    at: int
+    size: int
+
+
+class EntriesRead:
+    """Entries on their way from the files, off the loop. Holds what it needs of the queue at one
+    moment, so it may wait for the disk while the queue grows. Made by `ConsumeQueue.plan_read`."""
+
+    __slots__ = ("_check", "_disk", "_judge", "_pieces", "_tail")
+
+    def __init__(
+        self,
+        disk: Disk,
+        check: Callable[[Disk], None],
+        pieces: Sequence[FilePiece],
+        judge: Callable[[bytes], bytes],
+        tail: bytes,
+    ) -> None:
+        """`check` looks at the queue's files before their first use; `judge` raises for entries
+        that are none, and is given all that is in files."""
+        self._disk = disk
+        self._check = check
+        self._pieces = pieces
+        self._judge = judge
+        self._tail = tail
+
+    def run(self) -> bytes:
+        """[any thread] The entries end to end. Raises QueueDamaged, OSError."""
+        if not self._pieces:
+            return self._tail
+        self._check(self._disk)
+        parts: list[bytes] = []
+        wanted = 0
+        for path, at, size in self._pieces:
+            wanted += size
+            try:
+                file = self._disk.open_file(path, read_only=True)
+            except FileNotFoundError:
+                break
+            parts.append(file.read_at(at, size))
+            file.close()
+        data = self._judge(b"".join(parts))
+        return data + self._tail if len(data) == wanted else data
 
 
 class QueueWrite(NamedTuple):

@@ -1,140 +1,292 @@
-"""Consume queue entries on their way into files.
+"""Consume queues as a recovery finds them in their files, and what it does to them.
 
-A queue file is never visible without an entry: it is made under a spare name, filled, synced, and
-renamed. An empty one would count as one entry for Apache's broker.
-
-Many queues that got a few entries each are not synced one by one: that takes about half a
-millisecond for each of them. All are written, then the whole file system is synced once.
-
-A file that was there and is gone makes its queue damaged, and nothing else: the log and the other
-queues go on.
+Where there is no list of queue ends, a queue is taken as it is only if its files are contiguous, of
+the right length, and hold nothing but rising entries up to one point and zeros after it. Everything
+else makes it damaged: it will be built again from the log, so nothing here ever stops a start.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from aerobee.broker.store.disk import Disk, DiskFile
-from aerobee.broker.store.log.segment_supply import spare_path
+import numpy as np
+
+from aerobee.broker.store.disk import Disk, used_size
+from aerobee.broker.store.file_cache import FileCache
+from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.queues.consume_queue import (
     CONSUME_QUEUE_DIRECTORY,
     ConsumeQueue,
-    QueueWrite,
+    queue_directory,
 )
-from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.broker.store.queues.sound_entries import FiledEntries, is_queue_file
+from aerobee.store_format.consume_queue_entry import (
+    ENTRY_SIZE,
+    PRE_BLANK_SIZE,
+    unpack_entries,
+    unpack_entry,
+)
+from aerobee.store_format.names import LIGHT_QUEUE_PREFIX, file_name, parse_file_name
+from aerobee.store_format.record import Record, RecordCorrupt
 
-# From so many files on, one sync of everything is cheaper than one of each.
-SYNC_ALL_FILES_MIN = 32
+_ENTRIES_PER_READ = 50_000
+# As many files of a queue, the newest ones, are looked at entry by entry; Apache's recovery does
+# the same. Of the others only the first and the last entry are compared with the log.
+_FILES_CHECKED = 3
 
 
-class _FileWrite(NamedTuple):
-    """Entries of one file. A new file is filled under `spare`; else that is empty."""
+@dataclass(slots=True)
+class LoadedQueues:
+    """What the folder holds. Damaged queues are named with the reason, not loaded. Untidy ones have
+    a last file without any entry, which must go."""
 
-    queue: ConsumeQueue
-    path: str
-    at: int
-    data: memoryview
-    file_bytes: int
-    spare: str
+    queues: list[ConsumeQueue] = field(default_factory=list)
+    untidy: list[ConsumeQueue] = field(default_factory=list)
+    damaged: dict[tuple[str, int], str] = field(default_factory=dict)
 
 
-def write_entries(disk: Disk, writes: Sequence[QueueWrite]) -> None:
-    """[one thread at a time] Bring the entries to stable storage, with the names of new files.
+class _Damaged(Exception):
+    """Why a queue's files cannot be used."""
 
-    Leaves out a queue that lost the file to be written: it is damaged then. May be repeated after
-    an error. Raises OSError.
+
+def load_queues(disk: Disk, entries_per_file: int) -> LoadedQueues:
+    """Every queue below `consumequeue/`. Files and folders of other names are passed over."""
+    loaded = LoadedQueues()
+    for topic in disk.list(CONSUME_QUEUE_DIRECTORY):
+        if not topic.is_directory:
+            continue
+        for entry in disk.list(f"{CONSUME_QUEUE_DIRECTORY}/{topic.name}"):
+            if not (entry.is_directory and entry.name.isascii() and entry.name.isdigit()):
+                continue
+            name = topic.name, int(entry.name)
+            loader = _Loader(disk, *name, entries_per_file)
+            try:
+                queue = loader.load()
+            except (_Damaged, OSError) as error:
+                loaded.damaged[name] = str(error)
+                continue
+            if loader.untidy:
+                loaded.untidy.append(queue)
+            if queue.end:
+                loaded.queues.append(queue)
+    return loaded
+
+
+class _Loader:
+    """One queue."""
+
+    def __init__(self, disk: Disk, topic: str, queue_id: int, entries_per_file: int) -> None:
+        self._disk = disk
+        self._queue = ConsumeQueue(topic, queue_id, entries_per_file)
+        self._entries = FiledEntries(disk, self._queue.directory, entries_per_file)
+        self._entries_per_file = entries_per_file
+        self._physical_end = 0
+        self.untidy = False
+
+    def load(self) -> ConsumeQueue:
+        firsts = self._file_firsts()
+        if not firsts:
+            return self._queue
+        start = max(0, len(firsts) - _FILES_CHECKED)
+        while start and not self._has_entries(firsts[start]):
+            start -= 1
+        end = self._walk(firsts[start:])
+        queue = self._queue
+        self.untidy |= end <= firsts[-1]
+        if self._physical_end == 0:
+            if end > firsts[0]:
+                raise _Damaged("it has blank entries only")
+            return queue
+        queue.first_offset = queue.min_offset = firsts[0]
+        queue.end = queue.written_end = queue.next_offset = end
+        queue.physical_end = self._physical_end
+        return queue
+
+    def _file_firsts(self) -> list[int]:
+        """The first entry of each file."""
+        file_bytes = self._entries_per_file * ENTRY_SIZE
+        files = [entry for entry in self._disk.list(self._queue.directory) if is_queue_file(entry)]
+        if files and files[-1].size_bytes == 0:
+            files.pop()
+            self.untidy = True
+        firsts: list[int] = []
+        for file in files:
+            base = parse_file_name(file.name)
+            if file.size_bytes != file_bytes:
+                raise _Damaged(f"{file.name} has {file.size_bytes} bytes, not {file_bytes}")
+            if base % file_bytes:
+                raise _Damaged(f"{file.name} begins at no multiple of {file_bytes}")
+            first = base // ENTRY_SIZE
+            if firsts and first != firsts[-1] + self._entries_per_file:
+                raise _Damaged(f"a file is missing before {file.name}")
+            firsts.append(first)
+        return firsts
+
+    def _has_entries(self, first: int) -> bool:
+        return used_size(self._entries.read(first, first + 1)) > 0
+
+    def _walk(self, firsts: Sequence[int]) -> int:
+        """The end of the queue. Raises _Damaged for anything but entries, then zeros."""
+        ended_at: int | None = None
+        for first in firsts:
+            entry = first
+            while entry < first + self._entries_per_file:
+                count = min(_ENTRIES_PER_READ, first + self._entries_per_file - entry)
+                data = self._entries.read(entry, entry + count)
+                if len(data) != count * ENTRY_SIZE:
+                    raise _Damaged(f"the file with entry {entry} is short")
+                usable = self._usable(data, entry) if ended_at is None else 0
+                if usable < count:
+                    ended_at = entry + usable if ended_at is None else ended_at
+                    if used_size(data[usable * ENTRY_SIZE :]):
+                        raise _Damaged(f"entries follow past the end at entry {ended_at}")
+                entry += count
+        return firsts[-1] + self._entries_per_file if ended_at is None else ended_at
+
+    def _usable(self, data: bytes, entry: int) -> int:
+        """How many valid entries `data` begins with."""
+        positions, sizes, _ = unpack_entries(data)
+        valid = (positions >= 0) & (sizes > 0)
+        usable = len(valid) if valid.all() else int(valid.argmin())
+        real = sizes[:usable] != PRE_BLANK_SIZE
+        starts = positions[:usable][real]
+        ends = starts + sizes[:usable][real]
+        if len(starts):
+            if starts[0] < self._physical_end or np.any(starts[1:] < ends[:-1]):
+                raise _Damaged(f"entries at or after {entry} are out of order")
+            self._physical_end = int(ends[-1])
+        return usable
+
+
+# ---------------------------------------------------------------------------------- mending
+
+
+def entries_match(
+    disk: Disk, files: FileCache, queue: ConsumeQueue, segments: list[Segment]
+) -> bool:
+    """Whether the first and the last entry of each file of the queue point to whole records of this
+    queue and offset. Entries of records that retention removed pass.
     """
-    files: list[_FileWrite] = []
+    if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
+        return True
+    for first in range(queue.first_offset, queue.written_end, queue.entries_per_file):
+        end = min(first + queue.entries_per_file, queue.written_end)
+        for offset in {first, end - 1}:
+            if not _entry_matches(disk, files, queue, segments, offset):
+                return False
+    return True
+
+
+def _entry_matches(
+    disk: Disk, files: FileCache, queue: ConsumeQueue, segments: list[Segment], offset: int
+) -> bool:
+    position, size, _ = unpack_entry(queue.read_entries(files, offset, 1))
+    if position < segments[0].base or size == PRE_BLANK_SIZE:
+        return position >= 0
+    data = _log_bytes(disk, segments, position, size)
+    if data is None:
+        return False
     try:
-        _write_and_sync(disk, writes, files)
-        directories = _place(disk, files)
-    except BaseException:
-        for file in files:
-            if file.spare:
-                with contextlib.suppress(OSError):
-                    disk.remove(file.spare)
-        raise
-    if len(directories) < SYNC_ALL_FILES_MIN or not disk.sync_all():
-        for directory in directories:
-            disk.fsync_directory(directory)
+        record = Record(data, 0, size)
+        return (
+            record.queue_id == queue.queue_id
+            and record.queue_offset == offset
+            and record.topic == queue.topic
+        )
+    except RecordCorrupt:
+        return False
 
 
-def _write_and_sync(disk: Disk, writes: Sequence[QueueWrite], files: list[_FileWrite]) -> None:
-    """Adds to `files` what is begun."""
-    at_once = len(writes) >= SYNC_ALL_FILES_MIN
-    for file in _split(writes, spare_path(disk, CONSUME_QUEUE_DIRECTORY, "queue")):
-        if file.queue.damage:
-            continue
-        handle = _open(disk, file, create=bool(file.spare))
-        if handle is None:
-            continue
-        files.append(file)
-        try:
-            if file.spare:
-                handle.truncate(0)
-                handle.truncate(file.file_bytes)
-            handle.write_at(file.at, (file.data,))
-            if not at_once:
-                handle.datasync()
-        finally:
-            handle.close()
-    if at_once and not disk.sync_all():
-        for file in files:
-            handle = _open(disk, file)
-            if handle is not None:
-                handle.datasync()
-                handle.close()
+def _log_bytes(disk: Disk, segments: list[Segment], position: int, size: int) -> bytes | None:
+    index = (position - segments[0].base) // segments[0].size
+    if index >= len(segments):
+        return None
+    segment = segments[index]
+    at = position - segment.base
+    if size <= 0 or at + size > segment.size:
+        return None
+    file = disk.open_file(segment.path, read_only=True)
+    data = file.read_at(at, size)
+    file.close()
+    return data
 
 
-def _open(disk: Disk, file: _FileWrite, *, create: bool = False) -> DiskFile | None:
-    """None if it is a queue's file and is gone."""
-    try:
-        return disk.open_file(file.spare or file.path, create=create)
-    except FileNotFoundError:
-        if file.spare:
-            raise
-    file.queue.damage = f"its file {file.path} is missing"
-    return None
+def cut_queue(files: FileCache, queue: ConsumeQueue, log_end: int) -> None:
+    """Drop the entries whose records lie at or after `log_end`; in memory only.
+
+    Such entries are in files: nothing after them can have been dispatched.
+    """
+    assert not queue.tail
+
+    def position_of(offset: int) -> int:
+        return unpack_entry(queue.read_entries(files, offset, 1))[0]
+
+    offsets = range(queue.first_offset, queue.end)
+    kept = bisect_left(offsets, log_end, key=position_of)
+    end = queue.first_offset + kept
+    physical_end = 0
+    if kept:
+        position, size, _ = unpack_entry(queue.read_entries(files, end - 1, 1))
+        physical_end = position + size
+    queue.end = queue.written_end = queue.next_offset = end
+    queue.min_offset = min(queue.min_offset, end)
+    queue.physical_end = physical_end
 
 
-def _split(writes: Iterable[QueueWrite], spare_prefix: str) -> Iterator[_FileWrite]:
-    """One piece per file."""
-    spares = 0
-    for write in writes:
-        data = memoryview(write.data)
-        entry = write.first_entry
-        entries_per_file = write.queue.entries_per_file
-        while len(data):
-            in_file = entry % entries_per_file
-            part = data[: (entries_per_file - in_file) * ENTRY_SIZE]
-            spare = "" if in_file else f"{spare_prefix}-{spares}"
-            spares += not in_file
-            yield _FileWrite(
-                write.queue,
-                write.queue.file_path(entry),
-                in_file * ENTRY_SIZE,
-                part,
-                entries_per_file * ENTRY_SIZE,
-                spare,
-            )
-            data = data[len(part) :]
-            entry += len(part) // ENTRY_SIZE
+def trim_queue_files(disk: Disk, queue: ConsumeQueue, entries_per_file: int) -> None:
+    """Let the queue's files end where the queue does: zeros after it, no file without an entry."""
+    end = queue.written_end
+    in_file = end % entries_per_file
+    if in_file:
+        file = disk.open_file(queue.file_path(end))
+        rest = file.read_at(in_file * ENTRY_SIZE, (entries_per_file - in_file) * ENTRY_SIZE)
+        if stale := used_size(rest):
+            file.write_at(in_file * ENTRY_SIZE, (bytes(stale),))
+            file.datasync()
+        file.close()
+        end += entries_per_file - in_file
+    remove_queue_files(disk, queue.topic, queue.queue_id, from_entry=end)
 
 
-def _place(disk: Disk, files: Sequence[_FileWrite]) -> list[str]:
-    """Give filled files their names; returns the directories in which names appeared."""
-    changed: dict[str, None] = {}
-    for file in files:
-        if not file.spare:
-            continue
-        directory = file.path.rpartition("/")[0]
-        if directory not in changed:
-            disk.make_directory(directory)
-            # Also if it is there already: whoever made it may have been killed before the syncs.
-            topic_directory = directory.rpartition("/")[0]
-            changed.update(dict.fromkeys((topic_directory, CONSUME_QUEUE_DIRECTORY, "")))
-        changed[directory] = None
-        disk.rename(file.spare, file.path)
-    return list(changed)
+def counted_end(
+    disk: Disk, topic: str, queue_id: int, entries_per_file: int, *, log_end: int
+) -> int:
+    """How far a queue has surely counted, by what is left of its last file: after the last entry
+    that may point into a log that ends at `log_end`. 0 if there is no file. Raises OSError."""
+    directory = queue_directory(topic, queue_id)
+    file_bytes = entries_per_file * ENTRY_SIZE
+    names = [
+        entry.name
+        for entry in disk.list(directory)
+        if is_queue_file(entry)
+        and entry.size_bytes
+        and parse_file_name(entry.name) % file_bytes == 0
+    ]
+    if not names:
+        return 0
+    file = disk.open_file(f"{directory}/{names[-1]}", read_only=True)
+    data = file.read_at(0, file_bytes)
+    file.close()
+    positions, sizes, _ = unpack_entries(data[: len(data) // ENTRY_SIZE * ENTRY_SIZE])
+    plausible = (positions >= 0) & (sizes > 0) & (positions < log_end)
+    plausible &= (sizes == PRE_BLANK_SIZE) | (sizes <= log_end - positions)
+    last = np.flatnonzero(plausible)
+    count = int(last[-1]) + 1 if len(last) else 0
+    return parse_file_name(names[-1]) // ENTRY_SIZE + count
+
+
+def remove_queue_files(disk: Disk, topic: str, queue_id: int, *, from_entry: int = 0) -> None:
+    """Remove the queue's files that begin at or after `from_entry`, and empty ones."""
+    directory = queue_directory(topic, queue_id)
+    first_removed = file_name(from_entry * ENTRY_SIZE)
+    removed = [
+        entry.name
+        for entry in disk.list(directory)
+        if is_queue_file(entry) and (entry.name >= first_removed or entry.size_bytes == 0)
+    ]
+    for name in reversed(removed):
+        disk.remove(f"{directory}/{name}")
+    if removed:
+        disk.fsync_directory(directory)

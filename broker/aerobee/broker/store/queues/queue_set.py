@@ -16,12 +16,12 @@ from aerobee.broker.store.queues.consume_queue import (
     queue_directory,
 )
 from aerobee.broker.store.queues.queue_ends import QueueEndsFile
-from aerobee.broker.store.queues.queue_files import write_entries
 from aerobee.broker.store.queues.queue_trim import QueueTrim
 from aerobee.broker.store.queues.queue_write_out import (
     DroppedQueue,
     QueueWriteOut,
     remove_dropped,
+    write_entries,
 )
 from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.runtime.errors import IllegalName

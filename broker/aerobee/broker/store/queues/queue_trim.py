@@ -23,8 +23,13 @@ from dataclasses import dataclass, field
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import LEFT_ALONE, FileTrouble
 from aerobee.broker.store.queues.consume_queue import CHECKED, ConsumeQueue
-from aerobee.broker.store.queues.judged_entries import EntriesUnsound, JudgedEntries
-from aerobee.broker.store.queues.queue_check import FileClaim, is_queue_file, look_at_files
+from aerobee.broker.store.queues.sound_entries import (
+    EntriesUnsound,
+    FileClaim,
+    JudgedEntries,
+    is_queue_file,
+    look_at_files,
+)
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, PRE_BLANK_SIZE, unpack_entry
 from aerobee.store_format.names import parse_file_name
 
@@ -113,7 +118,8 @@ class QueueTrim:
         queue = beginning.queue
         entries = JudgedEntries(
             self._disk,
-            queue,
+            queue.directory,
+            queue.entries_per_file,
             begin=beginning.new_first_offset,
             written_end=beginning.written_end,
             tail=beginning.tail,

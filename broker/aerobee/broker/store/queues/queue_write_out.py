@@ -2,21 +2,35 @@
 Files of deleted topics' queues go first, for new ones may have their names.
 
 Taken on the loop, where it costs a copy of what changed; run on another thread.
+
+A queue file is never visible without an entry: it is made under a spare name, filled, synced, and
+renamed. An empty one would count as one entry for Apache's broker. Many queues that got a few
+entries each are not synced one by one: that takes about half a millisecond for each of them. All
+are written, then the whole file system is synced once. A file that was there and is gone makes its
+queue damaged, and nothing else: the log and the other queues go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.errors import QueueDamaged
-from aerobee.broker.store.queues.consume_queue import QueueWrite
+from aerobee.broker.store.log.segment_supply import spare_path
+from aerobee.broker.store.queues.consume_queue import (
+    CONSUME_QUEUE_DIRECTORY,
+    ConsumeQueue,
+    QueueWrite,
+)
 from aerobee.broker.store.queues.queue_ends import QueueEnd, QueueEndsFile
-from aerobee.broker.store.queues.queue_files import write_entries
-from aerobee.broker.store.queues.queue_repair import remove_queue_files
+from aerobee.broker.store.queues.queue_files import remove_queue_files
 from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+
+# From so many files on, one sync of everything is cheaper than one of each.
+SYNC_ALL_FILES_MIN = 32
 
 
 class DroppedQueue(NamedTuple):
@@ -87,3 +101,117 @@ def _end_of(write: QueueWrite) -> QueueEnd:
         write.physical_end,
         bool(queue.damage),
     )
+
+
+# ---------------------------------------------------------------------------------- entries
+
+
+class _FileWrite(NamedTuple):
+    """Entries of one file. A new file is filled under `spare`; else that is empty."""
+
+    queue: ConsumeQueue
+    path: str
+    at: int
+    data: memoryview
+    file_bytes: int
+    spare: str
+
+
+def write_entries(disk: Disk, writes: Sequence[QueueWrite]) -> None:
+    """[one thread at a time] Bring the entries to stable storage, with the names of new files.
+
+    Leaves out a queue that lost the file to be written: it is damaged then. May be repeated after
+    an error. Raises OSError.
+    """
+    files: list[_FileWrite] = []
+    try:
+        _write_and_sync(disk, writes, files)
+        directories = _place(disk, files)
+    except BaseException:
+        for file in files:
+            if file.spare:
+                with contextlib.suppress(OSError):
+                    disk.remove(file.spare)
+        raise
+    if len(directories) < SYNC_ALL_FILES_MIN or not disk.sync_all():
+        for directory in directories:
+            disk.fsync_directory(directory)
+
+
+def _write_and_sync(disk: Disk, writes: Sequence[QueueWrite], files: list[_FileWrite]) -> None:
+    """Adds to `files` what is begun."""
+    at_once = len(writes) >= SYNC_ALL_FILES_MIN
+    for file in _split(writes, spare_path(disk, CONSUME_QUEUE_DIRECTORY, "queue")):
+        if file.queue.damage:
+            continue
+        handle = _open(disk, file, create=bool(file.spare))
+        if handle is None:
+            continue
+        files.append(file)
+        try:
+            if file.spare:
+                handle.truncate(0)
+                handle.truncate(file.file_bytes)
+            handle.write_at(file.at, (file.data,))
+            if not at_once:
+                handle.datasync()
+        finally:
+            handle.close()
+    if at_once and not disk.sync_all():
+        for file in files:
+            handle = _open(disk, file)
+            if handle is not None:
+                handle.datasync()
+                handle.close()
+
+
+def _open(disk: Disk, file: _FileWrite, *, create: bool = False) -> DiskFile | None:
+    """None if it is a queue's file and is gone."""
+    try:
+        return disk.open_file(file.spare or file.path, create=create)
+    except FileNotFoundError:
+        if file.spare:
+            raise
+    file.queue.damage = f"its file {file.path} is missing"
+    return None
+
+
+def _split(writes: Iterable[QueueWrite], spare_prefix: str) -> Iterator[_FileWrite]:
+    """One piece per file."""
+    spares = 0
+    for write in writes:
+        data = memoryview(write.data)
+        entry = write.first_entry
+        entries_per_file = write.queue.entries_per_file
+        while len(data):
+            in_file = entry % entries_per_file
+            part = data[: (entries_per_file - in_file) * ENTRY_SIZE]
+            spare = "" if in_file else f"{spare_prefix}-{spares}"
+            spares += not in_file
+            yield _FileWrite(
+                write.queue,
+                write.queue.file_path(entry),
+                in_file * ENTRY_SIZE,
+                part,
+                entries_per_file * ENTRY_SIZE,
+                spare,
+            )
+            data = data[len(part) :]
+            entry += len(part) // ENTRY_SIZE
+
+
+def _place(disk: Disk, files: Sequence[_FileWrite]) -> list[str]:
+    """Give filled files their names; returns the directories in which names appeared."""
+    changed: dict[str, None] = {}
+    for file in files:
+        if not file.spare:
+            continue
+        directory = file.path.rpartition("/")[0]
+        if directory not in changed:
+            disk.make_directory(directory)
+            # Also if it is there already: whoever made it may have been killed before the syncs.
+            topic_directory = directory.rpartition("/")[0]
+            changed.update(dict.fromkeys((topic_directory, CONSUME_QUEUE_DIRECTORY, "")))
+        changed[directory] = None
+        disk.rename(file.spare, file.path)
+    return list(changed)

@@ -16,7 +16,7 @@ from enum import StrEnum
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import EntryMismatch, QueueDamaged
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
-from aerobee.broker.store.queues.judged_entries import EntriesUnsound, JudgedEntries
+from aerobee.broker.store.queues.sound_entries import EntriesUnsound, JudgedEntries
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.consume_queue_entry import unpack_entry
 from aerobee.store_format.record import SYSFLAG_BORN_HOST_V6
@@ -57,7 +57,8 @@ class TimeSearch:
         self._end = queue.end
         self._entries = JudgedEntries(
             disk,
-            queue,
+            queue.directory,
+            queue.entries_per_file,
             begin=queue.min_offset,
             written_end=queue.written_end,
             tail=bytes(queue.tail),

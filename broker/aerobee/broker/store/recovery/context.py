@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk
-from aerobee.broker.store.log.log_walk import LogWalk
+from aerobee.broker.store.log.log_walk import LogWalk, WalkedChunk
 from aerobee.broker.store.log.segment import Segment
 from aerobee.broker.store.recovery.batch_topics import BatchTopics
 from aerobee.store_format.checkpoint import Checkpoint
@@ -69,3 +70,29 @@ class RecoveryContext:
             torn_from=torn_from,
             on_read=self.on_read,
         )
+
+
+class DerivedRecovery(Protocol):
+    """One recovery's work on something that follows from the log. The steps come in this order."""
+
+    def load(self, *, clean: bool) -> None:
+        """Look at the files and decide; nothing is written before `complete`. `clean`: the last
+        user closed the folder."""
+        ...
+
+    def begin_scan(self, start: int) -> None:
+        """The log is about to be walked from the log offset `start` on."""
+        ...
+
+    def feed(self, chunk: WalkedChunk) -> None:
+        """The walk's next records: take what follows from them, in memory only."""
+        ...
+
+    def complete(self, start: int, end: int) -> None:
+        """The log ends at `end`, and what is past it is gone: bring the files in line with it.
+        `start` is where the walk began. Raises OSError."""
+        ...
+
+    def drop_all(self) -> None:
+        """Instead of all that: there is no log, so nothing follows from it."""
+        ...

@@ -27,17 +27,17 @@ from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.folder_state import mark_running, write_checkpoint
 from aerobee.broker.store.log.log_walk import WalkedChunk
 from aerobee.broker.store.queues.consume_queue import CHECKED, ConsumeQueue
-from aerobee.broker.store.queues.queue_check import look_at_files
 from aerobee.broker.store.queues.queue_ends import QueueEnds, read_queue_ends
-from aerobee.broker.store.queues.queue_loader import load_queues
-from aerobee.broker.store.queues.queue_repair import (
+from aerobee.broker.store.queues.queue_files import (
     counted_end,
     cut_queue,
     entries_match,
+    load_queues,
     remove_queue_files,
     trim_queue_files,
 )
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.queues.sound_entries import look_at_files
 from aerobee.broker.store.recovery.context import RecoveryContext
 from aerobee.broker.store.recovery.replay import Replay
 from aerobee.store_format.checkpoint import Checkpoint
@@ -45,7 +45,7 @@ from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 
 
 class QueueRecovery:
-    """One recovery's work on queues: `load`, `begin_scan`, `feed` for each chunk, `complete`."""
+    """One recovery's work on queues; see DerivedRecovery."""
 
     def __init__(self, context: RecoveryContext, files: FileCache) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class QueueRecovery:
 
     # ------------------------------------------------------------------------------ taking in
 
-    def load(self) -> None:
+    def load(self, *, clean: bool) -> None:
         """Take in the queues as the list has them, else as their files are."""
         self._ends = read_queue_ends(self._context.disk, self._context.checkpoint)
         if self._ends.counts:
@@ -114,7 +114,6 @@ class QueueRecovery:
     # ------------------------------------------------------------------------------ the scan
 
     def begin_scan(self, start: int) -> None:
-        """The log is about to be walked from the log offset `start` on."""
         context = self._context
         self._replay = Replay(
             self.queues,
@@ -169,16 +168,16 @@ class QueueRecovery:
 
     # ------------------------------------------------------------------------------ the repair
 
-    def complete(self, scan_start: int, end: int) -> None:
-        """Let the queues hold exactly the records of the log, which now ends at `end`."""
+    def complete(self, start: int, end: int) -> None:
+        """Let the queues hold exactly the records of the log."""
         if self._ends.counts and self._listed_end > end:
-            self._distrust_list(scan_start)
+            self._distrust_list(start)
         if self._ends.counts:
             self._correct_min_offsets()
             self._check_listed()
         elif self._cut(end):
             # A queue that was ahead of the log may have hidden records from the scan's dispatch.
-            self._replayed_to = scan_start
+            self._replayed_to = start
         if not self._ends.counts:
             self._correct_min_offsets()
         if self._ends.counts or not self._replay.from_log_start:

@@ -46,7 +46,7 @@ from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.store.producers.windows_recovery import WindowsRecovery
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.queues.queue_set import QueueSet
-from aerobee.broker.store.recovery.context import RecoveryContext
+from aerobee.broker.store.recovery.context import DerivedRecovery, RecoveryContext
 from aerobee.broker.store.recovery.queue_recovery import QueueRecovery
 from aerobee.broker.store.statistics import RecoveryProgress, RecoveryReport
 from aerobee.runtime.clock import Clock
@@ -114,7 +114,9 @@ class _Recovery:
         self._files = FileCache(disk, config.open_files_max)
         self._queues = QueueRecovery(self._context, self._files)
         self._index = IndexRecovery(self._context, clock)
-        self._windows = WindowsRecovery(self._context)
+        self._windows = WindowsRecovery(self._context, self._queues.queues)
+        # In the order in which each may build on those before it.
+        self._derived: tuple[DerivedRecovery, ...] = (self._queues, self._index, self._windows)
         checkpoint = self._context.checkpoint
         self._store_timestamp_ms = max(
             checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp
@@ -126,16 +128,15 @@ class _Recovery:
         if not self._context.segments:
             self._begin_without_log()
             return self._recovered(0, 0, 0)
-        self._queues.load()
-        self._index.load(clean=self._clean)
+        for derived in self._derived:
+            derived.load(clean=self._clean)
         start = self._scan_start()
         end, stopped_by = self._scan(start)
         self._judge(end, stopped_by)
         # Only from here on anything is written.
         cut_bytes = self._cut_log(start, end, stopped_by)
-        self._queues.complete(start, end)
-        self._index.complete(end)
-        self._windows.complete(end, self._queues.queues)
+        for derived in self._derived:
+            derived.complete(start, end)
         return self._recovered(start, end, cut_bytes)
 
     def _begin_without_log(self) -> None:
@@ -149,8 +150,8 @@ class _Recovery:
                 segment=COMMIT_LOG_DIRECTORY,
                 position=0,
             )
-        self._queues.drop_all()
-        self._index.drop_all()
+        for derived in self._derived:
+            derived.drop_all()
         context.checkpoint = Checkpoint()
 
     # ------------------------------------------------------------------------------ judging
@@ -193,9 +194,8 @@ class _Recovery:
             torn_from=torn_from,
         )
         total = context.log_files_end - start
-        self._queues.begin_scan(start)
-        self._index.begin_scan(start)
-        self._windows.begin_scan(start)
+        for derived in self._derived:
+            derived.begin_scan(start)
         for chunk in walk:
             result = chunk.result
             self._scanned_bytes += result.valid_end
@@ -203,9 +203,8 @@ class _Recovery:
             self._store_timestamp_ms = max(
                 self._store_timestamp_ms, int(result.store_timestamps[-1])
             )
-            self._queues.feed(chunk)
-            self._index.feed(chunk)
-            self._windows.feed(chunk)
+            for derived in self._derived:
+                derived.feed(chunk)
             self._tell(chunk.position + result.valid_end - start, total)
         self._tell(total, total)
         return walk.end, walk.stopped_by

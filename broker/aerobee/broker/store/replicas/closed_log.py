@@ -27,8 +27,7 @@ from aerobee.broker.store.folder_state import (
     was_left_running,
     write_checkpoint,
 )
-from aerobee.broker.store.index.index_files import INDEX_DIRECTORY
-from aerobee.broker.store.index.index_mark import INDEX_MARK_FILE
+from aerobee.broker.store.index.index_files import INDEX_DIRECTORY, INDEX_MARK_FILE
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment, segment_path
 from aerobee.broker.store.log.segment_files import (
     clear_behind,

@@ -25,8 +25,7 @@ from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import segment_path
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue
-from aerobee.broker.store.queues.entries_read import EntriesRead
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue, EntriesRead
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.tables.atomic_file import read_with_backup

@@ -12,10 +12,11 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aerobee.broker.store.disk import Disk, DiskFile
+from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
+from aerobee.broker.store.queues.sound_entries import FiledEntries
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 
@@ -126,47 +127,28 @@ class UnreadSearch:
 class _Entries:
     """The entries of a queue from its first unread one on."""
 
-    __slots__ = (
-        "_disk",
-        "_file",
-        "_file_path",
-        "_per_file",
-        "_tail",
-        "_written_end",
-        "end",
-        "path",
-        "start",
-    )
+    __slots__ = ("_files", "_tail", "_written_end", "end", "start")
 
     def __init__(self, disk: Disk, queue: ConsumeQueue, oldest: int) -> None:
-        self._disk = disk
         self.start = max(oldest, queue.min_offset)
         self.end = queue.end
-        self._file_path = queue.file_path
-        self._per_file = queue.entries_per_file
+        self._files = FiledEntries(disk, queue.directory, queue.entries_per_file)
         self._written_end = queue.written_end
         self._tail = bytes(queue.tail)
-        self.path = ""
-        self._file: DiskFile | None = None
+
+    @property
+    def path(self) -> str:
+        return self._files.path
 
     def position(self, offset: int) -> int:
-        """Where the message lies in the log. An entry that cannot be read counts as lying at the
-        log's start: then its messages are unread and in the oldest segment."""
-        entry = self._read(offset)
+        """Where the message lies in the log. An entry that is not there counts as lying at the
+        log's start: then its messages are unread and in the oldest segment. Raises OSError."""
+        at = (offset - self._written_end) * ENTRY_SIZE
+        entry = self._tail[at : at + ENTRY_SIZE] if at >= 0 else b""
+        if at < 0:
+            with contextlib.suppress(FileNotFoundError):
+                entry = self._files.read(offset, offset + 1)
         return unpack_entry(entry)[0] if len(entry) == ENTRY_SIZE else 0
 
-    def _read(self, offset: int) -> bytes:
-        if offset >= self._written_end:
-            at = (offset - self._written_end) * ENTRY_SIZE
-            return self._tail[at : at + ENTRY_SIZE]
-        path = self._file_path(offset)
-        if path != self.path:
-            self.path, self._file = path, None
-            with contextlib.suppress(FileNotFoundError):
-                self._file = self._disk.open_file(path, read_only=True)
-        if self._file is None:
-            return b""
-        return self._file.read_at(offset % self._per_file * ENTRY_SIZE, ENTRY_SIZE)
-
     def close(self) -> None:
-        self._file, self.path = None, ""
+        self._files.close()
