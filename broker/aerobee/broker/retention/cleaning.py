@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from aerobee.broker.flush.work_thread import Work
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.queues.queue_set import QueueName
@@ -20,7 +21,7 @@ from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
 from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
 from aerobee.broker.store.retention.retention_statistics import RemovedSegment, largest_removals
-from aerobee.broker.store.retention.retention_works import RemovalWork, Work
+from aerobee.broker.store.retention.retention_works import RemovalWork
 from aerobee.broker.store.retention.unread_search import UnreadSearch
 from aerobee.runtime.errors import ShuttingDown
 from aerobee.runtime.log import log_event

@@ -38,7 +38,7 @@ from aerobee.broker.store.recovery.recover import Recovered, recover
 from aerobee.broker.store.replicas.closed_log import complete_begin
 from aerobee.broker.store.replicas.replicated_appends import ReplicatedAppends
 from aerobee.broker.store.replicas.scanned_chunk import EndedQueues
-from aerobee.broker.store.retention.retention_ledger import Retained, RetentionLedger
+from aerobee.broker.store.retention.retention_ledger import RetentionLedger
 from aerobee.broker.store.statistics import (
     AppendCounters,
     Appended,
@@ -92,8 +92,16 @@ class MessageStore:
             admission=self._admission,
             checkpoint=recovered.checkpoint,
         )
-        retained = Retained(self.log, self.queues, self._dispatcher, self.ledger, self.index)
-        self.retention = RetentionLedger(disk, clock, config.retention, retained)
+        self.retention = RetentionLedger(
+            disk,
+            clock,
+            config.retention,
+            log=self.log,
+            queues=self.queues,
+            index=self.index,
+            dispatcher=self._dispatcher,
+            ledger=self.ledger,
+        )
         self.supply = SegmentSupply(clock, config, log=self.log, admission=self._admission)
         self.reads = QueueReads(
             clock,

@@ -53,17 +53,6 @@ from aerobee.store_format.names import file_name
 
 
 @dataclass(frozen=True, slots=True)
-class Retained:
-    """The parts of the store that give up something, or follow."""
-
-    log: CommitLog
-    queues: QueueSet
-    dispatcher: Dispatcher
-    ledger: FlushLedger
-    index: KeyIndex
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """The oldest segment, which may go as far as age and disk are concerned."""
 
@@ -86,16 +75,21 @@ class RetentionLedger:
         disk: Disk,
         clock: Clock,
         config: RetentionConfig,
-        retained: Retained,
+        *,
+        log: CommitLog,
+        queues: QueueSet,
+        index: KeyIndex,
+        dispatcher: Dispatcher,
+        ledger: FlushLedger,
     ) -> None:
         self._disk = disk
         self._clock = clock
-        self._log = retained.log
-        self._queues = retained.queues
-        self._dispatcher = retained.dispatcher
-        self._admission = retained.ledger.admission
-        self._index = retained.index
-        self._ledger = retained.ledger
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._ledger = ledger
+        self._admission = ledger.admission
         self._policy = RetentionPolicy(config)
         self._time = SteadyTime(clock.now_ms(), clock.monotonic_s(), self._last_seen_ms())
         self._ages = SegmentAges()

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Protocol
 
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import LEFT_ALONE, FileTrouble
@@ -20,12 +19,6 @@ from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_trim import QueueTrim
 from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest, DiskSpace
-
-
-class Work(Protocol):
-    """[any thread]"""
-
-    def run(self) -> None: ...
 
 
 class SurveyWork:
