@@ -104,12 +104,7 @@ class MessageStore:
         )
         self.supply = SegmentSupply(clock, config, log=self.log, admission=self._admission)
         self.reads = QueueReads(
-            clock,
-            config,
-            self._files,
-            log=self.log,
-            queues=self.queues,
-            admission=self._admission,
+            clock, config, self._files, log=self.log, queues=self.queues, admission=self._admission
         )
         self.surveys = Surveys(disk, self.log, self.queues)
         self.producers = Producers.of(recovered, self._dispatcher)
