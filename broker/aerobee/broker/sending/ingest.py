@@ -26,8 +26,8 @@ from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
-from aerobee.broker.store.appended import Appended
 from aerobee.broker.store.producers.producers import Producers
+from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.errors import (
     CorruptBody,
     InvalidArgument,
