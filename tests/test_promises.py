@@ -41,7 +41,7 @@ def test_each_kind_of_fault_has_a_row_with_the_files_of_its_tests() -> None:
 
 
 def test_each_finding_of_the_audit_has_a_row() -> None:
-    table = page("audit.md").split("\n## Findings\n")[1].split("\n### ")[0]
+    table = page("audit-findings.md").split("\n## All checks\n")[1].split("\n## ")[0]
     checks = ", ".join(re.findall(r"(?m)^\| \[([A-Z_, ]+)\]", table)).split(", ")
     assert list(rows("What the audit finds")) == [f"`{check}`" for check in checks]
 

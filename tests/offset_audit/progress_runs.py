@@ -14,11 +14,11 @@ from aerobee.offset_audit.checks.progress import CHECKS, find_moves, judge, prog
 from aerobee.offset_audit.run.cutting import cut
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "audit-findings.md"
 
 
 def shown(row: Row) -> bool:
-    """Whether docs/audit.md has this finding's sentence, with everyday names."""
+    """Whether docs/audit-findings.md has this finding's sentence, with everyday names."""
     told = row.evidence.replace(f"t-{row.group}", "Orders").replace(
         f"roup {row.group} ", "roup billing "
     )

@@ -1,23 +1,23 @@
-"""docs/audit.md: every check that a run makes has its row and its section there."""
+"""docs/audit-findings.md: each check has its row and its section there, each limit its default."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from aerobee.offset_audit.checks.check import Check
+from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.registry import all_checks
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "audit-findings.md"
 TEXT = PAGE.read_text("utf-8")
-FINDINGS = TEXT.partition("\n## Findings\n")[2].partition("\n## ")[0]
 
 
 def sections() -> dict[str, str]:
     """The sections of the findings by the checks that their headings name."""
-    parts = re.split(r"(?m)^### (.*)$", FINDINGS)
+    parts = re.split(r"(?m)^###? (.*)$", TEXT)
     return {
         name: text
         for heading, text in zip(parts[1::2], parts[2::2], strict=True)
@@ -27,7 +27,7 @@ def sections() -> dict[str, str]:
 
 def rows() -> dict[str, str]:
     """The depth of each check that the table lists."""
-    found = re.findall(r"(?m)^\| \[([A-Z_, ]+)\]\(#[\w-]+\) \|.*\| (.*) \|$", FINDINGS)
+    found = re.findall(r"(?m)^\| \[([A-Z_, ]+)\]\(#[\w-]+\) \|.*\| (.*) \|$", TEXT)
     return {name: depth for names, depth in found for name in names.split(", ")}
 
 
@@ -43,3 +43,10 @@ def test_each_check_has_a_row_and_a_section_with_an_example_and_what_to_do(check
 
 def test_the_page_tells_of_no_check_that_is_not_made() -> None:
     assert sorted(rows()) == sorted(check.name for check in all_checks())
+
+
+def test_the_page_has_every_limit_with_its_default() -> None:
+    told = re.findall(r"(?m)^\| `(\w+)` \| (\d+) \|", TEXT)
+    assert told == [
+        (limit.name, str(limit.default)) for limit in fields(Limits) if limit.name != "now_ms"
+    ]
