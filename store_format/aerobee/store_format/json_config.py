@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import NoReturn, TypeAlias
 
 DEPTH_MAX = 100
@@ -105,24 +106,40 @@ def _render_object(value: dict[object, object], depth: int) -> str:
     objects = sorted((key for key in value if isinstance(key, ObjectKey)), key=repr)
     if len(names) + len(objects) != len(value):
         raise TypeError("the keys of a JSON object are texts (integers too) or ObjectKeys")
-    if objects or all(_INTEGER_KEY.fullmatch(name) for name in names):
-        # fastjson keeps the entries of such maps on one line and breaks it before the brace.
-        entries = [
-            f"{_render_scalar(name)}:{render_text(value[name], depth=depth + 1)}"
-            for name in sorted(names, key=_numeric_order)
-        ]
-        for key in objects:
-            shown = render_text(key.as_dict(), depth=depth + 1)
-            entries.append(f"{shown}:{render_text(value[key], depth=depth + 1)}")
-        return "{" + ",".join(entries) + indent[:-1] + "}"
-    entries = [
-        f"{indent}{_render_scalar(name)}:{render_text(value[name], depth=depth + 1)}"
-        for name in sorted(names)
-    ]
+    members = {name: render_text(value[name], depth=depth + 1) for name in names}
+    if not objects:
+        return join_members(members, depth=depth)
+    entries = _entries_on_a_line(members)
+    for key in objects:
+        shown = render_text(key.as_dict(), depth=depth + 1)
+        entries.append(f"{shown}:{render_text(value[key], depth=depth + 1)}")
     return "{" + ",".join(entries) + indent[:-1] + "}"
 
 
+def join_members(members: Mapping[str, str], *, depth: int = 0) -> str:
+    """The text of an object that stands `depth` levels deep; `members` are the texts of its values,
+    which stand one level deeper."""
+    if not members:
+        return "{}"
+    indent = "\n" + "\t" * (depth + 1)
+    if all(_INTEGER_KEY.fullmatch(name) for name in members):
+        entries = _entries_on_a_line(members)
+    else:
+        entries = [f"{indent}{_render_scalar(name)}:{members[name]}" for name in sorted(members)]
+    return "{" + ",".join(entries) + indent[:-1] + "}"
+
+
+def _entries_on_a_line(members: Mapping[str, str]) -> list[str]:
+    """fastjson keeps the entries of maps with other keys than names on one line and breaks it
+    before the brace."""
+    return [
+        f"{_render_scalar(name)}:{members[name]}" for name in sorted(members, key=_numeric_order)
+    ]
+
+
 def _render_scalar(value: object) -> str:
+    if type(value) is str:
+        return encode_basestring(value)
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerobee.broker.store.tables import config_tables
 from aerobee.broker.store.tables.config_tables import (
     ConsumerOffsetTable,
     SubscriptionGroupConfig,
@@ -273,3 +274,26 @@ def test_snapshots_hold_what_was_committed(
     assert isinstance(document, dict)
     assert document["offsetTable"] == expected
     assert ConsumerOffsetTable.load(table.snapshot_bytes(NOW_MS)).as_json() == expected
+
+
+def test_a_table_of_many_renders_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written for each topic that comes; a thousand must not cost a million."""
+    table = TopicTable()
+    for number in range(200):
+        table.put(TopicConfig(name=f"topic-{number}"))
+    table.snapshot_bytes(1)
+    rendered: list[str] = []
+    bean_of = config_tables._topic_bean
+
+    def counted(config: TopicConfig) -> dict[str, object]:
+        rendered.append(config.name)
+        return bean_of(config)
+
+    monkeypatch.setattr(config_tables, "_topic_bean", counted)
+    table.put(TopicConfig(name="topic-7", perm=4))
+    table.put(TopicConfig(name="new"))
+    table.remove("topic-9")
+    again = TopicTable.load(table.snapshot_bytes(2))
+    assert sorted(rendered) == ["new", "topic-7"]
+    assert again.configs() == table.configs()
+    assert again.snapshot_bytes(3) == table.snapshot_bytes(3)

@@ -9,7 +9,7 @@ a snapshot that follows a change has a higher `dataVersion`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -25,7 +25,7 @@ from aerobee.broker.store.tables.consumer_offset_table import (
     CONSUMER_OFFSETS_PATH,
     ConsumerOffsetTable,
 )
-from aerobee.store_format.json_config import JsonValue, render_text
+from aerobee.store_format.json_config import JsonValue, join_members, render_text
 
 __all__ = [
     "CONSUMER_OFFSETS_PATH",
@@ -104,6 +104,8 @@ class NamedConfigs(Generic[Config]):
     def __init__(self, configs: Mapping[str, Config] | None = None) -> None:
         self._configs = dict(configs or {})
         self._document = ConfigDocument()
+        # As the file has them; a table of thousands is written for each that changes.
+        self._rendered: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._configs)
@@ -126,6 +128,7 @@ class NamedConfigs(Generic[Config]):
         if self._configs.get(config.name) == config:
             return False
         self._configs[config.name] = config
+        self._rendered.pop(config.name, None)
         self._document.changes += 1
         return True
 
@@ -133,8 +136,18 @@ class NamedConfigs(Generic[Config]):
         """False if there was none."""
         if self._configs.pop(name, None) is None:
             return False
+        self._rendered.pop(name, None)
         self._document.changes += 1
         return True
+
+    def _render(self, bean_of: Callable[[Config], dict[str, object]]) -> str:
+        """All configurations as one member of the file; only those are rendered that have changed
+        since the last time."""
+        rendered = self._rendered
+        for name, config in self._configs.items():
+            if name not in rendered:
+                rendered[name] = render_text(bean_of(config), depth=2)
+        return join_members(rendered, depth=1)
 
     @property
     def changes(self) -> int:
@@ -202,9 +215,8 @@ class TopicTable(NamedConfigs[TopicConfig]):
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
-        beans = {name: _topic_bean(config) for name, config in self._configs.items()}
         more = {_ENDING_MEMBER: render_text(self.ending, depth=1)} if self.ending else {}
-        return self._document.render(now_ms, "topicConfigTable", render_text(beans, depth=1), more)
+        return self._document.render(now_ms, "topicConfigTable", self._render(_topic_bean), more)
 
 
 class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):
@@ -222,8 +234,7 @@ class SubscriptionGroupTable(NamedConfigs[SubscriptionGroupConfig]):
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
         self._document.unknown.setdefault("forbiddenTable", {})
-        beans = {name: _group_bean(config) for name, config in self._configs.items()}
-        return self._document.render(now_ms, "subscriptionGroupTable", render_text(beans, depth=1))
+        return self._document.render(now_ms, "subscriptionGroupTable", self._render(_group_bean))
 
 
 def _topic_from_bean(name: str, value: JsonValue) -> TopicConfig:
