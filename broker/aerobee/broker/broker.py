@@ -51,8 +51,11 @@ LEAVE_TIMEOUT_S = 2.0
 JOURNAL_TIMEOUT_S = 1.0
 """How long a start waits until groups are served; then they follow."""
 ROLES_TASK = "roles"
-EXPIRY_INTERVAL_S = 0.25
-WRITABLE_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 1.0
+"""How often a broker without members looks what time has brought; no shorter session is promised
+by default."""
+MEMBERS_INTERVAL_S = 0.25
+"""The same with members: what they do may let something expire at any time."""
 
 
 class Broker:
@@ -103,6 +106,8 @@ class Broker:
         self.parts.cleaning.attach(self._flush.upkeep)
         self.parts.replication.handover.attach(self._leave_groups, self.parts.journal.go_on)
         self._server = BrokerServer(self.parts, self._identity)
+        self._is_writable = not self.parts.no_room_reason()
+        """As routes show it, or will."""
         self._running: list[asyncio.Task[Any]] = []
 
     async def run(
@@ -164,7 +169,7 @@ class Broker:
 
         run("flush", self._flush.run())
         run("cleaning", self.parts.cleaning.run())
-        run("expiry", self._expire_sessions())
+        run("time", self._look_what_is_due())
         run("group-expiry", self.parts.groups.expiry.run())
         run("snapshots", self._save_tables())
         run("loop-delay", self.parts.loop_delay.run())
@@ -199,9 +204,6 @@ class Broker:
         )
         self._registration = registration
         self._running.append(tasks.create_task(registration.run(), name="registration"))
-        self._running.append(
-            tasks.create_task(self._report_writable(registration), name="writable")
-        )
 
     def _figures(self, port: int) -> BrokerFigures:
         return BrokerFigures(
@@ -240,30 +242,32 @@ class Broker:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _expire_sessions(self) -> None:
+    async def _look_what_is_due(self) -> None:
+        """What comes with time alone, in one task, so that an idle broker wakes once for all."""
+        parts = self.parts
         while True:
             now_s = self._clock.monotonic_s()
-            self.parts.coordinator.expire(now_s)
-            self.parts.folder.store.reads.tidy()
-            next_s = self.parts.coordinator.next_expiry_s()
-            due_s = EXPIRY_INTERVAL_S if next_s is None else max(0.01, next_s - now_s)
-            await asyncio.sleep(min(EXPIRY_INTERVAL_S, due_s))
+            parts.coordinator.expire(now_s)
+            parts.folder.store.reads.tidy()
+            self._report_writable()
+            next_s = parts.coordinator.next_expiry_s()
+            if next_s is None:
+                await asyncio.sleep(LOOK_INTERVAL_S)
+            else:
+                await asyncio.sleep(min(MEMBERS_INTERVAL_S, max(0.01, next_s - now_s)))
 
     async def _save_tables(self) -> None:
         while True:
             await asyncio.sleep(self._config.snapshot_interval_ms / 1_000)
             await self.parts.files.save_all()
 
-    async def _report_writable(self, registration: Registration) -> None:
+    def _report_writable(self) -> None:
         """Let routes show at once that this broker takes messages no more, or again."""
-        reported = self.parts.no_room_reason()
-        while True:
-            await asyncio.sleep(WRITABLE_INTERVAL_S)
-            reason = self.parts.no_room_reason()
-            if bool(reason) != bool(reported):
-                log_event(log, "writable", writable=not reason, reason=reason)
-                registration.send_soon()
-            reported = reason
+        reason = self.parts.no_room_reason()
+        if bool(reason) == self._is_writable:
+            self._is_writable = not reason
+            log_event(log, "writable", writable=not reason, reason=reason)
+            self._send_soon()
 
     # ---------------------------------------------------------------------- ending
 

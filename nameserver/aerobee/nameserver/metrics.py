@@ -65,7 +65,7 @@ class NameserverFigures:
         cache = self._cache
         delay = HistogramFamily(
             "aerobee_event_loop_delay_seconds",
-            "How late the event loop ran what was due, sampled ten times a second.",
+            "How late the event loop ran what was due: ten samples a second, idle one in 2 s.",
         )
         delay.add(self.loop_delay.histogram.copy())
         families: list[AnyFamily] = [

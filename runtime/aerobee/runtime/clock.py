@@ -41,6 +41,11 @@ class SystemClock:
         return time.clock_gettime(self._MONOTONIC)
 
 
+def thread_busy_s() -> float:
+    """For how long the calling thread has worked, in seconds of CPU time."""
+    return time.thread_time()
+
+
 class ManualClock:
     """A clock that moves only when told to; for tests and simulations."""
 

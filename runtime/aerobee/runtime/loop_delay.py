@@ -1,40 +1,61 @@
-"""How late the event loop runs what is due, sampled ten times a second."""
+"""How late the event loop runs what is due.
+
+Sampled ten times a second while the loop works, every 2 s while it only waits: a process with
+nothing to do should not wake to find that out.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
-from aerobee.runtime.clock import Clock
+from aerobee.runtime.clock import Clock, thread_busy_s
 from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
+
+INTERVAL_S = 0.1
+IDLE_INTERVAL_S = 2.0
+IDLE_SHARE = 0.02
+"""A loop that has worked less of the time is idle."""
+KEPT_S = 60.0
 
 
 class LoopDelay:
     """Owns the samples of the last minute, and the counts of all."""
 
-    __slots__ = ("_clock", "_interval_s", "_samples_ms", "histogram", "last_ms")
+    __slots__ = ("_busy_s", "_clock", "_samples", "histogram", "last_ms")
 
-    def __init__(self, clock: Clock, *, interval_s: float = 0.1, samples_max: int = 600) -> None:
+    def __init__(self, clock: Clock, *, busy_s: Callable[[], float] = thread_busy_s) -> None:
+        """`busy_s` says for how long the loop's thread has worked."""
         self._clock = clock
-        self._interval_s = interval_s
-        self._samples_ms: deque[float] = deque(maxlen=samples_max)
+        self._busy_s = busy_s
+        # When, and how late in milliseconds.
+        self._samples: deque[tuple[float, float]] = deque()
         self.last_ms = 0.0
         self.histogram = Histogram(LATENCY_S)
         """In seconds, since the start."""
 
     async def run(self) -> None:
         """Sample until cancelled."""
+        interval_s = INTERVAL_S
         while True:
-            before_s = self._clock.monotonic_s()
-            await asyncio.sleep(self._interval_s)
-            late_s = max(0.0, self._clock.monotonic_s() - before_s - self._interval_s)
-            self.last_ms = late_s * 1_000
-            self._samples_ms.append(self.last_ms)
-            self.histogram.observe(late_s)
+            before_s, busy_before_s = self._clock.monotonic_s(), self._busy_s()
+            await asyncio.sleep(interval_s)
+            now_s = self._clock.monotonic_s()
+            self._take(now_s, max(0.0, now_s - before_s - interval_s))
+            is_idle = self._busy_s() - busy_before_s < IDLE_SHARE * interval_s
+            interval_s = IDLE_INTERVAL_S if is_idle else INTERVAL_S
+
+    def _take(self, now_s: float, late_s: float) -> None:
+        self.last_ms = late_s * 1_000
+        self._samples.append((now_s, self.last_ms))
+        while self._samples[0][0] < now_s - KEPT_S:
+            self._samples.popleft()
+        self.histogram.observe(late_s)
 
     def p99_ms(self) -> float:
         """The delay that 99 of 100 samples of the last minute stay below."""
-        if not self._samples_ms:
+        if not self._samples:
             return 0.0
-        ordered = sorted(self._samples_ms)
+        ordered = sorted(late_ms for _, late_ms in self._samples)
         return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]

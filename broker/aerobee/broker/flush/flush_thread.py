@@ -33,6 +33,8 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 _MEASURE_INTERVAL_S = 1.0
+_IDLE_INTERVAL_S = 3.0
+"""How often all that goes by time is looked at while the log does not grow."""
 
 
 class MeasureWork:
@@ -83,6 +85,9 @@ class FlushThread:
         self._flushed_s = clock.monotonic_s()
         self._measured_s = clock.monotonic_s()
         self._failed: asyncio.Future[Never] | None = None
+        self._woken = asyncio.Event()
+        self._is_idle = False
+        self._ticked_end = -1
         self._flush: WorkThread[FlushWork] | None = None
         self._segments: WorkThread[SupplyWork] | None = None
         self._upkeep: WorkThread[UpkeepWork] | None = None
@@ -105,7 +110,7 @@ class FlushThread:
             self.request()  # for what came before
             while True:
                 self._tick()
-                await asyncio.wait((self._failed,), timeout=self._policy.tick_s)
+                await self._pause()
                 if self._failed.done():
                     self._failed.result()
         finally:
@@ -114,6 +119,8 @@ class FlushThread:
     def appended(self) -> None:
         """[loop] Something was appended: flush if the policy wants it at once, and prepare what the
         next appends need. Call it once per turn of the loop rather than once per batch."""
+        if self._is_idle:
+            self._woken.set()
         if self._policy.due_after_append(self._store.unflushed_bytes):
             self.request()
         self._prepare_segment()
@@ -176,6 +183,17 @@ class FlushThread:
         if now_s - self._measured_s >= _MEASURE_INTERVAL_S and self._upkeep is not None:
             self._measured_s = now_s
             self._upkeep.submit(MeasureWork(self._disk))
+
+    async def _pause(self) -> None:
+        """Until the next tick, or a failure. A log that has not grown since the last tick is left
+        alone for longer, until it grows."""
+        store = self._store
+        self._is_idle = store.appended_end == self._ticked_end and store.unflushed_bytes == 0
+        self._ticked_end = store.appended_end
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_IDLE_INTERVAL_S if self._is_idle else self._policy.tick_s):
+                await self._woken.wait()
+        self._woken.clear()
 
     def _prepare_segment(self) -> None:
         if self._segments is None or self._has_failed():
@@ -257,6 +275,7 @@ class FlushThread:
                 done.set_exception(error)
         if self._failed is not None and not self._failed.done():
             self._failed.set_exception(error)
+            self._woken.set()
 
     async def _close(self) -> None:
         """Wait for the threads off the loop. The flush comes before upkeep: its end may still bring
