@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
-from aerobee.cluster_view.route import MessageQueue
+from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
 from aerobee.consumer_client import ConsumerOptions
-from aerobee.consumer_client.fetcher import Fetcher
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.pull_queue import PullQueue
 from aerobee.runtime import errors
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.retry import Backoff
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -35,39 +41,43 @@ class BreakingStream:
         pass
 
 
-class Owner:
-    """Of the fetcher: goes on with its queues, as after any break."""
+class Routes:
+    """Of one broker group that keeps its master."""
 
-    def on_broken(self, fetcher: Fetcher, queues: list[Any], error: errors.MqError) -> None:
-        for owned in queues:
-            fetcher.add(owned)
+    def cached(self, topic: str) -> TopicRoute:
+        master = Endpoint("broker-a", 0, "broker-a:1", is_master=True, epoch=1)
+        return TopicRoute(topic, 6, False, {}, {"broker-a": 1}, (master,))
+
+    def telling(self, callback: object) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
-async def test_a_stream_that_breaks_as_its_fetcher_is_cancelled_ends_the_fetcher() -> None:
-    """A consumer that is closed would otherwise wait for it for ever."""
+async def test_a_stream_that_breaks_as_its_consumer_is_closed_is_the_last_one() -> None:
+    """The close would otherwise wait for the fetcher for ever."""
     streams = 0
+    tasks = BackgroundTasks()
 
     class Channels:
         def open_stream(self, *_: object) -> BreakingStream:
             nonlocal streams
             streams += 1
-            return BreakingStream(task.cancel if streams == 1 else lambda: None)
+            return BreakingStream(tasks.cancel_all if streams == 1 else lambda: None)
 
-    channels: Any = Channels()
-    owner: Any = Owner()
-    fetcher = Fetcher(
-        "broker-a",
-        0,
-        owner,
+    connection: Any = SimpleNamespace(
+        routes=Routes(), channels=Channels(), clock=SystemClock(), random=random.Random(1)
+    )
+    reads = GroupReads(
+        connection,
+        QUEUE,
         group="g",
         client_id="c",
-        options=ConsumerOptions(),
-        channels=channels,
-        find_address=lambda _: "broker-a",
+        options=ConsumerOptions(backoff=Backoff(base_ms=1, max_ms=1)),
+        tasks=tasks,
+        on_result=lambda *_: None,
+        on_refused=lambda *_: None,
     )
-    fetcher.add(PullQueue(Assignment(QUEUE, "*", 0, Unleased(), 0), 1_000, on_ready=lambda: None))
-    task = asyncio.create_task(fetcher.run())
-    done, _ = await asyncio.wait((task,), timeout=1)
-    assert done
-    assert task.cancelled()
+    async with asyncio.timeout(5), tasks:
+        tasks.create_task(reads.run(), name="reads")
+        assignment = Assignment(QUEUE, "*", 0, Unleased())
+        reads.add(PullQueue(assignment, 0, 1_000, on_ready=lambda: None))
     assert streams == 1

@@ -60,7 +60,8 @@ def frame(first: int, count: int) -> bytes:
 
 def new_queue(pool: ListenerPool, lease: Lease) -> PushQueue:
     queue = PushQueue(
-        Assignment(QUEUE, "*", 1, lease, 0),
+        Assignment(QUEUE, "*", 1, lease),
+        0,
         FlowLimits(),
         on_ready=pool.on_ready,
         on_room=lambda queue: None,

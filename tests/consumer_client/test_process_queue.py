@@ -59,25 +59,6 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         self.queue.finish([self.running.pop(offset) for offset in order])
         self.unfinished -= chosen
 
-    @precondition(lambda self: self.running)
-    @rule()
-    def give_back(self) -> None:
-        """Only what was taken last, as the orderly listener does: all that is running, if it
-        directly precedes what waits."""
-        offsets = sorted(self.running)
-        if self.waiting and offsets[-1] > self.waiting[0]:
-            return
-        self.queue.give_back([self.running.pop(offset) for offset in offsets])
-        self.waiting = offsets + self.waiting
-
-    @rule(start=st.integers(0, 80))
-    def reset(self, start: int) -> None:
-        self.queue.reset(start)
-        self.end = start
-        self.unfinished.clear()
-        self.waiting.clear()
-        self.running.clear()
-
     @invariant()
     def agrees(self) -> None:
         queue = self.queue
@@ -87,7 +68,7 @@ class ProcessQueueMachine(RuleBasedStateMachine):
         assert queue.cached_bytes == sum(10 + offset for offset in self.unfinished)
         assert queue.waiting_count == len(self.waiting)
         assert queue.running_count == len(self.running)
-        assert queue.statistics().duplicates_total == self.duplicates
+        assert queue.duplicates_total == self.duplicates
 
 
 TestProcessQueue = ProcessQueueMachine.TestCase

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from aerobee.client_core.cluster import ClusterConnection
-from aerobee.client_core.offsets import Offsets
+from aerobee.client_core.offsets import Offsets, all_of
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.consumer_client.committing import PASSING_ERRORS, OffsetStore
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
@@ -209,7 +209,7 @@ class Beginnings:
         left = {queue: found.max_offset_end for queue, found in bounds.items()}
         failures = 0
         while left:
-            refused = await self._store.begin(left)
+            refused = await self._store_all(left)
             if not refused:
                 break
             error = next(iter(refused.values()))
@@ -221,6 +221,18 @@ class Beginnings:
             left = {queue: left[queue] for queue in refused}
             await asyncio.sleep(delay_s)
             failures += 1
+
+    async def _store_all(
+        self, offsets: Mapping[MessageQueue, int]
+    ) -> Mapping[MessageQueue, errors.MqError]:
+        """At all their brokers at the same time; returns what was refused or not reached."""
+        answers = await all_of(
+            [
+                self._store.begin({queue: offsets[queue] for queue in queues})
+                for queues in _by_broker(offsets).values()
+            ]
+        )
+        return {queue: error for answer in answers for queue, error in answer.items()}
 
     async def _await_others(self, queues: Sequence[MessageQueue], standing: _Standing) -> None:
         """Another member may be half-way through `_begin_all`: what it has not begun after a while
@@ -304,7 +316,7 @@ class Beginnings:
         if not fresh:
             return committed
         begun = await policy.start_offsets(self._offsets, fresh)
-        refused = await self._store.begin(begun)
+        refused = await self._store_all(begun)
         for queue, error in refused.items():
             # Only for this consumer then; its commits will tell the group.
             log_event(

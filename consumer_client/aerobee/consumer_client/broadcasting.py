@@ -8,17 +8,17 @@ write the same offset file, is refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.committing import OffsetStore
-from aerobee.consumer_client.consumption import Consumption, Terms
+from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue
 from aerobee.consumer_client.membership import Grant, Identity, Member
 from aerobee.consumer_client.options import ConsumerOptions
-from aerobee.consumer_client.owned_queue import Unleased
+from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.sessions import Sessions
 from aerobee.runtime import errors
 
@@ -41,16 +41,8 @@ class Broadcasting:
         self._subscriptions = dict(identity.subscriptions)
         self._store = store
         self._options = options
-        self._sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
+        self.sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
         self._changed = asyncio.Event()
-
-    def obstacles(self) -> list[str]:
-        """What keeps this member from brokers; see Sessions."""
-        return self._sessions.obstacles()
-
-    async def joined(self, broker_names: Iterable[str]) -> None:
-        """Until these brokers count this member in; see Sessions."""
-        await self._sessions.joined(broker_names)
 
     async def run(self) -> None:
         """Take queues as routes show them; endless.
@@ -77,7 +69,7 @@ class Broadcasting:
         async with asyncio.TaskGroup() as tasks:
             for queue in self._consumption.queues:
                 tasks.create_task(self._consumption.stop(queue), name=f"stop:{queue}")
-        await self._sessions.close_all()
+        await self.sessions.close_all()
 
     async def _watch_routes(self) -> None:
         with self._routes.changes() as changes:
@@ -97,21 +89,21 @@ class Broadcasting:
         queues: Sequence[MessageQueue] = ()
         if route is not None:
             queues = route.readable_queues
-            self._sessions.open(dict.fromkeys(route.queues_by_broker, topic))
+            self.sessions.open(dict.fromkeys(route.queues_by_broker, topic))
         for queue in self._consumption.queues:
             if queue.topic == topic and queue not in queues:
                 await self._consumption.stop(queue)
         fresh = [queue for queue in queues if not self._consumption.has(queue)]
         committed = await self._store.read(fresh) if fresh else {}
         for queue in fresh:
-            expression = self._subscriptions[topic]
-            self._consumption.take(Terms(queue, expression, 0, Unleased(), committed.get(queue)))
+            assignment = Assignment(queue, self._subscriptions[topic], 0, Unleased())
+            self._consumption.take(assignment, committed.get(queue))
 
     # -------------------------------------------------------------------------- sessions' news
 
     def on_joined(self, broker_name: str) -> None:
         """Offsets are local: nothing of theirs can be lost with a broker."""
-        self._sessions.on_joined()
+        self.sessions.on_joined()
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
         """Nobody shares queues here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
@@ -16,10 +15,8 @@ from aerobee.v1 import broker_pb2, common_pb2
 
 
 class BrokerOffsetStore:
-    """Commits go to all brokers at the same time, one call each.
-
-    An entry under a lease that is not the current one is refused by its broker with LeaseExpired;
-    the other entries are not affected.
+    """An entry under a lease that is not the current one is refused with LeaseExpired; the other
+    entries are not affected.
     """
 
     def __init__(
@@ -55,27 +52,8 @@ class BrokerOffsetStore:
         return await self._commit(commits, begins=False)
 
     async def _commit(
-        self, commits: Sequence[Commit], *, begins: bool
+        self, entries: Sequence[Commit], *, begins: bool
     ) -> Mapping[MessageQueue, errors.MqError]:
-        by_broker: dict[str, list[Commit]] = {}
-        for commit in commits:
-            by_broker.setdefault(commit.queue.broker_name, []).append(commit)
-        refused: dict[MessageQueue, errors.MqError] = {}
-        async with asyncio.TaskGroup() as tasks:
-            for broker_name, entries in by_broker.items():
-                tasks.create_task(
-                    self._commit_at(entries, refused, begins=begins), name=f"commit:{broker_name}"
-                )
-        return refused
-
-    async def _commit_at(
-        self,
-        entries: Sequence[Commit],
-        refused: dict[MessageQueue, errors.MqError],
-        *,
-        begins: bool,
-    ) -> None:
-        """One broker's entries; its failure concerns these alone."""
         first = entries[0].queue
         request = broker_pb2.CommitOffsetsRequest(
             group=self._group,
@@ -97,8 +75,9 @@ class BrokerOffsetStore:
                     address, COMMIT_OFFSETS, request, timeout_ms=self._timeout_ms
                 )
         except errors.MqError as error:
-            refused.update((entry.queue, error) for entry in entries)
-            return
-        for entry, status in zip(entries, response.results, strict=True):
-            if status.code != common_pb2.OK:
-                refused[entry.queue] = error_from_code(status.code, status.message)
+            return {entry.queue: error for entry in entries}
+        return {
+            entry.queue: error_from_code(status.code, status.message)
+            for entry, status in zip(entries, response.results, strict=True)
+            if status.code != common_pb2.OK
+        }

@@ -68,12 +68,12 @@ class OffsetStore(Protocol):
     async def begin(
         self, offsets: Mapping[MessageQueue, int]
     ) -> Mapping[MessageQueue, errors.MqError]:
-        """Store offsets where none is stored yet; whoever says so first decides. Returns the queues
-        that were refused or not reached, and why."""
+        """Store offsets of one broker's queues where none is stored yet; the first to say so
+        decides. Returns the queues that were refused or not reached, and why."""
         ...
 
     async def commit(self, commits: Sequence[Commit]) -> Mapping[MessageQueue, errors.MqError]:
-        """Store offsets; returns the queues that were refused or not reached, and why."""
+        """Store offsets of one broker's queues; returns those refused or not reached, and why."""
         ...
 
 
@@ -116,7 +116,7 @@ class _Line:
 
 
 class Committing:
-    """See the module."""
+    """The only way to commit offsets of owned queues."""
 
     def __init__(self, connection: ClusterConnection, store: OffsetStore, *, group: str) -> None:
         self._group = group

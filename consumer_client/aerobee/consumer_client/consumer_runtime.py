@@ -93,11 +93,12 @@ class ConsumerRuntime:
         self,
         settings: ConsumerSettings,
         subscriptions: Mapping[str, str],
-        make_queue: Callable[[ConsumerRuntime, Assignment], OwnedQueue],
+        make_queue: Callable[[Assignment, int], OwnedQueue],
         *,
         work: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
-        """`subscriptions`: topic -> tag expression. `work`: a task to run beside the others."""
+        """`subscriptions`: topic -> tag expression. `make_queue` is given the offset to begin at.
+        `work`: a task to run beside the others."""
         for topic in subscriptions:
             check_topic_name(topic)
         self.settings = settings
@@ -121,12 +122,11 @@ class ConsumerRuntime:
             store=self.store,
             beginnings=self.beginnings,
             options=settings.options,
-            make_queue=lambda assignment: make_queue(self, assignment),
+            make_queue=make_queue,
             tasks=self.tasks,
         )
         self.rebalancer: Rebalancer | None = None
         self._broadcasting: Broadcasting | None = None
-        self._make_queue = make_queue
         self._work = work
         self._stack = AsyncExitStack()
         self._process = OwnProcess("consumer")
@@ -208,7 +208,7 @@ class ConsumerRuntime:
             if routes.cached(topic) is None
         ]
         group = self.rebalancer or self._broadcasting
-        return missing + ([] if group is None else group.obstacles())
+        return missing + ([] if group is None else group.sessions.obstacles())
 
     async def _await_topics(self) -> list[str]:
         """The subscribed topics that exist, once a nameserver answers."""
@@ -278,7 +278,7 @@ class ConsumerRuntime:
         brokers = frozenset[str]().union(*settled)
         try:
             async with asyncio.timeout(max(0.0, end_s - self._now_s())):
-                await group.joined(brokers)
+                await group.sessions.joined(brokers)
         except TimeoutError:
             raise errors.DeadlineExceeded(
                 f"group {self.settings.group!r} could not be joined within "

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue
@@ -27,23 +26,13 @@ from aerobee.consumer_client.committing import (
 )
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.options import ConsumerOptions
-from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue, Trust
+from aerobee.consumer_client.owned_queue import Assignment, OwnedQueue
+from aerobee.consumer_client.statistics import QueueStatistics
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 from aerobee.v1 import broker_pb2, common_pb2
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Under which conditions a queue is given to this consumer."""
-
-    queue: MessageQueue
-    expression: str
-    lease_epoch: int
-    trust: Trust
-    committed_offset: int | None
 
 
 class Consumption:
@@ -58,7 +47,7 @@ class Consumption:
         store: OffsetStore,
         beginnings: Beginnings,
         options: ConsumerOptions,
-        make_queue: Callable[[Assignment], OwnedQueue],
+        make_queue: Callable[[Assignment, int], OwnedQueue],
         tasks: BackgroundTasks,
     ) -> None:
         self._connection = connection
@@ -69,7 +58,7 @@ class Consumption:
         self._make_queue = make_queue
         self._tasks = tasks
         self._holdings: dict[MessageQueue, Holding] = {}
-        self._starting: dict[MessageQueue, Terms] = {}
+        self._starting: dict[MessageQueue, Assignment] = {}
         self._reads: dict[str, GroupReads] = {}
         self._committing = Committing(connection, store, group=group)
         self._commit_now = asyncio.Event()
@@ -94,40 +83,54 @@ class Consumption:
         """Owned, or about to be."""
         return queue in self._holdings or queue in self._starting
 
-    def lag(self, queue: MessageQueue) -> int:
-        """Messages of an owned queue that are not finished, as of the last news from its broker."""
-        holding = self._holdings.get(queue)
-        if holding is None:
-            return 0
-        return max(0, holding.max_offset - holding.owned.safe_offset)
+    def statistics(
+        self, owned: OwnedQueue, *, position: int, cached_messages: int, cached_bytes: int
+    ) -> QueueStatistics:
+        """Of an owned queue that is not dropped."""
+        queue = owned.assignment.queue
+        holding = self._holdings[queue]
+        return QueueStatistics(
+            queue=queue,
+            lease_epoch=owned.assignment.lease_epoch,
+            position=position,
+            safe_offset=owned.safe_offset,
+            max_offset=holding.max_offset,
+            lag=max(0, holding.max_offset - owned.safe_offset),
+            cached_messages=cached_messages,
+            cached_bytes=cached_bytes,
+            reads_from=holding.reads.place_of(owned),
+        )
 
-    def take(self, terms: Terms) -> None:
-        """Own a queue from now on, at its committed offset or where the group begins."""
-        self.drop(terms.queue)
+    def take(self, assignment: Assignment, committed_offset: int | None) -> None:
+        """Own a queue from now on, at its committed offset or, if the group never committed, where
+        it begins."""
+        queue = assignment.queue
+        self.drop(queue)
         if self._is_closing:
             return
-        if terms.committed_offset is not None:
-            self._own(terms, terms.committed_offset)
+        if committed_offset is not None:
+            self._own(assignment, committed_offset, committed_offset)
             return
-        self._starting[terms.queue] = terms
-        self._tasks.create_task(self._find_start(terms), name=f"start:{terms.queue}")
+        self._starting[queue] = assignment
+        self._tasks.create_task(self._find_start(assignment), name=f"start:{queue}")
 
-    async def _find_start(self, terms: Terms) -> None:
+    async def _find_start(self, assignment: Assignment) -> None:
+        queue = assignment.queue
         failures = 0
         offset: int | None = None
-        while self._starting.get(terms.queue) is terms and offset is None:
+        while self._starting.get(queue) is assignment and offset is None:
             try:
-                offset = await self._beginnings.of_queue(terms.queue)
+                offset = await self._beginnings.of_queue(queue)
             except errors.MqError as error:
-                self._on_start_failed(terms.queue, error)
+                self._on_start_failed(queue, error)
                 await asyncio.sleep(
                     self._options.backoff.delay_s(failures, self._connection.random)
                 )
                 failures += 1
-        if self._starting.get(terms.queue) is not terms or offset is None:
+        if self._starting.get(queue) is not assignment or offset is None:
             return
-        del self._starting[terms.queue]
-        self._own(terms, offset)
+        del self._starting[queue]
+        self._own(assignment, offset, None)
         # Known to the group at once, also if it could not be stored before.
         self._commit_now.set()
 
@@ -155,17 +158,13 @@ class Consumption:
 
     def restart(self, queue: MessageQueue, offset: int) -> None:
         """Go on at another offset; what was fetched is forgotten, running listeners cancelled."""
-        terms = self._starting.pop(queue, None)
-        if terms is not None:
-            self._own(terms, offset)
-            return
+        starting = self._starting.pop(queue, None)
         holding = self._holdings.get(queue)
-        if holding is None:
-            return
-        assignment = replace(holding.owned.assignment, start_offset=offset)
-        committed_offset = holding.committed_offset
-        self.drop(queue)
-        self._begin(assignment, committed_offset)
+        if starting is not None:
+            self._own(starting, offset, None)
+        elif holding is not None:
+            self.drop(queue)
+            self._own(holding.owned.assignment, offset, holding.committed_offset)
 
     def refresh_credit(self, owned: OwnedQueue) -> None:
         """The queue may have room for more messages."""
@@ -173,14 +172,8 @@ class Consumption:
         if holding is not None and holding.owned is owned:
             holding.reads.refresh_credit(owned)
 
-    def _own(self, terms: Terms, offset: int) -> None:
-        self._begin(
-            Assignment(terms.queue, terms.expression, terms.lease_epoch, terms.trust, offset),
-            terms.committed_offset,
-        )
-
-    def _begin(self, assignment: Assignment, committed_offset: int | None) -> None:
-        owned = self._make_queue(assignment)
+    def _own(self, assignment: Assignment, offset: int, committed_offset: int | None) -> None:
+        owned = self._make_queue(assignment, offset)
         reads = self._reads_of(assignment.queue)
         self._holdings[assignment.queue] = Holding(owned, reads, committed_offset)
         reads.add(owned)
@@ -190,7 +183,7 @@ class Consumption:
             level=logging.DEBUG,
             group=self._group,
             queue=assignment.queue,
-            offset=assignment.start_offset,
+            offset=offset,
             lease_epoch=assignment.lease_epoch,
         )
 
@@ -212,11 +205,12 @@ class Consumption:
         reads = GroupReads(
             self._connection,
             queue,
-            self,
             group=self._group,
             client_id=self._client_id,
             options=self._options,
             tasks=self._tasks,
+            on_result=self._on_result,
+            on_refused=self._on_refused,
         )
         self._tasks.create_task(reads.run(), name=f"reads:{queue.broker_name}")
         self._reads[queue.broker_name] = reads
@@ -224,19 +218,13 @@ class Consumption:
 
     # ------------------------------------------------------------------------------ reading
 
-    def place(self, queue: MessageQueue) -> int | None:
-        """The broker id of the replica that an owned queue is read from; None: of none now."""
-        holding = self._holdings.get(queue)
-        return None if holding is None else holding.reads.place_of(holding.owned)
-
-    def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+    def _on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
         """Messages, or an offset that the broker corrected."""
         queue = owned.assignment.queue
         holding = self._holdings.get(queue)
         if holding is None or holding.owned is not owned:
             return
         holding.max_offset = result.max_offset
-        owned.on_bounds(result.max_offset)
         if result.code == common_pb2.OK:
             owned.on_records(result.records, result.record_count, result.next_offset)
             return
@@ -255,7 +243,7 @@ class Consumption:
         else:
             owned.on_records(b"", 0, result.next_offset)
 
-    def on_refused(self, owned: OwnedQueue, error: errors.MqError) -> None:
+    def _on_refused(self, owned: OwnedQueue, error: errors.MqError) -> None:
         """A replica ended a queue's subscription: lost, illegal, or tried again by itself."""
         queue = owned.assignment.queue
         holding = self._holdings.get(queue)

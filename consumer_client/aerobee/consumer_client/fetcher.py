@@ -1,8 +1,8 @@
 """The messages of owned queues from one replica of a broker group, over one pull stream.
 
-Owns: the stream, its handles and the credit commands. A queue is subscribed under a handle at its
-own fetch offset; what frames mean, and where its queues go after a break, is decided by their
-owner. The stream ends when no queue is left.
+Owns: the queues of the stream, its handles and the credit commands. A queue is subscribed under a
+handle at its own fetch offset; what frames mean, and where its queues go after a break, is decided
+by their owner. The stream ends when no queue is left.
 Invariants: a handle belongs to one queue and is never used twice; one task writes, one reads, and
 neither is per queue or per message.
 """
@@ -10,11 +10,9 @@ neither is per queue or per message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from aerobee.cluster_view.channels import Channels, Stream
-from aerobee.cluster_view.methods import PULL_STREAM
+from aerobee.cluster_view.channels import Stream
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
@@ -35,48 +33,25 @@ GOES_ON = frozenset(
 """After any other code the broker has forgotten the handle."""
 
 
-class FetchEvents(Protocol):
-    """Whoever decides what frames mean. None of this may wait."""
-
-    def on_result(self, fetcher: Fetcher, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
-        """The queue's subscription goes on after this result."""
-        ...
-
-    def on_fetch_ended(self, fetcher: Fetcher, owned: OwnedQueue, error: errors.MqError) -> None:
-        """The broker ended the queue's subscription."""
-        ...
-
-    def on_broken(
-        self, fetcher: Fetcher, queues: Sequence[OwnedQueue], error: errors.MqError
-    ) -> None:
-        """The stream broke; the fetcher has no queues any more."""
-        ...
-
-
 class Fetcher:
-    """The pull stream to one replica."""
+    """Whatever one replica is asked for, on one stream after the other."""
 
     def __init__(
         self,
-        broker_name: str,
-        broker_id: int,
-        events: FetchEvents,
         *,
         group: str,
         client_id: str,
         options: ConsumerOptions,
-        channels: Channels,
-        find_address: Callable[[int], str],
+        on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
+        on_ended: Callable[[OwnedQueue, errors.MqError], None],
     ) -> None:
-        """`find_address` gives host:port of a broker id, or raises NoBrokerAvailable."""
-        self.broker_name = broker_name
-        self.broker_id = broker_id
-        self._events = events
+        """Neither may wait. `on_result`: the queue's subscription goes on after it. `on_ended`: the
+        broker ended it."""
         self._group = group
         self._client_id = client_id
         self._options = options
-        self._channels = channels
-        self._find_address = find_address
+        self._on_result = on_result
+        self._on_ended = on_ended
         self._queues: dict[int, OwnedQueue] = {}
         self._handles: dict[OwnedQueue, int] = {}
         self._next_handle = 1
@@ -87,17 +62,16 @@ class Fetcher:
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"Fetcher({self.broker_name}, {self.broker_id}, queues={len(self._queues)})"
-
-    @property
-    def queue_count(self) -> int:
-        return len(self._queues)
+        return f"Fetcher(queues={len(self._queues)})"
 
     def add(self, owned: OwnedQueue) -> None:
         """Fetch a queue from its fetch offset on. Adding it again changes nothing."""
         if owned in self._handles:
             return
-        handle = self._new_handle(owned)
+        handle = self._next_handle
+        self._next_handle = handle % 0xFFFF_FFFF + 1
+        self._queues[handle] = owned
+        self._handles[owned] = handle
         self._to_subscribe[handle] = None
         self._wake.set()
 
@@ -114,6 +88,16 @@ class Fetcher:
             self._to_unsubscribe[handle] = None
             self._wake.set()
 
+    def take_all(self) -> list[OwnedQueue]:
+        """Fetch no queue any more; returns what was fetched."""
+        queues = list(self._handles)
+        self._queues.clear()
+        self._handles.clear()
+        self._to_subscribe.clear()
+        self._to_unsubscribe.clear()
+        self._to_credit.clear()
+        return queues
+
     def refresh_credit(self, owned: OwnedQueue) -> None:
         """The queue may have room again."""
         handle = self._handles.get(owned)
@@ -121,26 +105,22 @@ class Fetcher:
             self._to_credit[handle] = None
             self._wake.set()
 
-    async def run(self) -> None:
-        """Keep a stream while there are queues; endless, until cancelled."""
-        while True:
-            while not self._queues:
-                self._wake.clear()
-                await self._wake.wait()
-            try:
-                await self._one_stream()
-                continue
-            except errors.MqError as error:
-                failure = error
-            queues = list(self._queues.values())
-            self._forget_all()
-            self._events.on_broken(self, queues, failure)
+    async def wait_for_queues(self) -> None:
+        """Until there is something to fetch."""
+        while not self._queues:
+            self._wake.clear()
+            await self._wake.wait()
 
-    async def _one_stream(self) -> None:
-        """Returns when no queue is left."""
-        stream = self._channels.open_stream(self._find_address(self.broker_id), PULL_STREAM)
-        self._subscribe_all_again()
+    async def fetch(self, stream: PullStream) -> None:
+        """Over a new stream; returns when no queue is left.
+
+        Raises:
+            MqError: the stream broke.
+        """
         try:
+            # It knows nothing; new handles keep late frames of the stream before out.
+            for owned in self.take_all():
+                self.add(owned)
             await run_together(self._write(stream), read=self._read(stream))
         finally:
             stream.cancel()
@@ -151,27 +131,6 @@ class Fetcher:
         if self._queues:
             raise errors.Unreachable(f"{stream.address} ended the pull stream")
         self._wake.set()
-
-    def _forget_all(self) -> None:
-        self._queues.clear()
-        self._handles.clear()
-        self._to_subscribe.clear()
-        self._to_unsubscribe.clear()
-        self._to_credit.clear()
-
-    def _subscribe_all_again(self) -> None:
-        """A new stream knows nothing; new handles keep late frames of the old one out."""
-        queues = list(self._queues.values())
-        self._forget_all()
-        for owned in queues:
-            self._to_subscribe[self._new_handle(owned)] = None
-
-    def _new_handle(self, owned: OwnedQueue) -> int:
-        handle = self._next_handle
-        self._next_handle = handle % 0xFFFF_FFFF + 1
-        self._queues[handle] = owned
-        self._handles[owned] = handle
-        return handle
 
     async def _write(self, stream: PullStream) -> None:
         """The stream's only writer; returns when there is nothing left to read."""
@@ -225,14 +184,13 @@ class Fetcher:
             return
         result = frame.result
         if result.code in GOES_ON:
-            self._events.on_result(self, owned, result)
+            self._on_result(owned, result)
             self.refresh_credit(owned)
             return
         del self._queues[frame.handle]
         self._handles.pop(owned, None)
         self._to_credit.pop(frame.handle, None)
-        error = error_from_code(result.code, result.message)
-        self._events.on_fetch_ended(self, owned, error)
+        self._on_ended(owned, error_from_code(result.code, result.message))
 
 
 def _pop_first(handles: dict[int, None]) -> int:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.cluster_view.methods import PULL_STREAM
 from aerobee.cluster_view.route import Endpoint, MessageQueue
 from aerobee.consumer_client.background_tasks import BackgroundTasks
 from aerobee.consumer_client.fetcher import Fetcher
@@ -43,18 +44,6 @@ REFRESH_INTERVAL_S = 0.5
 """While a queue has no place a nameserver is asked so often, in case the watch is broken."""
 
 
-class ReadEvents(Protocol):
-    """Whoever decides what becomes of what is read. None of this may wait."""
-
-    def on_result(self, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
-        """Messages, or an offset that the master corrected."""
-        ...
-
-    def on_refused(self, owned: OwnedQueue, error: errors.MqError) -> None:
-        """A replica ended the queue's subscription; it is tried again unless it is dropped."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Reading:
     owned: OwnedQueue
@@ -76,23 +65,27 @@ class _Trouble:
 
 
 class GroupReads:
-    """See the module. `run` it."""
+    """The readings of one broker group. `run` it."""
 
     def __init__(
         self,
         connection: ClusterConnection,
         queue: MessageQueue,
-        events: ReadEvents,
         *,
         group: str,
         client_id: str,
         options: ConsumerOptions,
         tasks: BackgroundTasks,
+        on_result: Callable[[OwnedQueue, broker_pb2.PullResult], None],
+        on_refused: Callable[[OwnedQueue, errors.MqError], None],
     ) -> None:
-        """`queue` is one of the group's, to find its route."""
+        """`queue` is one of the group's, to find its route. Neither callback may wait. `on_result`:
+        messages, or an offset that the master corrected. `on_refused`: a replica ended the queue's
+        subscription; it is tried again unless it is removed."""
         self.route = GroupRoute(connection.routes, queue.topic, queue.broker_name)
         self._connection = connection
-        self._events = events
+        self._on_result = on_result
+        self._on_refused = on_refused
         self._group = group
         self._client_id = client_id
         self._options = options
@@ -211,20 +204,27 @@ class GroupReads:
         known = self._fetchers.get(broker_id)
         if known is not None:
             return known
-        name = self.route.broker_name
         fetcher = Fetcher(
-            name,
-            broker_id,
-            self,
             group=self._group,
             client_id=self._client_id,
             options=self._options,
-            channels=self._connection.channels,
-            find_address=self._address,
+            on_result=partial(self._on_fetched, broker_id),
+            on_ended=partial(self._on_fetch_ended, broker_id),
         )
-        self._tasks.create_task(fetcher.run(), name=f"fetcher:{name}:{broker_id}")
+        name = f"fetcher:{self.route.broker_name}:{broker_id}"
+        self._tasks.create_task(self._fetch(broker_id, fetcher), name=name)
         self._fetchers[broker_id] = fetcher
         return fetcher
+
+    async def _fetch(self, broker_id: int, fetcher: Fetcher) -> None:
+        """Over a stream while there are queues; endless."""
+        while True:
+            await fetcher.wait_for_queues()
+            try:
+                address = self._address(broker_id)
+                await fetcher.fetch(self._connection.channels.open_stream(address, PULL_STREAM))
+            except errors.MqError as error:
+                self._on_broken(broker_id, fetcher.take_all(), error)
 
     def _address(self, broker_id: int) -> str:
         for replica in self.route.replicas():
@@ -253,17 +253,17 @@ class GroupReads:
 
     # ------------------------------------------------------------------------------ fetchers' news
 
-    def on_result(self, fetcher: Fetcher, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
+    def _on_fetched(self, broker_id: int, owned: OwnedQueue, result: broker_pb2.PullResult) -> None:
         reading = self._readings.get(owned)
         if reading is None:
             return
         reading.failures = 0
-        trouble = self._troubles.get(fetcher.broker_id)
+        trouble = self._troubles.get(broker_id)
         if trouble is not None:
             trouble.failures = 0
         if result.HasField("suggested_broker_id"):
             self._follow(reading, result.suggested_broker_id)
-        self._events.on_result(owned, result)
+        self._on_result(owned, result)
 
     def _follow(self, reading: _Reading, broker_id: int) -> None:
         """The queue is sent elsewhere; the next turn of `run` moves it."""
@@ -274,7 +274,7 @@ class GroupReads:
             reading.suggested = suggested
             self._wake.set()
 
-    def on_fetch_ended(self, fetcher: Fetcher, owned: OwnedQueue, error: errors.MqError) -> None:
+    def _on_fetch_ended(self, broker_id: int, owned: OwnedQueue, error: errors.MqError) -> None:
         reading = self._readings.get(owned)
         if reading is None:
             return
@@ -283,11 +283,11 @@ class GroupReads:
         until_s = self._now_s() + delay_s
         reading.failures += 1
         if isinstance(error, ELSEWHERE):
-            reading.avoided[fetcher.broker_id] = until_s
+            reading.avoided[broker_id] = until_s
             reading.due_s = 0.0
         else:
             reading.due_s = until_s
-        if reading.suggested == fetcher.broker_id:
+        if reading.suggested == broker_id:
             reading.suggested = None
         log_event(
             log,
@@ -295,17 +295,17 @@ class GroupReads:
             level=logging.DEBUG,
             group=self._group,
             queue=owned.assignment.queue,
-            broker_id=fetcher.broker_id,
+            broker_id=broker_id,
             reason=error,
             retry_s=round(delay_s, 3),
         )
         self._wake.set()
-        self._events.on_refused(owned, error)
+        self._on_refused(owned, error)
 
-    def on_broken(
-        self, fetcher: Fetcher, queues: Sequence[OwnedQueue], error: errors.MqError
+    def _on_broken(
+        self, broker_id: int, queues: Sequence[OwnedQueue], error: errors.MqError
     ) -> None:
-        trouble = self._troubles.setdefault(fetcher.broker_id, _Trouble())
+        trouble = self._troubles.setdefault(broker_id, _Trouble())
         delay_s = self._options.backoff.delay_s(trouble.failures, self._connection.random)
         trouble.failures += 1
         trouble.until_s = self._now_s() + delay_s
@@ -313,15 +313,15 @@ class GroupReads:
             reading = self._readings.get(owned)
             if reading is not None:
                 reading.place = None
-                if reading.suggested == fetcher.broker_id:
+                if reading.suggested == broker_id:
                     reading.suggested = None
         log_event(
             log,
             "pull stream broke",
             level=logging.DEBUG,
             group=self._group,
-            broker=fetcher.broker_name,
-            broker_id=fetcher.broker_id,
+            broker=self.route.broker_name,
+            broker_id=broker_id,
             reason=error,
         )
         self._wake.set()

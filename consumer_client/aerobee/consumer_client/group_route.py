@@ -14,7 +14,7 @@ from aerobee.runtime import errors
 
 
 class GroupRoute:
-    """See the module."""
+    """Of one broker name, as seen by one of its users, who notes its failures here."""
 
     __slots__ = ("_failure", "_routes", "_topic", "_was_used", "broker_name")
 

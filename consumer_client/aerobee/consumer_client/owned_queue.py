@@ -66,7 +66,6 @@ class Assignment:
     lease_epoch: int
     """0 without a lease."""
     trust: Trust
-    start_offset: int
 
 
 class OwnedQueue(Protocol):
@@ -98,10 +97,6 @@ class OwnedQueue(Protocol):
 
     def on_records(self, records: bytes, count: int, next_offset: int) -> None:
         """Messages came; `count` may be 0 when a filter let none through up to `next_offset`."""
-        ...
-
-    def on_bounds(self, max_offset: int) -> None:
-        """The queue's end at the broker, as of now."""
         ...
 
     def drop(self) -> None:

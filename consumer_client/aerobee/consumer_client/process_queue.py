@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -23,31 +22,16 @@ Entry = tuple[int, int, T]
 """Queue offset, size in bytes, message."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessQueueStatistics:
-    """What a process queue holds now, and what it has seen."""
-
-    waiting: int
-    running: int
-    cached_bytes: int
-    span: int
-    safe_offset: int
-    fetched_end: int
-    finished_total: int
-    duplicates_total: int
-
-
 class ProcessQueue(Generic[T]):
     """One owned queue's window: fetched, running, finished."""
 
     __slots__ = (
-        "_duplicates_total",
         "_finished_early",
-        "_finished_total",
         "_unfinished",
         "_waiting",
         "cached_bytes",
         "cached_count",
+        "duplicates_total",
         "fetched_end",
     )
 
@@ -63,8 +47,8 @@ class ProcessQueue(Generic[T]):
         # stand in _finished_early until it does.
         self._unfinished: deque[int] = deque()
         self._finished_early: set[int] = set()
-        self._finished_total = 0
-        self._duplicates_total = 0
+        self.duplicates_total = 0
+        """Messages that came again while they were held."""
 
     def __repr__(self) -> str:
         return (
@@ -84,7 +68,7 @@ class ProcessQueue(Generic[T]):
         if entries and entries[0][0] < self.fetched_end:
             fresh = [entry for entry in entries if entry[0] >= self.fetched_end]
             duplicates = len(entries) - len(fresh)
-            self._duplicates_total += duplicates
+            self.duplicates_total += duplicates
             entries = fresh
         if entries:
             assert entries[-1][0] < next_offset, "fetching goes on after the last message"
@@ -94,15 +78,6 @@ class ProcessQueue(Generic[T]):
             self.cached_bytes += sum([entry[1] for entry in entries])
         self.fetched_end = max(self.fetched_end, next_offset)
         return duplicates
-
-    def reset(self, start_offset: int) -> None:
-        """Forget everything and go on at `start_offset`, lower or higher than before."""
-        self._waiting.clear()
-        self._unfinished.clear()
-        self._finished_early.clear()
-        self.cached_count = 0
-        self.cached_bytes = 0
-        self.fetched_end = start_offset
 
     # ------------------------------------------------------------------------------ processing
 
@@ -122,12 +97,6 @@ class ProcessQueue(Generic[T]):
             return [waiting.popleft()] if waiting else []
         return [waiting.popleft() for _ in range(min(count_max, len(waiting)))]
 
-    def give_back(self, entries: Sequence[Entry[T]]) -> None:
-        """Undo `take`: these messages are the next again. Only for queues processed in order."""
-        if entries and self._waiting:
-            assert entries[-1][0] < self._waiting[0][0], "only the last taken can be given back"
-        self._waiting.extendleft(reversed(entries))
-
     def finish(self, entries: Iterable[Entry[T]]) -> None:
         """These running messages are done, each exactly once."""
         unfinished = self._unfinished
@@ -135,7 +104,6 @@ class ProcessQueue(Generic[T]):
         for offset, size, _ in entries:
             self.cached_count -= 1
             self.cached_bytes -= size
-            self._finished_total += 1
             if offset != unfinished[0]:
                 early.add(offset)
                 continue
@@ -152,15 +120,3 @@ class ProcessQueue(Generic[T]):
     def span(self) -> int:
         """How far the last fetched message is ahead of the lowest unfinished one."""
         return self._unfinished[-1] - self._unfinished[0] if self._unfinished else 0
-
-    def statistics(self) -> ProcessQueueStatistics:
-        return ProcessQueueStatistics(
-            waiting=len(self._waiting),
-            running=self.running_count,
-            cached_bytes=self.cached_bytes,
-            span=self.span,
-            safe_offset=self.safe_offset,
-            fetched_end=self.fetched_end,
-            finished_total=self._finished_total,
-            duplicates_total=self._duplicates_total,
-        )

@@ -18,12 +18,11 @@ from aerobee.consumer_client.consumer_runtime import (
     ConsumerSettings,
     default_client_id,
 )
-from aerobee.consumer_client.consumption import Terms
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment, Unleased
 from aerobee.consumer_client.pull_queue import PulledQueues, PullQueue
 from aerobee.consumer_client.received_batch import ReceivedBatch, parse_tag_expression
-from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
+from aerobee.consumer_client.statistics import ConsumerStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
@@ -186,7 +185,7 @@ class PullConsumer:
         fresh = sorted(queue for queue in wanted if not runtime.consumption.has(queue))
         begun = await runtime.beginnings.of_chosen(fresh) if fresh else {}
         for queue in fresh:
-            runtime.consumption.take(Terms(queue, expression, 0, Unleased(), begun[queue]))
+            runtime.consumption.take(Assignment(queue, expression, 0, Unleased()), begun[queue])
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -330,20 +329,14 @@ class PullConsumer:
         """What it owns and has done."""
         runtime = self._runtime
         queues = [
-            QueueStatistics(
-                queue=pulled.assignment.queue,
-                lease_epoch=pulled.assignment.lease_epoch,
+            runtime.consumption.statistics(
+                pulled,
                 position=pulled.position,
-                safe_offset=pulled.safe_offset,
-                max_offset=pulled.max_offset,
-                lag=max(0, pulled.max_offset - pulled.safe_offset),
                 cached_messages=pulled.cached_count,
                 cached_bytes=pulled.cached_bytes,
-                reads_from=None
-                if runtime is None
-                else runtime.consumption.place(pulled.assignment.queue),
             )
             for pulled in self._queues.live()
+            if runtime is not None
         ]
         rebalancer = None if runtime is None else runtime.rebalancer
         return ConsumerStatistics(
@@ -383,9 +376,10 @@ class PullConsumer:
             raise _not_owned(queue)
         return owned
 
-    def _make_queue(self, runtime: ConsumerRuntime, assignment: Assignment) -> PullQueue:
+    def _make_queue(self, assignment: Assignment, start_offset: int) -> PullQueue:
         pulled = PullQueue(
             assignment,
+            start_offset,
             self._settings.options.prefetch_bytes_max,
             on_ready=self._queues.on_ready,
         )

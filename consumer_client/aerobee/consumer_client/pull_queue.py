@@ -26,15 +26,12 @@ from aerobee.runtime.errors import MqError
 
 
 class PullQueue:
-    """See OwnedQueue."""
+    """An OwnedQueue whose messages wait for `poll`."""
 
     __slots__ = (
-        "_assignment",
         "_batches",
-        "_cached_bytes",
         "_decoded",
         "_decoded_at",
-        "_fetch_offset",
         "_in_flight_bytes",
         "_is_paused",
         "_is_stopped",
@@ -42,8 +39,10 @@ class PullQueue:
         "_prefetch_bytes_max",
         "_settled",
         "_tags",
+        "assignment",
+        "cached_bytes",
+        "fetch_offset",
         "is_dropped",
-        "max_offset",
         "position",
         "safe_offset",
         "trust",
@@ -52,23 +51,23 @@ class PullQueue:
     def __init__(
         self,
         assignment: Assignment,
+        start_offset: int,
         prefetch_bytes_max: int,
         *,
         on_ready: Callable[[], None],
     ) -> None:
         """`on_ready`: something may have come for `poll`."""
-        self._assignment = assignment
+        self.assignment = assignment
         self.trust = assignment.trust
-        self.position = assignment.start_offset
-        self.safe_offset = assignment.start_offset
-        self.max_offset = 0
+        self.position = start_offset
+        self.safe_offset = start_offset
         self.is_dropped = False
-        self._fetch_offset = assignment.start_offset
+        self.fetch_offset = start_offset
         self._prefetch_bytes_max = prefetch_bytes_max
         self._on_ready = on_ready
         self._tags = parse_tag_expression(assignment.expression)
         self._batches: deque[ReceivedBatch] = deque()
-        self._cached_bytes = 0
+        self.cached_bytes = 0
         self._in_flight_bytes = 0
         # The first batch, once `poll` has begun to return single messages of it.
         self._decoded: list[Entry[ReceivedMessage]] = []
@@ -80,21 +79,9 @@ class PullQueue:
 
     def __repr__(self) -> str:
         return (
-            f"PullQueue({self._assignment.queue}, position={self.position}, "
-            f"safe_offset={self.safe_offset}, cached_bytes={self._cached_bytes})"
+            f"PullQueue({self.assignment.queue}, position={self.position}, "
+            f"safe_offset={self.safe_offset}, cached_bytes={self.cached_bytes})"
         )
-
-    @property
-    def assignment(self) -> Assignment:
-        return self._assignment
-
-    @property
-    def fetch_offset(self) -> int:
-        return self._fetch_offset
-
-    @property
-    def cached_bytes(self) -> int:
-        return self._cached_bytes
 
     @property
     def cached_count(self) -> int:
@@ -110,7 +97,7 @@ class PullQueue:
         """Grants in steps of half the window, so that credit commands stay few."""
         if self._is_stopped or self._is_paused:
             return 0
-        used = self._cached_bytes + max(self._in_flight_bytes, 0)
+        used = self.cached_bytes + max(self._in_flight_bytes, 0)
         room = self._prefetch_bytes_max - used
         if room * 2 < self._prefetch_bytes_max:
             return 0
@@ -121,8 +108,8 @@ class PullQueue:
 
     def on_records(self, records: bytes, count: int, next_offset: int) -> None:
         self._in_flight_bytes -= len(records)
-        self._fetch_offset = next_offset
-        batch = ReceivedBatch(self._assignment.queue, records, count, next_offset, self._tags)
+        self.fetch_offset = next_offset
+        batch = ReceivedBatch(self.assignment.queue, records, count, next_offset, self._tags)
         if count == 0 and not self._batches:
             # Nothing to hand out: the position just moves on, and so does what may be committed.
             if self.safe_offset == self.position:
@@ -130,11 +117,8 @@ class PullQueue:
             self.position = next_offset
             return
         self._batches.append(batch)
-        self._cached_bytes += len(records)
+        self.cached_bytes += len(records)
         self._on_ready()
-
-    def on_bounds(self, max_offset: int) -> None:
-        self.max_offset = max_offset
 
     def set_paused(self, is_paused: bool) -> None:
         self._is_paused = is_paused
@@ -150,7 +134,7 @@ class PullQueue:
     def take_batch(self) -> ReceivedBatch:
         """The next batch; what `take_messages` left of it. Call it when `has_messages`."""
         batch = self._batches.popleft()
-        self._cached_bytes -= batch.size
+        self.cached_bytes -= batch.size
         if self._decoded_at:
             rest = self._decoded[self._decoded_at :]
             records = batch.records[rest[0][2].record.start :]
@@ -174,7 +158,7 @@ class PullQueue:
             self._move_to(self._decoded[end][0])
         else:
             self._batches.popleft()
-            self._cached_bytes -= batch.size
+            self.cached_bytes -= batch.size
             self._decoded, self._decoded_at = [], 0
             self._move_to(batch.next_offset)
         return [entry[2] for entry in taken]
@@ -200,7 +184,7 @@ class PullQueue:
         self._is_stopped = True
         self.is_dropped = True
         self._batches.clear()
-        self._cached_bytes = 0
+        self.cached_bytes = 0
         self._settled.set()
 
     async def drain(self, timeout_s: float) -> None:

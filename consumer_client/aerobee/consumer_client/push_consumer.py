@@ -277,19 +277,14 @@ class PushConsumer:
             for queue in runtime.consumption.queues:
                 owned = runtime.consumption.owned(queue)
                 assert isinstance(owned, PushQueue)
-                held = owned.messages.statistics()
+                held = owned.messages
                 duplicates += held.duplicates_total
                 queues.append(
-                    QueueStatistics(
-                        queue=queue,
-                        lease_epoch=owned.assignment.lease_epoch,
+                    runtime.consumption.statistics(
+                        owned,
                         position=held.fetched_end,
-                        safe_offset=held.safe_offset,
-                        max_offset=owned.max_offset,
-                        lag=runtime.consumption.lag(queue),
-                        cached_messages=held.waiting + held.running,
+                        cached_messages=held.cached_count,
                         cached_bytes=held.cached_bytes,
-                        reads_from=runtime.consumption.place(queue),
                     )
                 )
         rebalancer = None if runtime is None else runtime.rebalancer
@@ -305,18 +300,20 @@ class PushConsumer:
             queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
         )
 
-    def _make_queue(self, runtime: ConsumerRuntime, assignment: Assignment) -> PushQueue:
+    def _make_queue(self, assignment: Assignment, start_offset: int) -> PushQueue:
+        assert self._runtime is not None, "it makes its queues when it is started"
         # Its last owner may have died on this machine, with messages in its listener's hands.
         self._attempts_file.take_over()
         return PushQueue(
             assignment,
+            start_offset,
             self._settings.options.flow,
             on_ready=self._pool.on_ready,
-            on_room=runtime.consumption.refresh_credit,
+            on_room=self._runtime.consumption.refresh_credit,
             on_dropped=self._on_dropped,
             attempts=self._attempts,
         )
 
     def _on_dropped(self, queue: PushQueue) -> None:
         self._pool.forget(queue)
-        self._duplicates_of_past_queues += queue.messages.statistics().duplicates_total
+        self._duplicates_of_past_queues += queue.messages.duplicates_total

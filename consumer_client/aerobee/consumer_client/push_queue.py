@@ -22,10 +22,9 @@ CREDIT_CHECK_MESSAGES = 64
 
 
 class PushQueue:
-    """See OwnedQueue."""
+    """An OwnedQueue whose messages wait for the listener."""
 
     __slots__ = (
-        "_assignment",
         "_attempts",
         "_finished_unseen",
         "_idle",
@@ -35,11 +34,11 @@ class PushQueue:
         "_scopes",
         "_tags",
         "_window",
+        "assignment",
         "is_dropped",
         "is_ready",
         "is_stopped",
         "mark",
-        "max_offset",
         "messages",
         "past",
         "trust",
@@ -48,6 +47,7 @@ class PushQueue:
     def __init__(
         self,
         assignment: Assignment,
+        start_offset: int,
         limits: FlowLimits,
         *,
         on_ready: Callable[[PushQueue], None],
@@ -56,9 +56,9 @@ class PushQueue:
         attempts: Attempts | None = None,
     ) -> None:
         """`on_ready`: messages wait. `on_room`: there may be room for more."""
-        self._assignment = assignment
+        self.assignment = assignment
         self.trust = assignment.trust
-        self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(assignment.start_offset)
+        self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(start_offset)
         self.is_ready = False
         """In the pool's line of queues with waiting messages (or, when processed in order, at
         work); the pool keeps this."""
@@ -66,7 +66,7 @@ class PushQueue:
         """Draining or dropped: takes no more messages out."""
         self.is_dropped = False
         self._attempts = attempts or Attempts()
-        self.past = self._attempts.past_of(assignment.queue, assignment.start_offset)
+        self.past = self._attempts.past_of(assignment.queue, start_offset)
         """Messages that a listener had in hand before; by offset."""
         self.mark = self._attempts.mark(assignment.queue)
         """With an offset, a message's name among all attempts."""
@@ -75,7 +75,6 @@ class PushQueue:
         self._on_ready = on_ready
         self._on_room = on_room
         self._on_dropped = on_dropped
-        self.max_offset = 0
         self._finished_unseen = 0
         # Of the listeners that are awaiting something now.
         self._scopes: set[asyncio.Timeout] = set()
@@ -83,11 +82,7 @@ class PushQueue:
         self._idle.set()
 
     def __repr__(self) -> str:
-        return f"PushQueue({self._assignment.queue}, {self.messages!r})"
-
-    @property
-    def assignment(self) -> Assignment:
-        return self._assignment
+        return f"PushQueue({self.assignment.queue}, {self.messages!r})"
 
     @property
     def fetch_offset(self) -> int:
@@ -113,7 +108,7 @@ class PushQueue:
         )
 
     def on_records(self, records: bytes, count: int, next_offset: int) -> None:
-        entries = decode_entries(records, self._assignment.queue, self._tags)
+        entries = decode_entries(records, self.assignment.queue, self._tags)
         self._window.on_received(len(records), count)
         if entries:
             first, last = entries[0][2], entries[-1][2]
@@ -121,9 +116,6 @@ class PushQueue:
         self.messages.add(entries, next_offset)
         if self.messages.waiting_count and not self.is_ready:
             self._on_ready(self)
-
-    def on_bounds(self, max_offset: int) -> None:
-        self.max_offset = max_offset
 
     # ------------------------------------------------------------------------------ processing
 

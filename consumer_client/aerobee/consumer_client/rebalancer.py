@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
 from aerobee.consumer_client.background_tasks import BackgroundTasks
-from aerobee.consumer_client.consumption import Consumption, Terms
+from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
 from aerobee.consumer_client.membership import Grant, Identity, Member
 from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.sessions import Sessions
 from aerobee.consumer_client.strategies import RebalanceStrategy
 from aerobee.runtime import errors
@@ -49,14 +50,12 @@ class Rebalancer:
         self._strategy = strategy
         self._options = options
         self._tasks = tasks
-        self._sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
+        self.sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
         self._members: dict[str, Sequence[Member]] = {}
         self._wanted: set[MessageQueue] = set()
         self._releasing: set[MessageQueue] = set()
         self._changed = asyncio.Event()
         self._is_closing = False
-        self.rebalances = 0
-        """How often the shares were computed."""
         self.queues_lost = 0
 
     def __repr__(self) -> str:
@@ -67,18 +66,10 @@ class Rebalancer:
         """All members that the brokers know of, as far as these can be reached."""
         found: set[str] = set()
         for broker_name, view in self._members.items():
-            session = self._sessions.get(broker_name)
+            session = self.sessions.get(broker_name)
             if session is not None and session.is_joined:
                 found.update(member.client_id for member in view)
         return sorted(found)
-
-    def obstacles(self) -> list[str]:
-        """What keeps this member from brokers; see Sessions."""
-        return self._sessions.obstacles()
-
-    async def joined(self, broker_names: Iterable[str]) -> None:
-        """Until these brokers count this member in; see Sessions."""
-        await self._sessions.joined(broker_names)
 
     async def run(self) -> None:
         """Rebalance at every change, and at intervals; endless."""
@@ -105,12 +96,12 @@ class Rebalancer:
         while self._releasing:
             self._changed.clear()
             await self._changed.wait()
-        await self._sessions.close_all()
+        await self.sessions.close_all()
 
     # -------------------------------------------------------------------------- sessions' news
 
     def on_joined(self, broker_name: str) -> None:
-        self._sessions.on_joined()
+        self.sessions.on_joined()
         self._consumption.on_confirmed(broker_name)
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
@@ -119,14 +110,12 @@ class Rebalancer:
 
     def on_granted(self, broker_name: str, grant: Grant) -> None:
         queue = MessageQueue(grant.key.topic, broker_name, grant.key.queue_id)
-        session = self._sessions.get(broker_name)
+        session = self.sessions.get(broker_name)
         if self._is_closing or session is None or queue in self._releasing:
             # Whoever is releasing the queue gives this grant back, too.
             return
-        expression = self._subscriptions[queue.topic]
-        self._consumption.take(
-            Terms(queue, expression, grant.epoch, session, grant.committed_offset)
-        )
+        assignment = Assignment(queue, self._subscriptions[queue.topic], grant.epoch, session)
+        self._consumption.take(assignment, grant.committed_offset)
 
     def on_lost(self, broker_name: str, held: HeldQueue, reason: str) -> None:
         queue = MessageQueue(held.key.topic, broker_name, held.key.queue_id)
@@ -159,7 +148,6 @@ class Rebalancer:
         if self._is_closing:
             return
         self._open_sessions(routes)
-        self.rebalances += 1
         target: set[MessageQueue] = set()
         for topic, route in routes.items():
             share = self._share(topic, route)
@@ -183,7 +171,7 @@ class Rebalancer:
             return self._routes.cached(topic)
 
     def _open_sessions(self, routes: Mapping[str, TopicRoute | None]) -> None:
-        self._sessions.open(
+        self.sessions.open(
             {
                 broker_name: topic
                 for topic, route in routes.items()
@@ -201,9 +189,9 @@ class Rebalancer:
             for broker_name in route.queues_by_broker
         }
         needed |= {queue.broker_name for queue in self._wanted | self._releasing}
-        for broker_name in self._sessions.broker_names:
+        for broker_name in self.sessions.broker_names:
             if broker_name not in needed:
-                await self._sessions.close(broker_name)
+                await self.sessions.close(broker_name)
                 self._members.pop(broker_name, None)
 
     def _share(self, topic: str, route: TopicRoute | None) -> set[MessageQueue] | None:
@@ -217,14 +205,14 @@ class Rebalancer:
 
     def _members_of(self, topic: str, route: TopicRoute) -> list[str] | None:
         for broker_name in sorted(route.queues_by_broker):
-            session = self._sessions.get(broker_name)
+            session = self.sessions.get(broker_name)
             view = self._members.get(broker_name)
             if session is not None and session.is_joined and view is not None:
                 return sorted(member.client_id for member in view if topic in member.topics)
         return None
 
     def _ask_for(self, queue: MessageQueue) -> None:
-        session = self._sessions.get(queue.broker_name)
+        session = self.sessions.get(queue.broker_name)
         if session is not None:
             self._wanted.add(queue)
             session.acquire(QueueKey(queue.topic, queue.queue_id))
@@ -247,6 +235,6 @@ class Rebalancer:
 
     def _give_back(self, queue: MessageQueue) -> None:
         self._wanted.discard(queue)
-        session = self._sessions.get(queue.broker_name)
+        session = self.sessions.get(queue.broker_name)
         if session is not None:
             session.release(QueueKey(queue.topic, queue.queue_id))
