@@ -5,6 +5,7 @@ of several workers each runs whole files, so that what the tests of a file share
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,15 @@ from xdist.scheduler import LoadGroupScheduling
 
 from tests.support.property_runs import register_profiles
 
+
+def keep_what_is_compiled() -> None:
+    """Whatever the environment says: hundreds of programs that tests start would else compile each
+    module again, which is more than half of a broker's start."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+
+
+keep_what_is_compiled()
 register_profiles()
 settings.load_profile("fixed")
 
