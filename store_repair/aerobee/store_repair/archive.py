@@ -107,12 +107,3 @@ class Archive:
         while at:
             at = at.rpartition("/")[0]
             self._disk.fsync_directory(at)
-
-    # ------------------------------------------------------------------------------ changes
-
-    def overwrite(self, path: str, position: int, data: bytes) -> None:
-        """Write into a file whose bytes there were copied."""
-        file = self._disk.open_file(path)
-        file.write_at(position, (data,))
-        file.datasync()
-        file.close()

@@ -50,7 +50,7 @@ class Block:
 
 
 class IndexReplay:
-    """See the module."""
+    """One file; 4 bytes of memory for each of its slots."""
 
     def __init__(
         self,

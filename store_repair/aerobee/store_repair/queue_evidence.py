@@ -50,7 +50,7 @@ class Run:
 
 
 class QueueEvidence:
-    """See the module."""
+    """Reads entries and records; each judgement is one of the `report_` methods."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ _ALLOCATION_PAUSE_S = 1.0
 
 
 class Admission:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     __slots__ = (
         "_allocation_pause_end_s",

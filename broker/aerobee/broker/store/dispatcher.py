@@ -31,7 +31,7 @@ class Pending(NamedTuple):
 
 
 class Dispatcher:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self, queues: QueueSet, index: KeyIndex, *, end: int, store_timestamp_ms: int

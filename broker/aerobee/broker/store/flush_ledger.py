@@ -28,7 +28,7 @@ others may come, up to so many times as many."""
 
 
 class FlushLedger:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ from aerobee.store_format.checked_batch import CheckedBatch
 
 
 class MessageStore:
-    """See the module. Made by `open`."""
+    """Made by `open`."""
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class QueueRead:
 
 
 class QueueReads:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from aerobee.store_format.index_file import IndexGeometry
 
 @dataclass(slots=True)
 class IndexPlan:
-    """See the module. Offsets are those of the log."""
+    """Offsets are those of the log."""
 
     kept: list[IndexFileInfo]
     removed: list[str] = field(default_factory=list)

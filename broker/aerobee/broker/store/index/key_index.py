@@ -27,7 +27,7 @@ from aerobee.store_format.java_hash import index_key_hash
 
 
 class KeyIndex:
-    """See the module; loop thread only. Made by recovery."""
+    """Loop thread only. Made by recovery."""
 
     def __init__(
         self,

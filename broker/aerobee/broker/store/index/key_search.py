@@ -93,7 +93,7 @@ class IndexSnapshot:
 
 
 class KeySearch:
-    """See the module. `run` and `run_raw` may be called on any thread, and more than once."""
+    """`run` and `run_raw` may be called on any thread, and more than once."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def hashed_keys(part: Part, only_with: bytes = b"") -> Sequence[IndexKeys]:
 
 
 class PendingKeys:
-    """See the module; loop thread only, unless said otherwise."""
+    """Loop thread only, unless said otherwise."""
 
     __slots__ = ("_columns", "_end", "_loose", "_loose_bytes", "_sealed", "_start", "bytes")
 

@@ -59,7 +59,7 @@ class Wanted:
 
 
 class SlotChain:
-    """See the module. Used on one thread, while another may add entries to the file."""
+    """Used on one thread, while another may add entries to the file."""
 
     __slots__ = (
         "_block",

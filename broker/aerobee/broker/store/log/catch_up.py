@@ -65,7 +65,7 @@ class CatchUp:
 
 
 class CatchUps:
-    """See the module."""
+    """Readers by their names, and the ranges that were brought in for them."""
 
     def __init__(self) -> None:
         # Who is behind, by when each read last; and those of them that read last.

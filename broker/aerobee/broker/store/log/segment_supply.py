@@ -244,12 +244,8 @@ class SegmentSupply:
         self._prepare_work: PrepareWork | None = None
         self._warm_up_work: WarmUpWork | None = None
         self._prepare_due_s = 0.0
-        self._warm_end = 0
-
-    @property
-    def warm_end(self) -> int:
+        self.warm_end = 0
         """Up to which log offset pages were brought in; may lie past the log's end."""
-        return self._warm_end
 
     # ------------------------------------------------------------------------------ segments
 
@@ -279,7 +275,7 @@ class SegmentSupply:
         if not self._warms or self._warm_up_work is not None:
             return None
         log_end = self._log.end
-        start = max(self._warm_end, log_end)
+        start = max(self.warm_end, log_end)
         place = self._log.place_ahead(start)
         if place is None:
             return None
@@ -294,6 +290,6 @@ class SegmentSupply:
         """`work.run` returned; a refused lock is not asked for again."""
         assert work is self._warm_up_work
         self._warm_up_work = None
-        self._warm_end = work.end
+        self.warm_end = work.end
         if work.lock_error is not None:
             self._locks = False

@@ -44,7 +44,7 @@ class WindowRow(NamedTuple):
 
 
 class ProducerWindows:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self, *, windows_max: int = WINDOWS_MAX, intervals_max: int = INTERVALS_MAX

@@ -28,7 +28,7 @@ from aerobee.store_format.record_layout import (
 
 
 class Producers:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ NEW: Final = Standing()
 
 
 class ProducerWindow:
-    """See the module."""
+    """One producer on one queue: which of its records are stored, and where."""
 
     __slots__ = ("floor", "intervals", "timestamp_ms")
 

@@ -107,7 +107,7 @@ class QueueWrite(NamedTuple):
 
 
 class ConsumeQueue:
-    """See the module. All methods are for the loop thread, those marked [any thread] excepted:
+    """All methods are for the loop thread, those marked [any thread] excepted:
     `claimed_end` becomes CHECKED and `damage` is set there too."""
 
     __slots__ = (

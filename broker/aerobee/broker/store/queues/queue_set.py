@@ -43,7 +43,7 @@ def check_queue_name(topic: str, queue_id: int) -> None:
 
 
 class QueueSet:
-    """See the module; loop thread only.
+    """Loop thread only.
 
     A deleted topic's queues are first retired: they go on until everything before the topic's end
     is dispatched, and new ones take their names. Then they are dropped, and their files go with the

@@ -47,7 +47,7 @@ class WholeRecords(NamedTuple):
 
 
 class LogBytes:
-    """See the module."""
+    """Takes bytes cut anywhere, gives whole records; holds at most one."""
 
     def __init__(self, segment_bytes: int, tags: TagsCodes, position: int) -> None:
         self._segment_bytes = segment_bytes

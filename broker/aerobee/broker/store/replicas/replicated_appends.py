@@ -39,7 +39,7 @@ from aerobee.store_format.topic_end import TopicEnd, find_topic_ends
 
 
 class ReplicatedAppends:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ def local_hour(now_ms: int) -> int:
 
 
 class RetentionLedger:
-    """See the module; loop thread only."""
+    """Loop thread only."""
 
     def __init__(
         self,
