@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aerobee.nameserver.durable_logs import named_in_sync, noted
+from aerobee.nameserver.log_reach import named_in_sync, noted
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aerobee.nameserver.durable_logs import compared, confirmed_end, named_in_sync
 from aerobee.nameserver.election import Election, alter_in_sync_set, has_master, with_replica
 from aerobee.nameserver.groups import is_hasty
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions, compared, confirmed_end, named_in_sync
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aerobee.nameserver.durable_logs import check_whole
+from aerobee.nameserver.log_reach import check_whole
 from aerobee.nameserver.stored import BrokerKey, BrokerRecord, DurableLogs
 from aerobee.runtime.errors import ReplicaIncomplete
 from tests.cluster_simulation.etcd_server import Content

@@ -41,7 +41,7 @@ NAMESERVER: Final = (
     Mutant(
         name="old-copy-registered",
         breaks="an old copy of a folder is elected, and what it lacks is lost",
-        file=f"{_NAMESERVER}/durable_logs.py",
+        file=f"{_NAMESERVER}/log_reach.py",
         old="if is_other and opened_end < log.end:",
         new="if is_other and opened_end > log.end:",
         tests=(
@@ -52,7 +52,7 @@ NAMESERVER: Final = (
     Mutant(
         name="confirmed-by-who-is-out-of-sync",
         breaks="nobody can be elected, for a replica that left the set had more",
-        file=f"{_NAMESERVER}/durable_logs.py",
+        file=f"{_NAMESERVER}/log_reach.py",
         old="        if (broker_id, log.incarnation) in named\n",
         new="        if broker_id >= 0\n",
         tests=(

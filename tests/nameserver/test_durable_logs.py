@@ -7,8 +7,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aerobee.nameserver.durable_logs import check_whole, noted
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
+from aerobee.nameserver.log_reach import check_whole, noted
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import (
     BrokerKey,

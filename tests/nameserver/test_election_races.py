@@ -18,7 +18,7 @@ from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.key_values import Delete, Put, TransactionResult
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.registry import Registered, Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable

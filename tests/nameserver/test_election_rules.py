@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.nameserver.durable_logs import confirmed_end as confirmed_end_of
 from aerobee.nameserver.election import (
     alter_in_sync_set,
     elect,
@@ -16,7 +15,8 @@ from aerobee.nameserver.election import (
     without_replica,
 )
 from aerobee.nameserver.groups import is_hasty
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions
+from aerobee.nameserver.log_reach import confirmed_end as confirmed_end_of
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.nameserver.heartbeats import check_heartbeat
+from aerobee.nameserver.broker_session import check_heartbeat
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb

@@ -15,7 +15,7 @@ from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.key_values import Put
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions

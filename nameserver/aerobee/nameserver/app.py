@@ -13,12 +13,10 @@ from collections.abc import Callable
 from functools import partial
 
 from aerobee.nameserver.config import NameserverConfig
-from aerobee.nameserver.durable_keeper import DurableKeeper
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups
-from aerobee.nameserver.health import NameserverHealth
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.request_limits import nameserver_request_limits
@@ -28,6 +26,7 @@ from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import Keys
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.health import Question
 from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.endpoint import serve_metrics
@@ -107,7 +106,7 @@ async def serve_nameserver(
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
                     tasks.create_task(Elector(groups, cache, clock=clock).run(), name="elector"),
-                    tasks.create_task(DurableKeeper(sessions).run(), name="durable-keeper"),
+                    tasks.create_task(sessions.keep_noting(), name="durable-ends"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),
                     tasks.create_task(_serve_when_known(cache, server), name="health"),
@@ -139,3 +138,37 @@ async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:
         look()
         await known.wait()
     await server.set_serving(True)
+
+
+class NameserverHealth:
+    """What a nameserver answers to startup, liveness and readiness.
+
+    It is ready while it has routes, be they stale: brokers and clients then go on with what is
+    known, and would gain nothing by turning away. One that never reached etcd has nothing to say.
+    """
+
+    def __init__(self) -> None:
+        self._why_no_routes: Callable[[], str] | None = None
+        self._is_stopping = False
+
+    def listens(self, why_no_routes: Callable[[], str]) -> None:
+        """Calls are answered from now on; those for routes as soon as there are any."""
+        self._why_no_routes = why_no_routes
+
+    def ends(self) -> None:
+        """It is being stopped."""
+        self._is_stopping = True
+
+    def why_not(self, question: Question) -> str:
+        match question:
+            case Question.STARTUP:
+                return "" if self._why_no_routes is not None else "the nameserver is starting"
+            case Question.LIVENESS:
+                # Whoever reads this was answered by the event loop: that is all there is to it.
+                return ""
+            case Question.READINESS:
+                if self._is_stopping:
+                    return "the nameserver is stopping"
+                if self._why_no_routes is None:
+                    return "the nameserver is starting"
+                return self._why_no_routes()

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from aerobee.nameserver.config_risks import nameserver_risks
 from aerobee.runtime.addresses import (
+    is_loopback,
     require_address,
     require_dialled_address,
     require_ports_of_their_own,
 )
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
+from aerobee.runtime.config_risks import common_risks
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
@@ -262,4 +263,30 @@ class NameserverConfig:
 
     def risks(self) -> list[Risk]:
         """Which of these settings are risky, alone or together."""
-        return nameserver_risks(self)
+        found = list(common_risks(self))
+        if self.topics.auto_create and not is_loopback(self.listen):
+            found.append(
+                Risk(
+                    ("topics.auto_create", "listen"),
+                    "topics.auto_create is true and others than this machine can ask: a misspelt "
+                    "name becomes a topic with the default number of queues",
+                )
+            )
+        if self.unclean_election:
+            found.append(
+                Risk(
+                    ("unclean_election",),
+                    "unclean_election is true: when no replica in sync is alive, one that lacks "
+                    "acknowledged messages becomes master, and they are lost",
+                )
+            )
+        if self.etcd.call_timeout_ms >= self.broker_lease.default_ms:
+            found.append(
+                Risk(
+                    ("etcd.call_timeout_ms", "broker_lease.default_ms"),
+                    f"one call to an etcd member that hangs lasts {self.etcd.call_timeout_ms} ms, "
+                    f"and brokers' registrations {self.broker_lease.default_ms} ms: they end "
+                    "before another member is asked",
+                )
+            )
+        return found

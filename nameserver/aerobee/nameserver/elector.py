@@ -29,7 +29,7 @@ HEARD_PAUSE_S = 5.0
 
 
 class Elector:
-    """See the module."""
+    """Of all groups of the cluster, beside the electors of the other nameservers."""
 
     def __init__(self, groups: Groups, cache: RouteCache, *, clock: Clock) -> None:
         self._groups = groups

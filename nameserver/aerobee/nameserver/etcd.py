@@ -23,7 +23,6 @@ import grpc
 import tenacity
 
 from aerobee.nameserver.config import EtcdConfig
-from aerobee.nameserver.etcd_calls import EtcdCalls
 from aerobee.nameserver.etcd_connection import (
     Connection,
     OtherCluster,
@@ -49,6 +48,7 @@ from aerobee.nameserver.key_values import (
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.histogram import LATENCY_S, Histogram
 from aerobee.runtime.retry import Backoff, BackoffWait
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,26 @@ _SNAPSHOT_PAGE_KEYS = 1_000
 _READ_BACKOFF = Backoff(base_ms=50, max_ms=500)
 
 T = TypeVar("T")
+
+
+class EtcdCalls:
+    """How calls went, for whoever watches; on the loop."""
+
+    def __init__(self) -> None:
+        self.latency = Histogram(LATENCY_S)
+        """Of calls that etcd answered, in seconds."""
+        self.failures = 0
+        """Calls that it did not."""
+        self.is_reachable: bool | None = None
+        """Whether it answered the last one; None before the first."""
+
+    def answered(self, elapsed_s: float) -> None:
+        self.latency.observe(elapsed_s)
+        self.is_reachable = True
+
+    def failed(self) -> None:
+        self.failures += 1
+        self.is_reachable = False
 
 
 class Etcd:

@@ -13,11 +13,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aerobee.nameserver import durable_logs, election
+from aerobee.nameserver import election, log_reach
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.stored import (
     BrokerGroup,
     BrokerKey,
@@ -129,7 +129,7 @@ class Groups:
 
     def note_confirmed(self, group: BrokerGroup, durable: Mapping[int, DurableLogs]) -> None:
         """The same, for who has read it already."""
-        self._positions.confirmed(group, durable_logs.confirmed_end(group, durable))
+        self._positions.confirmed(group, log_reach.confirmed_end(group, durable))
 
     async def hold(self, before: BrokerGroup, due: Election) -> BrokerGroup | None:
         """Make an election's outcome the record; None: something has changed since the decision.

@@ -10,7 +10,7 @@ import socket
 
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.election import has_master
-from aerobee.nameserver.etcd_calls import EtcdCalls
+from aerobee.nameserver.etcd import EtcdCalls
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
@@ -35,7 +35,7 @@ GROUPS_MAX = 1_000
 
 
 class NameserverFigures:
-    """See the module; on the loop."""
+    """Gathered on the loop."""
 
     def __init__(
         self,

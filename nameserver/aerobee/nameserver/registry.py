@@ -15,7 +15,7 @@ Every change is a transaction on the key and on its group's record, so two claim
 both succeed, and a claim knows the group as of its own moment. If the claim makes an election due -
 the first of a group, a restarted master, one that resigns - the same transaction holds it.
 
-A log that lacks what its incarnation is known to have had (durable_logs.py) is not registered.
+A log that lacks what its incarnation is known to have had (log_reach.py) is not registered.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 
-from aerobee.nameserver import durable_logs, election
+from aerobee.nameserver import election, log_reach
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.groups import Groups, GroupView, is_hasty, log_election
@@ -113,9 +113,9 @@ class Registry:
                 _check_claim(view, current, wished, is_start=is_start)
                 wished = _with_resignation(current, wished)
             durable = view.durable.get(wished.key.broker_id, DurableLogs())
-            durable_logs.check_whole(durable, wished, opened_end)
-            named = durable_logs.named_in_sync(view.group, wished.key)
-            wished = durable_logs.compared(durable, wished, named)
+            log_reach.check_whole(durable, wished, opened_end)
+            named = log_reach.named_in_sync(view.group, wished.key)
+            wished = log_reach.compared(durable, wished, named)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
             claim = self._claim(view, wished)
             # A new stream writes always: the late end of an earlier one then says nothing of it.
@@ -184,10 +184,10 @@ class Registry:
     async def _note(self, view: GroupView, current: BrokerRecord, end: int) -> bool:
         key = current.key
         before = view.durable.get(key.broker_id, DurableLogs())
-        after = durable_logs.noted(
+        after = log_reach.noted(
             before,
             DurableLog(current.incarnation, end, current.instance),
-            durable_logs.named_in_sync(view.group, key),
+            log_reach.named_in_sync(view.group, key),
         )
         if after is before:
             return True

@@ -1,28 +1,71 @@
 """The brokers that are connected to this nameserver, and what their sessions share.
 
-Owns: the session of each connected broker; broker_session.py is one of them.
+Owns: the session of each connected broker (broker_session.py is one of them), and two tasks beside
+the heartbeats, which wait for neither. One notes in etcd how far logs are confirmed and on disks.
+The other notes that a stream has ended: a registration outlives its process by up to a lease, and
+while some nameserver still hears the process nobody takes its place, whatever a newcomer says; once
+its stream has ended, a start in the same folder need not wait for the lease. Each nameserver knows
+its own streams only, so the end of one is noted at the registration, where all of them look.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Collection
 
 from aerobee.nameserver import convert
 from aerobee.nameserver.broker_session import BrokerSession
-from aerobee.nameserver.log_positions import LogPositions
+from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.nameserver.stored import BrokerKey
-from aerobee.nameserver.stream_ends import StreamEnds
+from aerobee.nameserver.stored import BrokerKey, BrokerRecord
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, InvalidArgument
+from aerobee.runtime.errors import Busy, InvalidArgument, RegistryUnavailable
+from aerobee.runtime.log import log_event
 from aerobee.v1 import nameserver_pb2
 
+log = logging.getLogger(__name__)
+
 SHOWN_TIMEOUT_S = 0.5
+NOTE_LOOK_INTERVAL_S = 1.0
 STREAM_END_TIMEOUT_S = 0.5
 """How long a new stream waits for the end of the last one of its process."""
+
+
+class StreamEnds:
+    """Of streams that are not noted yet; bounded by the brokers that were connected."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._waiting: dict[BrokerKey, BrokerRecord] = {}
+        self._wake = asyncio.Event()
+        self._noted = Notifier()
+
+    def ended(self, registered: BrokerRecord) -> None:
+        """The stream of the process that this registration was written for has ended."""
+        self._waiting[registered.key] = registered
+        self._wake.set()
+
+    async def settled(self, key: BrokerKey, timeout_s: float) -> None:
+        """Returns once nothing about this broker is still to be noted, or after `timeout_s`."""
+        await self._noted.wait_until(lambda: key not in self._waiting, timeout_s)
+
+    async def run(self) -> None:
+        """Until cancelled. What cannot be noted is left to the lease."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            for registered in list(self._waiting.values()):
+                try:
+                    await self._registry.note_disconnected(registered)
+                except RegistryUnavailable as error:
+                    log_event(log, "end of a stream not noted", level=logging.DEBUG, reason=error)
+                if self._waiting.get(registered.key) is registered:
+                    del self._waiting[registered.key]
+            self._noted.notify()
 
 
 class BrokerSessions:
@@ -118,11 +161,19 @@ class BrokerSessions:
     def get(self, key: BrokerKey) -> BrokerSession | None:
         return self._open.get(key)
 
-    async def note_durable(self) -> None:
-        """Let etcd know of every connected broker how far its log is confirmed and on its disk.
+    async def keep_noting(self) -> None:
+        """Note in etcd how far the log of every connected broker is confirmed and on its disk;
+        until cancelled. What is not noted in time is noted later: an old copy of a folder is
+        noticed by what was noted before it was put back."""
+        while True:
+            await asyncio.sleep(NOTE_LOOK_INTERVAL_S)
+            try:
+                await self.note_durable()
+            except RegistryUnavailable as error:
+                log_event(log, "ends of logs not noted", level=logging.DEBUG, reason=error)
 
-        Raises RegistryUnavailable: etcd is away; the others are not tried.
-        """
+    async def note_durable(self) -> None:
+        """Once. Raises RegistryUnavailable: etcd is away; the others are not tried."""
         for session in list(self._open.values()):
             await session.note_durable(self.clock.monotonic_s())
 
