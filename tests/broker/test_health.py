@@ -16,7 +16,7 @@ from aerobee.broker.app import serve_broker
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import STALLED_S, BrokerHealth
-from aerobee.broker.replicated_folder import close_replicated
+from aerobee.broker.replication.opening import close_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import DiskFile, RealDisk

@@ -19,9 +19,8 @@ from aerobee.broker.offsets.entries import (
 )
 from aerobee.broker.offsets.merge import Change, ChangeKind
 from aerobee.broker.offsets.state import OffsetJournalState
-from aerobee.broker.opening import OpenedFolder, open_folder
-from aerobee.broker.replicated_folder import change_log
 from aerobee.broker.replication.joining import BeginAnew
+from aerobee.broker.replication.opening import OpenedFolder, change_log, open_folder
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import CONSUMER_OFFSETS_PATH

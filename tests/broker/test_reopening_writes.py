@@ -11,7 +11,7 @@ import pytest
 
 from aerobee.broker.broker import Broker
 from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
-from aerobee.broker.replicated_folder import Opened, open_replicated
+from aerobee.broker.replication.opening import Opened, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.store.disk import RealDisk
 from aerobee.runtime.supervise import Lifecycle

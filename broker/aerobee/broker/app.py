@@ -27,7 +27,7 @@ from pathlib import Path
 from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import BrokerHealth
-from aerobee.broker.replicated_folder import change_log, close_replicated, open_replicated
+from aerobee.broker.replication.opening import change_log, close_replicated, open_replicated
 from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.threads import Threads
 from aerobee.runtime.clock import Clock, SystemClock, system_random

@@ -23,7 +23,7 @@ from aerobee.broker.observe.health import BrokerHealth
 from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
 from aerobee.broker.observe.readiness import readiness_of
 from aerobee.broker.parts import Parts, assemble
-from aerobee.broker.replicated_folder import Opened
+from aerobee.broker.replication.opening import Opened
 from aerobee.broker.replication.role_manager import Reopening
 from aerobee.broker.replication_parts import Cluster
 from aerobee.broker.store.disk import Disk

@@ -27,11 +27,11 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.journal import OffsetJournal
 from aerobee.broker.offsets.parts import Around, Groups, assemble_groups
-from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.opening import OpenedFolder
 from aerobee.broker.replication.read_places import ReadPlaces
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication_parts import (

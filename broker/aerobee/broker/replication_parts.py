@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.flush.table_files import TableFiles
-from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
@@ -21,6 +20,7 @@ from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.in_sync_proposer import AlterInSyncSet, InSyncProposer
 from aerobee.broker.replication.log_copy import SlaveSide
 from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.replication.opening import OpenedFolder
 from aerobee.broker.replication.replica_folder import OpenedReplica, ReplicaFolder
 from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.role_manager import RoleManager

@@ -24,10 +24,10 @@ from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
-from aerobee.broker.opening import OpenedFolder
 from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.opening import OpenedFolder
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import PERM_READ, Guard
