@@ -98,7 +98,7 @@ CLIENTS: Final = (
     Mutant(
         name="final-refusal-sent-again",
         breaks="a message that no broker will take keeps its sender waiting until the deadline",
-        file=f"{_PRODUCER}/retry.py",
+        file=f"{_PRODUCER}/retries.py",
         old="return _RETRIES.get(type(error))",
         new="return _RETRIES.get(type(error), _BROKEN)",
         tests=(
@@ -109,7 +109,7 @@ CLIENTS: Final = (
     Mutant(
         name="unknown-taken-for-refused",
         breaks="a message that may be stored is stored again under another number",
-        file=f"{_PRODUCER}/retry.py",
+        file=f"{_PRODUCER}/retries.py",
         old="return type(error) in _UNKNOWN",
         new="return type(error) in ()",
         tests=(

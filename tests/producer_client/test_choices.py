@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.blocks import split_sizes
-from aerobee.producer_client.budget import ByteBudget
 from aerobee.producer_client.config import ProducerConfig
-from aerobee.producer_client.latency import LatencyTable
+from aerobee.producer_client.delivery import ByteBudget
 from aerobee.producer_client.receipt import Durability, Receipts, SendStatus, StoredBatch
-from aerobee.producer_client.retry import delay_s, retry_of
-from aerobee.producer_client.selector import RoundRobin, by_sharding_key, interleaved
+from aerobee.producer_client.retries import delay_s, retry_of
+from aerobee.producer_client.selector import LatencyTable, RoundRobin, by_sharding_key, interleaved
 from aerobee.runtime import errors
 from aerobee.store_format.message_id import UniqueIdGenerator
 from aerobee.store_format.record import HostAddress

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client import Message, Producer, ProducerConfig, SendStatus
 from aerobee.producer_client.accumulator import Batch
-from aerobee.producer_client.sequences import Sequences
-from aerobee.producer_client.turns import AHEAD_MAX, QueueTurns
+from aerobee.producer_client.turns import AHEAD_MAX, QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 from aerobee.v1 import broker_pb2, common_pb2

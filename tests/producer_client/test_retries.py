@@ -9,9 +9,8 @@ from typing import cast
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import Batch
-from aerobee.producer_client.latency import LatencyTable
 from aerobee.producer_client.retries import Retries, RetryOwner
-from aerobee.producer_client.selector import RoundRobin
+from aerobee.producer_client.selector import LatencyTable, RoundRobin
 from aerobee.producer_client.turns import QueueTurns
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock, system_random

@@ -25,9 +25,8 @@ from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.frame import encode_frame
 from aerobee.producer_client.receipt import Durability, SendStatus, StoredBatch
-from aerobee.producer_client.sequences import Sequences
 from aerobee.producer_client.store_host import StoreHosts
-from aerobee.producer_client.turns import QueueTurns
+from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,16 +18,12 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import TopicRoute
 from aerobee.producer_client.accumulator import Batch
 from aerobee.producer_client.broker_stream import BrokerStream
-from aerobee.producer_client.budget import ByteBudget
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
-from aerobee.producer_client.latency import LatencyTable
 from aerobee.producer_client.receipt import Receipt, SendStatus, StoredBatch
-from aerobee.producer_client.retries import Retries
-from aerobee.producer_client.retry import expired, leaves_unknown, refused, retry_of
-from aerobee.producer_client.selector import RoundRobin
-from aerobee.producer_client.sequences import Sequences
-from aerobee.producer_client.turns import QueueTurns
+from aerobee.producer_client.retries import Retries, expired, leaves_unknown, refused, retry_of
+from aerobee.producer_client.selector import LatencyTable, RoundRobin
+from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
 
@@ -34,6 +31,49 @@ log = logging.getLogger(__name__)
 
 ANSWER_IS_LATE_S = 1.0
 """A batch that has no outcome for so long waits for something."""
+
+
+class ByteBudget:
+    """Back-pressure: how many bytes may wait in a producer, and who waits for room.
+
+    Soft limit: one message may cross it, the next waits. Those who wait are served in order, and
+    nobody overtakes them.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.bytes_used = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def take_nowait(self, size: int) -> bool:
+        """Take `size` bytes if there is room and nobody waits."""
+        if self.bytes_used >= self.bytes_max or self._waiting:
+            return False
+        self.bytes_used += size
+        return True
+
+    async def take(self, size: int) -> None:
+        """Take `size` bytes as soon as there is room."""
+        if self.take_nowait(size):
+            return
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size, granted))
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.release(size)
+            raise
+
+    def release(self, size: int) -> None:
+        """Give back what was taken; wakes who waits."""
+        self.bytes_used -= size
+        assert self.bytes_used >= 0
+        while self._waiting and self.bytes_used < self.bytes_max:
+            waiting_size, granted = self._waiting.popleft()
+            if not granted.done():
+                self.bytes_used += waiting_size
+                granted.set_result(None)
 
 
 @dataclass(slots=True)

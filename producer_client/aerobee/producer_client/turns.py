@@ -1,4 +1,9 @@
-"""Whose turn it is on each queue, so that retries keep the order and brokers remember enough. Pure.
+"""The numbers and turns of each queue's batches: retries keep the order, brokers remember enough.
+Pure.
+
+Brokers know a batch that comes again by the producer's identity and its number. Each queue has its
+own numbers, from 0 on without a gap, and an identity that is new when they are used up or when the
+broker cannot place them any more. Batches that have numbers keep them.
 
 Batches of a chosen queue go one at a time: the next is written when the one before has its outcome,
 whatever it takes. Meanwhile messages gather in the next, so a slow queue has large batches. Others
@@ -9,12 +14,49 @@ stands back, and takes part anew under another number.
 
 from __future__ import annotations
 
+import random
+
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.producer_client.accumulator import Batch
+from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 
 AHEAD_MAX = 64
 """A batch is written only while fewer than so many were since the oldest one of its queue that has
 no outcome; brokers remember the last 128 of each producer."""
+
+
+class Sequences:
+    """Identities and next numbers.
+
+    >>> queue = MessageQueue("t", "a", 0)
+    >>> numbers = Sequences(random.Random(1))
+    >>> numbers.take(queue, 10)[1], numbers.take(queue, 5)[1], numbers.take(queue, 1)[1]
+    (0, 10, 15)
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self._random = chance
+        self.producer_id = self._new_id()
+        """Of every queue that has needed no other yet."""
+        self._ids: dict[MessageQueue, int] = {}
+        self._next: dict[MessageQueue, int] = {}
+
+    def take(self, queue: MessageQueue, count: int) -> tuple[int, int]:
+        """Identity and first number for `count` messages to a queue."""
+        first = self._next.get(queue, 0)
+        if first + count > SEQUENCE_END:
+            self.renew(queue)
+            first = 0
+        self._next[queue] = first + count
+        return self._ids.get(queue, self.producer_id), first
+
+    def renew(self, queue: MessageQueue) -> None:
+        """Begin anew with this queue, as somebody else."""
+        self._ids[queue] = self._new_id()
+        self._next[queue] = 0
+
+    def _new_id(self) -> int:
+        return self._random.randrange(1, PRODUCER_ID_END)
 
 
 class _Queue:
