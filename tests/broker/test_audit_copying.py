@@ -28,12 +28,12 @@ class ShrinkingGroup:
 
     clients: list[str]
     leases_held: int
-    leases: Any = field(init=False)
-    groups: Any = field(init=False)
+    ownership: Any = field(init=False)
+    members: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.leases = SimpleNamespace(all_held=self._all_held)
-        self.groups = SimpleNamespace(all_members=self._all_members)
+        self.ownership = SimpleNamespace(leases=SimpleNamespace(all_held=self._all_held))
+        self.members = SimpleNamespace(all_members=self._all_members)
 
     def _all_held(self) -> list[Lease]:
         return [
