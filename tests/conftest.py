@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.property_runs import register_profiles
 
@@ -29,7 +29,6 @@ keep_what_is_compiled()
 register_profiles()
 settings.load_profile("fixed")
 
-TESTS = Path(__file__).parent
 LONG_FILES = (
     "failover/test_failover.py",
     "consumer_client/test_failover.py",
@@ -38,9 +37,6 @@ LONG_FILES = (
     "cli/test_client_commands.py",
     "cli/test_up.py",
     "faults/test_killed_processes.py",
-    "offset_audit/damages/test_damage_traces.py",
-    "offset_audit/test_run_programs.py",
-    "offset_audit/test_messages_failover.py",
     "faults/test_store_bit_flips.py",
     "nameserver/test_election_torture.py",
     "power_cuts/test_power_cuts.py",
@@ -49,31 +45,31 @@ LONG_FILES = (
 )
 """Those of more than about 20 s."""
 
-SPARK = "spark"
-"""All tests that need a session of Spark: in one worker, so that there is one JVM."""
+ON_SPARK = "tests/offset_audit"
+"""All of it in one worker, so that there is one session of Spark, and one JVM on few cores."""
 
 
-class WholeFiles(LoadGroupScheduling):  # type: ignore[misc]
-    """A worker takes all tests of a file, in order, or all of a group; see `--dist loadgroup`."""
+class WholeFiles(LoadFileScheduling):  # type: ignore[misc]
+    """A worker takes all tests of a file, in order, or all of a folder that shares more."""
 
     def _split_scope(self, nodeid: str) -> str:
-        group: str = super()._split_scope(nodeid)
-        return group.partition("::")[0]
+        return ON_SPARK if nodeid.startswith(ON_SPARK) else str(super()._split_scope(nodeid))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WholeFiles | None:
-    return WholeFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return WholeFiles(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first: begun last, one would keep its worker when others have nothing to do."""
-    on_spark = {item.path for item in items if SPARK in getattr(item, "fixturenames", ())}
-    order = {TESTS / name: place for place, name in enumerate(LONG_FILES)}
-    order.update(dict.fromkeys(on_spark, -1))
-    for item in items:
-        if item.path in on_spark:
-            item.add_marker(pytest.mark.xdist_group(SPARK))
-    items.sort(key=lambda item: order.get(item.path, len(order)))
+    order = {f"tests/{name}": place for place, name in enumerate(LONG_FILES)}
+
+    def place(item: pytest.Item) -> int:
+        if item.nodeid.startswith(ON_SPARK):
+            return -1
+        return order.get(item.nodeid.partition("::")[0], len(order))
+
+    items.sort(key=place)
 
 
 def share_java_classes(home: Path) -> None:
