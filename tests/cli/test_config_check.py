@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from aerobee.cli.__main__ import main
-from aerobee.cli.service_kinds import SERVICES, ServiceKind
+from aerobee.cli.config_reference import SERVICES, ServiceKind
 from aerobee.runtime.config import load_config
 from aerobee.runtime.config_check import check_config
 from aerobee.runtime.errors import InvalidArgument

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.cli.json_stream import Members, collected, write_json
+from aerobee.cli.store.json_stream import Members, collected, write_json
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),

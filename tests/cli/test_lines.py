@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.cli import lines
-from aerobee.cli.lines import read_lines
+from aerobee.cli import message_lines
+from aerobee.cli.message_lines import read_lines
 
 
 async def all_lines(descriptor: int) -> list[bytes]:
@@ -33,7 +33,7 @@ async def test_an_empty_file_has_no_lines(tmp_path: Path) -> None:
 
 async def test_a_line_longer_than_a_chunk_stays_whole(tmp_path: Path) -> None:
     path = tmp_path / "long"
-    long_line = b"x" * (3 * lines.CHUNK_BYTES + 17)
+    long_line = b"x" * (3 * message_lines.CHUNK_BYTES + 17)
     path.write_bytes(long_line + b"\nshort\n")
     with path.open("rb") as file:
         assert await all_lines(file.fileno()) == [long_line, b"short"]

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from aerobee.cli.__main__ import main
-from aerobee.cli.commands.up import ready_lines
+from aerobee.cli.commands.up import ready_document, ready_lines
 from aerobee.cli.failures import EnvironmentFailure, Failure
 from aerobee.cli.local_cluster.child import (
     FIRST_STARTS_MAX,
@@ -26,7 +26,7 @@ from aerobee.cli.local_cluster.child import (
     ChildEnded,
     ChildSpec,
 )
-from aerobee.cli.local_cluster.folder import locked_folder
+from aerobee.cli.local_cluster.folder import locked_folder, write_document
 from aerobee.cli.local_cluster.plan import (
     ClusterPlan,
     Ports,
@@ -36,7 +36,6 @@ from aerobee.cli.local_cluster.plan import (
 )
 from aerobee.cli.local_cluster.ports import check_free, free_ports
 from aerobee.cli.local_cluster.programs import broker_child, etcd_child
-from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.retry import Backoff
 from tests.support.waiting import until
@@ -386,10 +385,10 @@ def test_the_ready_file_is_whole_or_not_there(tmp_path: Path) -> None:
         ports=default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379),
     )
     document = ready_document(plan, {"broker-a": 7, "nameserver": 8, "etcd": 9})
-    write_ready_file(tmp_path / "ready.json", document)
+    write_document(tmp_path / "ready.json", document, advice="")
     assert [path.name for path in tmp_path.iterdir()] == ["ready.json"]
     assert document["brokers"] == [
         {"name": "broker-a", "id": 0, "address": "127.0.0.1:1911", "pid": 7}
     ]
-    with pytest.raises(EnvironmentFailure, match="cannot write the ready file"):
-        write_ready_file(tmp_path / "none" / "ready.json", document)
+    with pytest.raises(EnvironmentFailure, match=r"cannot write .*: .*; choose another"):
+        write_document(tmp_path / "none" / "ready.json", document, advice="choose another")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from aerobee.cli.local_cluster.child import opened_log
 from aerobee.cli.local_cluster.folder import locked_folder
-from aerobee.cli.local_cluster.spawn import opened_log
 
 
 def test_data_and_logs_are_readable_by_their_owner_only(tmp_path: Path) -> None:

@@ -31,8 +31,7 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path: Path) -> None:
     result = stats(tmp_path)
     assert result.exit_code == 3
     assert result.stderr == (
-        f"aerobee: {tmp_path} is no store: it has neither commitlog, consumequeue nor config "
-        "in it\n"
+        f"aerobee: {tmp_path} is not a store: it has no commitlog, consumequeue or config in it\n"
     )
 
 

@@ -134,7 +134,7 @@ def test_one_short_segment_does_not_change_what_is_taken_for_the_segments_length
 def test_what_is_no_store_ends_with_3_and_one_sentence(tmp_path: Path) -> None:
     for folder, sentence in (
         (tmp_path / "nothing", "is not a folder"),
-        (tmp_path, "is no store"),
+        (tmp_path, "is not a store"),
     ):
         result = verify(folder)
         assert result.exit_code == 3

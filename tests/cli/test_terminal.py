@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.cli import cluster_picture, json_stream
+from aerobee.cli import cluster_picture
 from aerobee.cli.failures import Failure
 from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.store import json_stream
 from tests.support.local_up import AEROBEE, PATIENCE_S, Up, running, sent
 
 CLI = Path(cluster_picture.__file__).parent

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.cli.waiting import PATIENCE_S, WaitNotice
+from aerobee.cli.notices import PATIENCE_S, WaitNotice
 from aerobee.runtime.clock import ManualClock
 from tests.support.real_brokers import Link, RealBroker, RouteServer
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aerobee.cli.config_reference import REGENERATE, render_reference
+from aerobee.cli.config_reference import REGENERATE, SERVICES, ServiceKind, render_reference
 from aerobee.cli.field_texts import field_texts, unit_of
-from aerobee.cli.service_kinds import SERVICES, ServiceKind
 from aerobee.runtime.config import Change, Key, keys_of
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from aerobee.cli.local_cluster.spawn import spawn_tied
+from aerobee.cli.local_cluster.child import spawn_tied
 
 STOP_TIMEOUT_S = 30.0
 

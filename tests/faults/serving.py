@@ -20,7 +20,7 @@ import grpc
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
-from aerobee.cli.local_cluster.spawn import spawn_tied
+from aerobee.cli.local_cluster.child import spawn_tied
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.own_protocol import error_from_rpc
 from aerobee.runtime.rpc import build_channel

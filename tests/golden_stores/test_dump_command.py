@@ -15,10 +15,8 @@ from click.testing import CliRunner, Result
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.errors import StoreDamaged
 from aerobee.cli.__main__ import main
-from aerobee.cli.store_document import dump_store
-from aerobee.cli.store_index_sizes import index_geometry_on_disk
-from aerobee.cli.store_message import describe_message
-from aerobee.cli.store_options import store_config
+from aerobee.cli.store.dump_document import describe_message, dump_store
+from aerobee.cli.store.folder import index_geometry_on_disk, store_options
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.store_format.batch_consume_queue_entry import BatchEntry
 from aerobee.store_format.property_crc import reserve_property_crc, write_property_crc
@@ -198,7 +196,7 @@ def test_an_unknown_option_lists_the_known_ones(extract_golden: Extract) -> None
 @pytest.mark.parametrize(
     ("option", "problem"),
     [
-        ("mappedFileSizeCommitLog", "is not NAME=VALUE"),
+        ("mappedFileSizeCommitLog", "--config takes NAME=VALUE"),
         ("mappedFileSizeCommitLog=big", "must be a whole number above 0"),
         ("maxIndexNum=0", "must be a whole number above 0"),
         ("mappedFileSizeCommitLog=12", "segment_bytes must be at least"),
@@ -215,7 +213,7 @@ def test_an_illegal_option_is_named(extract_golden: Extract, option: str, proble
 
 
 def test_options_become_the_stores_configuration(tmp_path: Path) -> None:
-    config = store_config(
+    config = store_options(
         RealDisk(tmp_path),
         {
             "mappedFileSizeCommitLog": "4096",
@@ -223,7 +221,7 @@ def test_options_become_the_stores_configuration(tmp_path: Path) -> None:
             "checkCRCOnRecover": "FALSE",
             "messageDelayLevel": "1s 2m 3h 1d",
         },
-    )
+    ).config
     assert config.segment_bytes == 4096
     assert config.consume_queue_entries_per_file == 40, "rounded up to whole entries"
     assert not config.check_crc_on_recovery

@@ -17,7 +17,7 @@ import pytest
 from aerobee.broker.store.config import StoreConfig, consume_queue_entries
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.cli.store_document import dump_store
+from aerobee.cli.store.dump_document import dump_store
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch

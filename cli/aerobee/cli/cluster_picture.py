@@ -7,7 +7,7 @@ registered, and the remarks for which no column has room. A slave's lag is what 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from aerobee.runtime.errors import MqError
@@ -136,21 +136,7 @@ async def look(admin: Admin, description: nameserver_pb2.ClusterDescription) -> 
     for name, group in groups.items():
         for broker_id in group.replicas:
             found.setdefault((name, broker_id), Replica(name, broker_id, group))
-    return [_beside(found[key], masters.get(key[0])) for key in sorted(found)]
-
-
-def _beside(replica: Replica, master_stats: broker_pb2.BrokerStats | None) -> Replica:
-    """The replica with its master's view."""
-    return Replica(
-        replica.broker_name,
-        replica.broker_id,
-        replica.group,
-        replica.endpoint,
-        replica.heartbeat,
-        replica.heartbeat_age_ms,
-        replica.stats,
-        master_stats,
-    )
+    return [replace(found[key], master_stats=masters.get(key[0])) for key in sorted(found)]
 
 
 async def _stats(admin: Admin, address: str) -> broker_pb2.BrokerStats | None:

@@ -2,6 +2,9 @@
 
 So a key that a service gains is a flag, an environment variable and a line of the TOML file without
 anything written here; what the help says about it is the sentence below the field in its class.
+
+SIGHUP reads the configuration again, and what is live takes effect. A file that does not load
+changes nothing; keys that need a restart are named, and stay as they are.
 """
 
 from __future__ import annotations
@@ -10,22 +13,33 @@ import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import reduce
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import click
 
-from aerobee.cli.config_reload import Reload, ServiceConfig
 from aerobee.cli.field_texts import FieldText, field_texts
-from aerobee.runtime.config import Key, Loaded, keys_of, load_config
+from aerobee.runtime.config import Change, Key, Loaded, keys_of, load_config
+from aerobee.runtime.config_check import Risk
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.log import configure_logging, log_event
-
-T = TypeVar("T", bound=ServiceConfig)
+from aerobee.runtime.log import LogConfig, configure_logging, log_event
 
 log = logging.getLogger(__name__)
+
+
+class ServiceConfig(Protocol):
+    """What the configurations of all services have."""
+
+    @property
+    def log(self) -> LogConfig: ...
+
+    def risks(self) -> list[Risk]: ...
+
+
+T = TypeVar("T", bound=ServiceConfig)
 
 
 class ConfigCommand(click.Command):
@@ -58,7 +72,7 @@ class ConfigCommand(click.Command):
                     kind,
                     environment_prefix=environment_prefix,
                     file=config,
-                    environment=_without(os.environ, environment_prefix),
+                    environment=without_file_variable(os.environ, environment_prefix),
                     overrides=overrides,
                 )
 
@@ -153,6 +167,52 @@ def _fill_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, this one
 
 
-def _without(environment: os._Environ[str], prefix: str) -> dict[str, str]:
-    """The environment without the one variable under the prefix that is no key."""
+def without_file_variable(environment: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The environment without the one variable under the prefix that is no key: the file's."""
     return {name: text for name, text in environment.items() if name != f"{prefix}_CONFIG"}
+
+
+class Reload(Generic[T]):
+    """Call it to read the configuration again; from one thread at a time."""
+
+    def __init__(self, loaded: Loaded[T], load: Callable[[], Loaded[T]]) -> None:
+        self._started = self._live = loaded.config
+        self._load = load
+
+    def __call__(self) -> None:
+        try:
+            found = self._load().config
+        except InvalidArgument as error:
+            log_event(
+                log,
+                "configuration refused, the present one stays",
+                level=logging.ERROR,
+                reason=error,
+            )
+            return
+        waiting = _changed(self._started, found, live=False)
+        changed = _changed(self._live, found, live=True)
+        # The live keys are those of the log.
+        configure_logging(found.log)
+        self._live = found
+        log_event(
+            log,
+            "configuration read again",
+            level=logging.WARNING if waiting else logging.INFO,
+            changed=changed,
+            restart_needed_for=waiting,
+        )
+
+
+def _changed(before: ServiceConfig, after: ServiceConfig, *, live: bool) -> list[str]:
+    """The keys that differ, of those that are live or of those that are not."""
+    return [
+        key.name
+        for key in keys_of(type(after))
+        if (key.change is Change.LIVE) == live
+        and _value(before, key.name) != _value(after, key.name)
+    ]
+
+
+def _value(config: object, key: str) -> object:
+    return reduce(getattr, key.split("."), config)

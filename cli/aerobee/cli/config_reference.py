@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from aerobee.broker.config import BrokerConfig
 from aerobee.cli.field_texts import FieldText, field_texts, unit_of
-from aerobee.cli.service_kinds import ServiceKind
+from aerobee.nameserver.config import NameserverConfig
 from aerobee.runtime.config import Change, Key, keys_of
 
 REGENERATE = "aerobee config reference > docs/configuration.md"
@@ -56,6 +58,22 @@ file, 1 if not; with `--strict` warnings count as errors.
 
 _TABLE = (
     "| key | default | unit | changes | what it is | what it costs |\n|---|---|---|---|---|---|\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceKind:
+    """A service whose configuration can be shown and checked."""
+
+    name: str
+    """Also of its command."""
+    config: type[Any]
+    environment_prefix: str
+
+
+SERVICES = (
+    ServiceKind("nameserver", NameserverConfig, "AEROBEE_NAMESERVER"),
+    ServiceKind("broker", BrokerConfig, "AEROBEE_BROKER"),
 )
 
 

@@ -32,23 +32,8 @@ def run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """
     received: list[signal.Signals] = []
     show_notices()
-
-    async def cancellable() -> T:
-        task = asyncio.current_task()
-        assert task is not None
-        loop = asyncio.get_running_loop()
-
-        def on_signal(number: signal.Signals) -> None:
-            received.append(number)
-            task.cancel()
-
-        for number in EXIT_CODES:
-            loop.add_signal_handler(number, on_signal, number)
-        return await main()
-
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(cancellable())
+        return _run(main, received, lambda task: task.cancel())
     except asyncio.CancelledError:
         if not received:
             raise
@@ -62,27 +47,16 @@ def run_until_signal(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]])
         click.exceptions.Exit: with 130 after Ctrl-C; a stop that SIGTERM asked for is a success.
     """
     received: list[signal.Signals] = []
+    stop = asyncio.Event()
 
-    async def stoppable() -> None:
-        stop = asyncio.Event()
-        task = asyncio.current_task()
-        assert task is not None
-        loop = asyncio.get_running_loop()
-
-        def on_signal(number: signal.Signals) -> None:
-            received.append(number)
-            if len(received) == 1:
-                stop.set()
-            elif len(received) == 2:
-                task.cancel()
-
-        for number in EXIT_CODES:
-            loop.add_signal_handler(number, on_signal, number)
-        await main(stop)
+    def on_signal(task: asyncio.Task[Any]) -> None:
+        if len(received) == 1:
+            stop.set()
+        elif len(received) == 2:
+            task.cancel()
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(stoppable())
+        _run(lambda: main(stop), received, on_signal)
     except asyncio.CancelledError:
         if not received:
             raise
@@ -90,3 +64,27 @@ def run_until_signal(main: Callable[[asyncio.Event], Coroutine[Any, Any, None]])
         raise click.exceptions.Exit(EXIT_CODES[received[0]]) from None
     if received and received[0] == signal.SIGINT:
         raise click.exceptions.Exit(INTERRUPTED)
+
+
+def _run(
+    main: Callable[[], Coroutine[Any, Any, T]],
+    received: list[signal.Signals],
+    on_signal: Callable[[asyncio.Task[Any]], object],
+) -> T:
+    """Each signal goes to `received`, then the task of `main` to `on_signal`."""
+
+    async def watched() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def handle(number: signal.Signals) -> None:
+            received.append(number)
+            on_signal(task)
+
+        for number in EXIT_CODES:
+            loop.add_signal_handler(number, handle, number)
+        return await main()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(watched())

@@ -3,15 +3,20 @@
 As text a line is a body. As JSON a line is an object with `body` (text) or `bodyBase64`, and
 optionally `tag`, `keys`, `properties`, `shardingKey`; what `consume --format json` prints can be
 given to `produce --format json`, which ignores the fields that only a stored message has.
+
+A line is read as soon as it is there, so a slow pipe is a slow stream of messages. Reading a
+terminal or a pipe waits in the event loop, never in a thread, so that Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
-from collections.abc import Mapping
+import os
+import stat
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from aerobee.client_core import Message, ReceivedMessage
@@ -19,10 +24,7 @@ from aerobee.runtime.errors import MessageIllegal
 from aerobee.runtime.printable import printable, printable_json
 from aerobee.store_format.reserved_properties import allowed_of
 
-
-class LineFormat(StrEnum):
-    TEXT = "text"
-    JSON = "json"
+CHUNK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,3 +156,52 @@ def _properties(document: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise MessageIllegal("properties must be an object of texts")
     return value
+
+
+async def read_lines(descriptor: int) -> AsyncIterator[list[bytes]]:
+    """Lists of whole lines without their ends; the last line need not end with one.
+
+    Both `\\n` and `\\r\\n` end a line.
+    """
+    pending = b""
+    chunks = _stream_chunks(descriptor) if _can_wait(descriptor) else _file_chunks(descriptor)
+    async for chunk in chunks:
+        *lines, pending = (pending + chunk).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if pending:
+        yield [pending.removesuffix(b"\r")]
+
+
+def _can_wait(descriptor: int) -> bool:
+    """Whether the kernel can tell when there is something to read; regular files always have."""
+    mode = os.fstat(descriptor).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+
+
+async def _file_chunks(descriptor: int) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(os.read, descriptor, CHUNK_BYTES):
+        yield chunk
+
+
+async def _stream_chunks(descriptor: int) -> AsyncIterator[bytes]:
+    while True:
+        await _wait_readable(descriptor)
+        try:
+            chunk = os.read(descriptor, CHUNK_BYTES)
+        except BlockingIOError:
+            continue
+        if not chunk:
+            return
+        yield chunk
+
+
+async def _wait_readable(descriptor: int) -> None:
+    # Watched only while wanted: data that waits for a slow reader must not keep the loop busy.
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,22 +1,30 @@
-"""What the libraries log while a client command runs, as lines for the person at the terminal.
+"""What the person at the terminal is told while a client command runs.
 
-Only warnings and errors; one line each, the event first, then what it is about; the same line not
-again within QUIET_S. A traceback only of what is not Aerobee's own, for that is a bug.
+Of what the libraries log, warnings and errors: one line each, the event first, then what it is
+about; the same line not again within QUIET_S. A traceback only of what is not Aerobee's own, for
+that is a bug.
+
+And what a command waits for: a short wait is not worth a line, a long one gets one, and another
+when its reason changes. The clients know what is in the way; they are asked from time to time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aerobee.cli.output import remark
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import EVENT_ATTRIBUTE, FIELDS_ATTRIBUTE
 from aerobee.runtime.printable import printable
 
 QUIET_S = 10.0
 LINES_REMEMBERED = 100
+PATIENCE_S = 3.0
+LOOK_INTERVAL_S = 0.5
 _IDS = frozenset({"request_id", "trace_id", "span_id"})
 """Of use beside a service's log, not here."""
 
@@ -64,3 +72,41 @@ def show_notices() -> None:
     root = logging.getLogger()
     root.handlers[:] = [NoticeHandler()]
     root.setLevel(logging.WARNING)
+
+
+class WaitNotice:
+    """What one command waits for. To be asked to `look` at least every second."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        obstacles: Callable[[], Sequence[str]],
+        tell: Callable[[str], None] = remark,
+    ) -> None:
+        """`obstacles` says what is in the way at this moment, in sentences."""
+        self._clock = clock
+        self._obstacles = obstacles
+        self._tell = tell
+        self._told: tuple[str, ...] = ()
+        self._since_s: float | None = None
+
+    def look(self) -> None:
+        """Tell what there is to tell; at most one line in PATIENCE_S."""
+        now_s = self._clock.monotonic_s()
+        obstacles = tuple(self._obstacles())
+        if not obstacles:
+            if self._told:
+                self._tell("it goes on")
+            self._told, self._since_s = (), None
+            return
+        if self._since_s is None:
+            self._since_s = now_s
+        if obstacles != self._told and now_s - self._since_s >= PATIENCE_S:
+            self._tell(f"waiting: {'; '.join(obstacles)}")
+            self._told, self._since_s = obstacles, now_s
+
+    async def run(self) -> None:
+        """Look again and again; endless, until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_INTERVAL_S)

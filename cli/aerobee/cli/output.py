@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import click
 
@@ -19,19 +19,6 @@ from aerobee.runtime.printable import printable, printable_json
 
 GAP: Final = "  "
 """Between the columns of a table."""
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def json_option(command: Command) -> Command:
-    """Adds --json (parameter `as_json`) to a listing."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-    return option(command)
-
-
-def wide_option(command: Command) -> Command:
-    """Adds --wide (parameter `wide`) to a listing whose columns a narrow terminal leaves out."""
-    option = click.option("--wide", is_flag=True, help="All columns, however narrow the terminal.")
-    return option(command)
 
 
 def say(
@@ -58,6 +45,24 @@ def counted(count: int, noun: str, several: str | None = None) -> str:
 def print_json(value: object) -> None:
     """One document, indented, on standard output."""
     click.echo(printable_json(json.dumps(value, indent=2, ensure_ascii=False)))
+
+
+def print_documents(
+    documents: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str | Callable[[Mapping[str, Any]], object]],
+    **options: Any,
+) -> None:
+    """The parts of a JSON document as a table.
+
+    Args:
+        columns: header -> the member below it, or what makes its cell of a document.
+        options: of `print_table`.
+    """
+    rows = [
+        [each.get(cell) if isinstance(cell, str) else cell(each) for cell in columns.values()]
+        for each in documents
+    ]
+    print_table(tuple(columns), rows, **options)
 
 
 def print_table(

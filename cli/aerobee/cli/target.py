@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from aerobee.cli.event_loop import run
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster.plan import HOST, NAMESERVER_PORT
 from aerobee.runtime import errors
 
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,18 @@ class Target:
     nameserver: str
     cluster: str
 
-    def connect(self) -> ClusterConnection:
-        """A connection, to be entered; nothing is contacted yet."""
+    def ask(self, question: Callable[[ClusterConnection], Awaitable[T]]) -> T:
+        """The answer, over a connection that is closed by then.
+
+        Raises click.exceptions.Exit if a signal ends it.
+        """
         from aerobee.client_core import ClusterConnection
 
-        return ClusterConnection(self.nameserver, self.cluster)
+        async def main() -> T:
+            async with ClusterConnection(self.nameserver, self.cluster) as connection:
+                return await question(connection)
+
+        return run(main)
 
 
 def _unreachable(error: Exception, target: Target) -> errors.Unreachable | None:
@@ -65,7 +75,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         default=f"{HOST}:{NAMESERVER_PORT}",
         show_default=True,
         metavar="HOST:PORT[,...]",
-        help="Where the cluster is (environment: AEROBEE_NAMESERVER).",
+        help="The cluster's nameservers (environment: AEROBEE_NAMESERVER).",
     )
     @click.option(
         "--cluster",

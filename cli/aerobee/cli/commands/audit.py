@@ -135,7 +135,7 @@ def _once(request: AuditRequest) -> int:
 def _watch(request: AuditRequest) -> int:
     from rich.console import Console
 
-    from aerobee.cli.audit_screen import WatchScreen
+    from aerobee.cli.audit_display import WatchScreen
     from aerobee.offset_audit.outputs.console import printed
     from aerobee.offset_audit.run.progress import SilentProgress
     from aerobee.offset_audit.run.session import audit_session
@@ -167,7 +167,7 @@ Ask = Callable[[Callable[[], tuple[int, int]]], None]
 @contextlib.contextmanager
 def _progress() -> Iterator[tuple[Progress, Ask]]:
     if sys.stderr.isatty():
-        from aerobee.cli.audit_progress import BarProgress
+        from aerobee.cli.audit_display import BarProgress
 
         with BarProgress().shown() as bars:
             yield bars, bars.ask

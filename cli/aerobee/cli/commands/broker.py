@@ -1,4 +1,4 @@
-"""`aerobee broker`: one broker in the foreground, and what one asks of a running one."""
+"""`aerobee broker`: one broker in the foreground, and requests to a running one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import click
 from aerobee.broker.config import BrokerConfig
 from aerobee.cli.config_command import ConfigGroup
 from aerobee.cli.event_loop import run
-from aerobee.cli.output import json_option, print_json, say
+from aerobee.cli.options import json_option, timeout_option
+from aerobee.cli.output import print_json, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.config import Loaded
 
@@ -26,7 +27,7 @@ broker = ConfigGroup(
     environment_prefix="AEROBEE_BROKER",
     run=_run,
     help="Run one broker until SIGTERM or Ctrl-C. It serves from its own store while the "
-    "nameserver or etcd are away.",
+    "nameserver or etcd is away.",
 )
 
 
@@ -37,25 +38,19 @@ broker = ConfigGroup(
     metavar="HOST:PORT",
     default="127.0.0.1:10911",
     show_default=True,
-    help="The broker that is to be stopped; it is asked itself, not a nameserver.",
+    help="The broker to prepare; the command asks the broker itself, not a nameserver.",
 )
-@click.option(
-    "--timeout-ms",
-    type=click.IntRange(min=1),
-    default=15_000,
-    show_default=True,
-    help="For all of it, also for a replica that is about to be in sync.",
-)
+@timeout_option(15_000, "For the whole command, including the wait for a replica to get in sync.")
 @json_option
 def drain(address: str, timeout_ms: int, as_json: bool) -> None:
-    """Make a broker one that can be stopped without a pause: hand its group over.
+    """Prepare a broker to be stopped without a pause: hand its group over.
 
-    A master of a group of several replicas hands over to one that is in sync, and this returns when
-    that one acts and the former master follows it. Where there is nothing to hand over, it returns
-    at once. What follows is SIGTERM.
+    A master hands over to a replica in sync; the command returns once that replica is master and
+    the former master follows it. Without anything to hand over it returns at once. Then stop the
+    broker with SIGTERM.
 
-    Exit code 4: nobody could take over in time. The broker can be stopped all the same and nothing
-    is lost, but its group takes no messages until a replica in sync is back.
+    Exit code 4: no replica could take over in time. The broker can still be stopped and nothing is
+    lost, but its group takes no messages until a replica in sync is back.
     """
     from aerobee.cli.drain import drain_broker
 
@@ -69,38 +64,35 @@ def drain(address: str, timeout_ms: int, as_json: bool) -> None:
 @broker.command()
 @click.argument("broker")
 @click.option("--to", "successor_id", type=click.IntRange(min=0), help="Id of the next master.")
-@click.option("--timeout-ms", type=click.IntRange(min=1), default=10_000, show_default=True)
+@timeout_option(10_000, "How long the hand-over may take.")
 @json_option
 @target_options
 def handover(
     target: Target, broker: str, successor_id: int | None, timeout_ms: int, as_json: bool
 ) -> None:
-    """Make another replica of the group BROKER its master.
+    """Make another replica of the broker group BROKER its master.
 
-    Writes pause until that one has everything; nothing is lost. Without --to the present master
-    chooses among the replicas in sync.
+    Writes pause until that replica has the whole log; nothing is lost. Without --to the present
+    master chooses one of the replicas in sync.
     """
+    from aerobee.client_core import Admin
 
-    async def main() -> None:
-        from aerobee.client_core import Admin
-
-        async with target.connect() as connection:
-            done = await Admin(connection).hand_over(
-                broker, successor_id=successor_id, timeout_ms=timeout_ms
-            )
-        if as_json:
-            print_json(
-                {
-                    "broker": broker,
-                    "masterId": done.master_id,
-                    "epoch": done.epoch,
-                    "pausedMs": done.paused_ms,
-                }
-            )
-            return
+    done = target.ask(
+        lambda connection: Admin(connection).hand_over(
+            broker, successor_id=successor_id, timeout_ms=timeout_ms
+        )
+    )
+    if as_json:
+        print_json(
+            {
+                "broker": broker,
+                "masterId": done.master_id,
+                "epoch": done.epoch,
+                "pausedMs": done.paused_ms,
+            }
+        )
+    else:
         say(
             f"{broker}: replica {done.master_id} is master in epoch {done.epoch}; writes paused "
             f"for {done.paused_ms} ms"
         )
-
-    run(main)

@@ -1,4 +1,4 @@
-"""`aerobee cluster`: the brokers of a cluster, how they are, and what is done to them."""
+"""`aerobee cluster`: the brokers of a cluster, their state, and what can be removed from them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.confirm import confirm, yes_option
-from aerobee.cli.event_loop import run
-from aerobee.cli.output import (
-    counted,
-    json_option,
-    print_json,
-    print_table,
-    remark,
-    say,
-    wide_option,
-)
+from aerobee.cli.options import confirm, json_option, wide_option, yes_option
+from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import Admin
+    from aerobee.cli.cluster_picture import Replica
+    from aerobee.client_core import Admin, ClusterConnection
+    from aerobee.v1 import broker_pb2, nameserver_pb2
 
 MIB = 1024 * 1024
 STATS_TIMEOUT_MS = 2_000
@@ -28,7 +21,7 @@ STATS_TIMEOUT_MS = 2_000
 
 @click.group()
 def cluster() -> None:
-    """Show the brokers of the cluster, clean their logs, remove replicas that have gone."""
+    """Show the brokers of the cluster, clean their logs, remove lost replicas."""
 
 
 @cluster.command()
@@ -36,43 +29,45 @@ def cluster() -> None:
 @wide_option
 @target_options
 def show(target: Target, as_json: bool, wide: bool) -> None:
-    """Show each replica: role, epoch, lag, address, registration, log, traffic, memory."""
+    """Show the state of each replica.
 
-    async def main() -> None:
-        from aerobee.cli import cluster_picture
+    The columns are its role, epoch, lag, address, last heartbeat, log, disk, traffic and memory.
+    """
+    from aerobee.cli import cluster_picture
+
+    async def question(
+        connection: ClusterConnection,
+    ) -> tuple[nameserver_pb2.ClusterDescription, list[Replica]]:
         from aerobee.client_core import Admin
 
-        async with target.connect() as connection:
-            admin = Admin(connection, timeout_ms=STATS_TIMEOUT_MS)
-            description = await admin.describe_cluster()
-            replicas = await cluster_picture.look(admin, description)
-        name = description.cluster or target.cluster
-        if as_json:
-            print_json(
-                {
-                    "cluster": name,
-                    "stale": description.stale,
-                    "groups": [
-                        cluster_picture.group_document(group) for group in description.groups
-                    ],
-                    "brokers": [cluster_picture.replica_document(each) for each in replicas],
-                }
-            )
-            return
-        if description.stale:
-            remark("etcd is away: this is what the nameserver last knew")
-        print_table(
-            cluster_picture.HEADERS,
-            [cluster_picture.row(each) for each in replicas],
-            droppable=cluster_picture.DROPPABLE,
-            wide=wide,
-            empty="no broker is registered yet; start one with `aerobee broker`",
-            title=f"cluster {name}: {counted(len(description.brokers), 'broker')}",
-        )
-        for line in cluster_picture.remarks(replicas):
-            remark(line)
+        admin = Admin(connection, timeout_ms=STATS_TIMEOUT_MS)
+        description = await admin.describe_cluster()
+        return description, await cluster_picture.look(admin, description)
 
-    run(main)
+    description, replicas = target.ask(question)
+    name = description.cluster or target.cluster
+    if as_json:
+        print_json(
+            {
+                "cluster": name,
+                "stale": description.stale,
+                "groups": [cluster_picture.group_document(group) for group in description.groups],
+                "brokers": [cluster_picture.replica_document(each) for each in replicas],
+            }
+        )
+        return
+    if description.stale:
+        remark("etcd is away: this is what the nameserver last knew")
+    print_table(
+        cluster_picture.HEADERS,
+        [cluster_picture.row(each) for each in replicas],
+        droppable=cluster_picture.DROPPABLE,
+        wide=wide,
+        empty="no broker is registered yet; start one with `aerobee broker`",
+        title=f"cluster {name}: {counted(len(description.brokers), 'broker')}",
+    )
+    for line in cluster_picture.remarks(replicas):
+        remark(line)
 
 
 @cluster.command("remove-replica")
@@ -82,71 +77,68 @@ def show(target: Target, as_json: bool, wide: bool) -> None:
 @json_option
 @target_options
 def remove_replica(target: Target, broker: str, broker_id: int, yes: bool, as_json: bool) -> None:
-    """Forget replica ID of the group BROKER, which has gone for good.
+    """Remove replica ID, which is lost for good, from the broker group BROKER.
 
-    Refused while it is registered, or in sync: its log may then be the only one with all messages.
-    A replica that is started again later is a new one.
+    Refused while the replica is registered or in sync: its log may be the only one with all
+    messages. If the replica is started again later, it joins as a new one.
     """
+    from aerobee.cli.cluster_picture import group_document
+    from aerobee.client_core import Admin
+
     confirm(f"Forget replica {broker_id} of {broker} for good?", yes=yes)
-
-    async def main() -> None:
-        from aerobee.cli.cluster_picture import group_document
-        from aerobee.client_core import Admin
-
-        async with target.connect() as connection:
-            group = await Admin(connection).remove_replica(broker, broker_id)
-        if as_json:
-            print_json(group_document(group))
-            return
-        left = ", ".join(map(str, group.replicas))
-        say(f"{broker}: replica {broker_id} is removed; left are {left}")
-
-    run(main)
+    group = target.ask(lambda connection: Admin(connection).remove_replica(broker, broker_id))
+    if as_json:
+        print_json(group_document(group))
+        return
+    left = ", ".join(map(str, group.replicas))
+    say(f"{broker}: replica {broker_id} is removed; left are {left}")
 
 
 @cluster.command()
 @click.argument("broker")
-@click.option("--force", is_flag=True, help="Unexpired segments too, while the disk is too full.")
-@click.option("--unread", is_flag=True, help="Also messages that groups have not read.")
+@click.option(
+    "--force", is_flag=True, help="Also remove unexpired segments while the disk is too full."
+)
+@click.option("--unread", is_flag=True, help="Also remove messages that groups have not read.")
 @yes_option
 @json_option
 @target_options
 def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_json: bool) -> None:
-    """Remove expired log segments of BROKER now, whatever the hour; oldest first.
+    """Remove expired log segments of BROKER now, at any hour, the oldest first.
 
-    BROKER is a broker's name or its address. Segments that are not expired stay, and those with
-    messages that a group has not read; the options change that.
+    BROKER is a broker's name or its address. Segments that are not expired stay, and so do those
+    with messages that a group has not read, unless an option says otherwise.
     """
+    from aerobee.cli.cluster_picture import message_document
+
     if unread:
         confirm(f"Remove messages of {broker} even if groups have not read them?", yes=yes)
 
-    async def main() -> None:
-        from aerobee.cli.cluster_picture import message_document
+    async def question(connection: ClusterConnection) -> broker_pb2.CleanStoreResponse:
         from aerobee.client_core import Admin
 
-        async with target.connect() as connection:
-            admin = Admin(connection)
-            address = await _address_of(admin, broker)
-            done = await admin.clean_store(address, force=force, unread=unread)
-        if as_json:
-            print_json(message_document(done))
-            return
-        say(
-            f"{broker}: removed {counted(done.removed_segments, 'segment')} "
-            f"({done.removed_bytes / MIB:,.1f} MiB); the log begins at {done.log_min_offset}"
-        )
-        if done.removed_unread:
-            print_table(
-                ["group", "topic", "queue", "removed unread"],
-                [
-                    [each.group, each.topic, each.queue_id, each.messages]
-                    for each in done.removed_unread
-                ],
-            )
-        if done.kept_because:
-            remark(f"the rest stays: {done.kept_because}")
+        admin = Admin(connection)
+        address = await _address_of(admin, broker)
+        return await admin.clean_store(address, force=force, unread=unread)
 
-    run(main)
+    done = target.ask(question)
+    if as_json:
+        print_json(message_document(done))
+        return
+    say(
+        f"{broker}: removed {counted(done.removed_segments, 'segment')} "
+        f"({done.removed_bytes / MIB:,.1f} MiB); the log begins at {done.log_min_offset}"
+    )
+    if done.removed_unread:
+        print_table(
+            ["group", "topic", "queue", "removed unread"],
+            [
+                [each.group, each.topic, each.queue_id, each.messages]
+                for each in done.removed_unread
+            ],
+        )
+    if done.kept_because:
+        remark(f"the rest stays: {done.kept_because}")
 
 
 async def _address_of(admin: Admin, broker: str) -> str:

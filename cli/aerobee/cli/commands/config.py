@@ -8,17 +8,18 @@ from typing import Any
 
 import click
 
+from aerobee.cli.config_command import without_file_variable
+from aerobee.cli.config_reference import SERVICES, ServiceKind, render_reference
 from aerobee.cli.failures import NEGATIVE
-from aerobee.cli.output import counted, json_option, print_json, remark, say
-from aerobee.cli.service_kinds import SERVICES, ServiceKind, environment_of, guess_service
-from aerobee.cli.settings import parse_settings
-from aerobee.runtime.config_check import Checked, Finding, check_config
+from aerobee.cli.options import json_option, settings_option
+from aerobee.cli.output import counted, print_json, remark, say
+from aerobee.runtime.config_check import Checked, Finding, check_config, unknown_keys
 from aerobee.runtime.errors import InvalidArgument
 
 
 @click.group()
 def config() -> None:
-    """Show what services can be told, and check their files."""
+    """Check the configuration files of services, and list every setting."""
 
 
 @config.command()
@@ -26,38 +27,35 @@ def config() -> None:
 @click.option(
     "--service",
     type=click.Choice([service.name for service in SERVICES]),
-    help="Whose file it is; without, its keys say so.",
+    help="The service that the file is for.  [default: what its keys say]",
 )
-@click.option(
+@settings_option(
     "--set",
     "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="What the service gets as a flag, which wins over the file; may be repeated.",
+    help="A setting that the service gets as a flag, which wins over the file; repeatable.",
 )
-@click.option("--strict", is_flag=True, help="Warnings fail the check, too.")
+@click.option("--strict", is_flag=True, help="Warnings also fail the check.")
 @json_option
 def check(
-    file: Path, service: str | None, settings: tuple[str, ...], strict: bool, as_json: bool
+    file: Path, service: str | None, settings: dict[str, str], strict: bool, as_json: bool
 ) -> None:
-    """Say everything that is wrong with FILE, each with its line.
+    """Report everything that is wrong with FILE, with line numbers.
 
-    The service's environment variables count as they would for the service. Nothing is opened,
-    resolved or connected to. Exit codes: 0 the service takes it, 1 it does not.
+    The service's environment variables count as they do for the service. The check opens, resolves
+    and contacts nothing. Exit code 0: the service accepts the file; 1: it does not.
     """
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"cannot read {file}: {error}") from error
-    overrides = parse_settings(settings, option="--set")
     try:
-        kind = guess_service(service, text, file.name)
+        kind = _guess_service(service, text, file.name)
         checked: Checked[Any] = check_config(
             kind.config,
             text,
             environment_prefix=kind.environment_prefix,
-            environment=environment_of(os.environ, kind),
-            overrides=overrides,
+            environment=without_file_variable(os.environ, kind.environment_prefix),
+            overrides=settings,
         )
     except InvalidArgument as error:
         remark(f"{file}: {error}")
@@ -72,10 +70,28 @@ def check(
 
 @config.command()
 def reference() -> None:
-    """Print the page docs/configuration.md: every key of every service."""
-    from aerobee.cli.config_reference import render_reference
-
+    """Print the page docs/configuration.md, which lists every key of every service."""
     say(render_reference(SERVICES), keep="\n", nl=False)
+
+
+def _guess_service(name: str | None, text: str, file_name: str) -> ServiceKind:
+    """The service of that name; without one, the only one that knows most keys of the text, or
+    else the one that the file is named after.
+
+    Raises:
+        InvalidArgument: the text is not TOML, or could be of several services.
+    """
+    if name is not None:
+        return next(kind for kind in SERVICES if kind.name == name)
+    unknown = {kind.name: unknown_keys(kind.config, text) for kind in SERVICES}
+    least = [kind for kind in SERVICES if unknown[kind.name] == min(unknown.values())]
+    named = [kind for kind in least if kind.name in file_name.lower()]
+    if len(least) > 1 and len(named) != 1:
+        raise InvalidArgument(
+            "its keys do not say whose file this is; give --service "
+            + " or --service ".join(kind.name for kind in least)
+        )
+    return (named or least)[0]
 
 
 def _print(file: Path, kind: ServiceKind, checked: Checked[Any]) -> None:

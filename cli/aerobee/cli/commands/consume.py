@@ -14,11 +14,12 @@ import click
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
+from aerobee.cli.options import format_option
 from aerobee.cli.output import counted, remark
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.cli.waiting import WaitNotice
+    from aerobee.cli.notices import WaitNotice
     from aerobee.client_core import ReceivedMessage
     from aerobee.consumer_client import PullConsumer
 
@@ -46,7 +47,7 @@ class _Job:
 
 @click.command()
 @click.argument("topic")
-@click.option("--group", required=True, help="The consumer group; its members share the queues.")
+@click.option("--group", required=True, help="The consumer group, whose members share the queues.")
 @click.option(
     "--from",
     "start",
@@ -54,18 +55,18 @@ class _Job:
     metavar=MOMENT_METAVAR,
     default="first",
     show_default=True,
-    help="Where a group begins that never committed; a committed offset always wins.",
+    help="Where a group starts that has no committed offset; a committed offset always wins.",
 )
-@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option(
     "--idle-timeout",
     "idle_timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="End when no message came for so long.",
+    help="End when no message arrives for this long.",
 )
 @click.option(
-    "--broadcast", is_flag=True, help="Get all messages; keep the offsets in a local file."
+    "--broadcast", is_flag=True, help="Receive all messages; keep the offsets in a local file."
 )
 @click.option(
     "--tag",
@@ -73,19 +74,18 @@ class _Job:
     default="*",
     show_default=True,
     metavar="EXPRESSION",
-    help="Only these tags, as in 'paid || refunded'.",
+    help="Only messages with these tags, for example 'paid || refunded'.",
 )
-@click.option(
-    "--format",
-    "line_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: bodies, one a line; json: objects that `aerobee produce --format json` reads.",
+@format_option(
+    "text: bodies, one a line; json: objects that `aerobee produce --format json` reads."
 )
 @click.option("--client-id", help="This member's name.  [default: from host and process]")
 @click.option(
-    "--session-timeout-ms", type=click.IntRange(min=500), default=10_000, show_default=True
+    "--session-timeout-ms",
+    type=click.IntRange(min=500),
+    default=10_000,
+    show_default=True,
+    help="How long the group waits for this member before it reassigns its queues.",
 )
 @target_options
 def consume(
@@ -103,8 +103,9 @@ def consume(
 ) -> None:
     """Print messages of TOPIC, one a line, and commit what was printed.
 
-    Without --count and --idle-timeout it goes on until Ctrl-C. Exit code 1: fewer than --count
-    messages came before the idle timeout. Who is waited for is told on standard error after 3 s.
+    Runs until Ctrl-C unless --count or --idle-timeout ends it. Exit code 1: fewer than --count
+    messages arrived before the idle timeout. After 3 s, prints what it is waiting for to standard
+    error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
 
@@ -139,7 +140,7 @@ def _too_few(printed: int, count: int, idle_timeout_s: float) -> str:
 
 async def _consume(job: _Job) -> int:
     """Returns how many messages were printed."""
-    from aerobee.cli.waiting import WaitNotice
+    from aerobee.cli.notices import WaitNotice
     from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
     from aerobee.runtime.clock import SystemClock
 

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.confirm import confirm, yes_option
-from aerobee.cli.event_loop import run
-from aerobee.cli.output import counted, json_option, print_json, print_table, say, wide_option
+from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
+from aerobee.cli.output import counted, print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import Admin, GroupQueueState, GroupState, MessageQueue
+    from aerobee.client_core import (
+        Admin,
+        ClusterConnection,
+        GroupQueueState,
+        GroupState,
+        MessageQueue,
+    )
     from aerobee.v1 import broker_pb2
 
 
 @click.group()
 def group() -> None:
-    """Show consumer groups: members, queue leases, committed offsets, lag; delete them."""
+    """Show and delete consumer groups: members, queue leases, committed offsets, lag."""
 
 
 @group.command("list")
@@ -28,34 +33,33 @@ def group() -> None:
 def list_groups(target: Target, as_json: bool) -> None:
     """List all groups that have members or offsets."""
 
-    async def main() -> None:
+    async def question(connection: ClusterConnection) -> list[GroupState]:
         from aerobee.client_core import Admin
 
-        async with target.connect() as connection:
-            admin = Admin(connection)
-            names = await admin.list_groups()
-            async with asyncio.TaskGroup() as tasks:
-                asked = [tasks.create_task(_described(admin, name)) for name in names]
-        states = [state for task in asked if (state := task.result()) is not None]
-        if as_json:
-            print_json([_summary(state) for state in states])
-            return
-        print_table(
-            ["group", "members", "topics", "queues held", "lag"],
-            [
-                [
-                    state.group,
-                    len(state.members),
-                    " ".join(_topics(state)) or "-",
-                    sum(1 for queue in state.queues if queue.lease_holder),
-                    state.lag,
-                ]
-                for state in states
-            ],
-            empty="no groups yet; one begins with `aerobee consume TOPIC --group NAME`",
-        )
+        admin = Admin(connection)
+        names = await admin.list_groups()
+        async with asyncio.TaskGroup() as tasks:
+            asked = [tasks.create_task(_described(admin, name)) for name in names]
+        return [state for task in asked if (state := task.result()) is not None]
 
-    run(main)
+    states = target.ask(question)
+    if as_json:
+        print_json([_summary(state) for state in states])
+        return
+    print_documents(
+        [
+            {**_summary(state), "held": sum(bool(each.lease_holder) for each in state.queues)}
+            for state in states
+        ],
+        {
+            "group": "group",
+            "members": "members",
+            "topics": lambda state: " ".join(state["topics"]) or "-",
+            "queues held": "held",
+            "lag": "lag",
+        },
+        empty="no groups yet; create one with `aerobee consume TOPIC --group NAME`",
+    )
 
 
 @group.command()
@@ -64,103 +68,94 @@ def list_groups(target: Target, as_json: bool) -> None:
 @wide_option
 @target_options
 def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
-    """Show the members of the group NAME and each queue's holder, offset and lag."""
+    """Show the members of the group NAME, and the holder, offset and lag of each queue."""
 
-    async def main() -> None:
+    async def question(connection: ClusterConnection) -> tuple[GroupState, dict[MessageQueue, int]]:
         from aerobee.client_core import Admin
 
-        async with target.connect() as connection:
-            admin = Admin(connection)
-            state = await admin.describe_group(name)
-            lost = await admin.removed_unread(name)
-        if as_json:
-            print_json(
-                {
-                    **_summary(state),
-                    "memberList": [_member(member) for member in state.members],
-                    "queueList": [_queue(queue) for queue in state.queues],
-                    "removedUnread": [_loss(queue, lost[queue]) for queue in lost],
-                }
-            )
-            return
-        print_table(
-            ["member", "mode", "subscriptions", "heartbeat"],
-            [
-                [
-                    member.client_id,
-                    "broadcasting" if member.broadcasting else "clustering",
-                    _subscriptions(member),
-                    f"{member.last_heartbeat_age_ms} ms ago",
-                ]
-                for member in state.members
-            ],
-            empty="no member has joined now",
-            title=f"{name}: {counted(len(state.members), 'member')}, lag {state.lag:,}",
-        )
-        say()
-        print_table(
-            ["topic", "broker", "queue", "held by", "lease epoch", "committed", "max", "lag"],
-            [
-                [
-                    queue.queue.topic,
-                    queue.queue.broker_name,
-                    queue.queue.queue_id,
-                    queue.lease_holder or "-",
-                    queue.lease_epoch if queue.lease_holder else None,
-                    queue.committed_offset,
-                    queue.max_offset_end,
-                    queue.lag,
-                ]
-                for queue in state.queues
-            ],
-            droppable=("lease epoch", "max", "broker"),
-            wide=wide,
-        )
-        if lost:
-            say()
-            print_table(
-                ["topic", "broker", "queue", "removed unread"],
-                [[each.topic, each.broker_name, each.queue_id, lost[each]] for each in lost],
-            )
+        admin = Admin(connection)
+        return await admin.describe_group(name), await admin.removed_unread(name)
 
-    run(main)
+    state, lost = target.ask(question)
+    members = [_member(member) for member in state.members]
+    queues = [_queue(queue) for queue in state.queues]
+    losses = [{**_place(queue), "messages": lost[queue]} for queue in lost]
+    if as_json:
+        print_json(
+            {
+                **_summary(state),
+                "memberList": members,
+                "queueList": queues,
+                "removedUnread": losses,
+            }
+        )
+        return
+    print_documents(
+        members,
+        {
+            "member": "clientId",
+            "mode": lambda member: "broadcasting" if member["broadcasting"] else "clustering",
+            "subscriptions": lambda member: ", ".join(
+                f"{topic} ({expression})" for topic, expression in member["subscriptions"].items()
+            ),
+            "heartbeat": lambda member: f"{member['lastHeartbeatAgeMs']} ms ago",
+        },
+        empty="no member has joined now",
+        title=f"{name}: {counted(len(members), 'member')}, lag {state.lag:,}",
+    )
+    say()
+    place = {"topic": "topic", "broker": "broker", "queue": "queue"}
+    print_documents(
+        queues,
+        {
+            **place,
+            "held by": lambda queue: queue["leaseHolder"] or "-",
+            "lease epoch": "leaseEpoch",
+            "committed": "committedOffset",
+            "max": "maxOffset",
+            "lag": "lag",
+        },
+        droppable=("lease epoch", "max", "broker"),
+        wide=wide,
+    )
+    if losses:
+        say()
+        print_documents(losses, {**place, "removed unread": "messages"})
 
 
 @group.command()
 @click.argument("name")
 @click.option("--force", is_flag=True, help="End the sessions of its members first.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted and change nothing.")
+@dry_run_option
 @yes_option
 @json_option
 @target_options
 def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete the group NAME: its offsets on all brokers, its leases and its settings.
 
-    Refused while it has members. --force ends their sessions and waits until none of them can still
-    work; a member that is not stopped joins again, as a new group. Messages stay.
+    Refused while the group has members. --force ends their sessions and waits until none of them
+    can still work; a member that keeps running joins again, as a new group. Messages stay.
     """
     if not dry_run:
         confirm(f"Delete group {name} with all its offsets?", yes=yes)
 
-    async def main() -> None:
+    async def question(connection: ClusterConnection) -> tuple[int, int]:
         from aerobee.client_core import Admin, Deletions
 
-        async with target.connect() as connection:
-            if dry_run:
-                state = await Admin(connection).describe_group(name)
-                members = len(state.members)
-                offsets = sum(1 for each in state.queues if each.committed_offset is not None)
-            else:
-                deleted = await Deletions(connection).delete_group(name, force=force)
-                members, offsets = deleted.members_ended, deleted.offsets
-        if as_json:
-            document = {"group": name, "changed": not dry_run, "offsets": offsets}
-            print_json({**document, "members": members})
-            return
-        told = f"{counted(members, 'session')}, {counted(offsets, 'offset')}"
-        say(f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}")
+        if dry_run:
+            state = await Admin(connection).describe_group(name)
+            committed = [each for each in state.queues if each.committed_offset is not None]
+            return len(state.members), len(committed)
+        deleted = await Deletions(connection).delete_group(name, force=force)
+        return deleted.members_ended, deleted.offsets
 
-    run(main)
+    members, offsets = target.ask(question)
+    if as_json:
+        document = {"group": name, "changed": not dry_run, "offsets": offsets}
+        print_json({**document, "members": members})
+        return
+    told = f"{counted(members, 'session')}, {counted(offsets, 'offset')}"
+    say(f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}")
 
 
 async def _described(admin: Admin, name: str) -> GroupState | None:
@@ -173,27 +168,17 @@ async def _described(admin: Admin, name: str) -> GroupState | None:
         return None
 
 
-def _topics(state: GroupState) -> list[str]:
+def _summary(state: GroupState) -> dict[str, Any]:
     subscribed = {each.topic for member in state.members for each in member.subscriptions}
-    return sorted(subscribed | {queue.queue.topic for queue in state.queues})
-
-
-def _subscriptions(member: broker_pb2.GroupMember) -> str:
-    return ", ".join(
-        f"{each.topic} ({each.filter.expression or '*'})" for each in member.subscriptions
-    )
-
-
-def _summary(state: GroupState) -> dict[str, object]:
     return {
         "group": state.group,
         "members": len(state.members),
-        "topics": _topics(state),
+        "topics": sorted(subscribed | {queue.queue.topic for queue in state.queues}),
         "lag": state.lag,
     }
 
 
-def _member(member: broker_pb2.GroupMember) -> dict[str, object]:
+def _member(member: broker_pb2.GroupMember) -> dict[str, Any]:
     return {
         "clientId": member.client_id,
         "broadcasting": member.broadcasting,
@@ -204,20 +189,13 @@ def _member(member: broker_pb2.GroupMember) -> dict[str, object]:
     }
 
 
-def _loss(queue: MessageQueue, messages: int) -> dict[str, object]:
-    return {
-        "topic": queue.topic,
-        "broker": queue.broker_name,
-        "queue": queue.queue_id,
-        "messages": messages,
-    }
+def _place(queue: MessageQueue) -> dict[str, Any]:
+    return {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
 
 
-def _queue(state: GroupQueueState) -> dict[str, object]:
+def _queue(state: GroupQueueState) -> dict[str, Any]:
     return {
-        "topic": state.queue.topic,
-        "broker": state.queue.broker_name,
-        "queue": state.queue.queue_id,
+        **_place(state.queue),
         "leaseHolder": state.lease_holder,
         "leaseEpoch": state.lease_epoch if state.lease_holder else None,
         "committedOffset": state.committed_offset,

@@ -1,18 +1,14 @@
-"""`aerobee health`: ask a process how it is, as a probe does."""
+"""`aerobee health`: check the health of a process, as a probe does."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import click
 
 from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE, EnvironmentFailure
-from aerobee.cli.output import json_option, print_json, say
+from aerobee.cli.options import json_option, timeout_option
+from aerobee.cli.output import print_json, say
 from aerobee.runtime import errors
-
-if TYPE_CHECKING:
-    from aerobee.runtime.health_check import HealthAnswer
 
 
 @click.command()
@@ -21,34 +17,28 @@ if TYPE_CHECKING:
     "--service",
     default="",
     metavar="NAME",
-    help="startup, liveness or readiness on a health port; on a main port the full name of a gRPC "
-    "service. Without it: readiness, or the main port as a whole.",
+    help="On a health port: startup, liveness or readiness. On a main port: the full name of a "
+    "gRPC service.  [default: readiness, or the main port as a whole]",
 )
-@click.option("--timeout-ms", type=click.IntRange(min=1), default=2_000, show_default=True)
+@timeout_option(2_000, "How long to wait for the answer.")
 @json_option
 def health(address: str, service: str, timeout_ms: int, as_json: bool) -> None:
-    """Ask the health port of a broker or nameserver at HOST:PORT.
+    """Check the health of the broker or nameserver at HOST:PORT.
 
-    Exit code 0: it is serving. 1: it is not, and the output says why. 2: nobody tells of such a
-    service there. 3: nobody answers.
+    Exit code 0: it is serving. 1: it is not; the output says why. 2: it has no such service.
+    3: it does not answer.
     """
     from aerobee.runtime.health_check import check_health
 
-    async def main() -> HealthAnswer:
-        return await check_health(address, service, timeout_ms=timeout_ms)
-
     try:
-        answer = run(main)
+        answer = run(lambda: check_health(address, service, timeout_ms=timeout_ms))
     except (errors.Unreachable, errors.DeadlineExceeded) as error:
         raise EnvironmentFailure(str(error)) from error
     status = "SERVING" if answer.is_serving else "NOT_SERVING"
     if as_json:
-        print_json({"address": address, "service": service, "status": status, **_reason(answer)})
+        reason = {"reason": answer.reason} if answer.reason else {}
+        print_json({"address": address, "service": service, "status": status, **reason})
     else:
         say(f"{status}: {answer.reason}" if answer.reason else status)
     if not answer.is_serving:
         raise click.exceptions.Exit(NEGATIVE)
-
-
-def _reason(answer: HealthAnswer) -> dict[str, str]:
-    return {"reason": answer.reason} if answer.reason else {}

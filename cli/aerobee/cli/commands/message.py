@@ -1,4 +1,4 @@
-"""`aerobee message`: single messages, by where they lie or by a key."""
+"""`aerobee message`: single messages, found by position or by key."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aerobee.cli.event_loop import run
 from aerobee.cli.failures import NEGATIVE
 from aerobee.cli.moments import Moment, MomentKind, moment_argument, timestamp_text
-from aerobee.cli.output import (
-    counted,
-    json_option,
-    print_json,
-    print_table,
-    remark,
-    say,
-    wide_option,
-)
+from aerobee.cli.options import json_option, wide_option
+from aerobee.cli.output import counted, print_json, print_table, remark, say
 from aerobee.cli.target import Target, target_options
 from aerobee.runtime.printable import printable
 
 if TYPE_CHECKING:
-    from aerobee.client_core import FoundMessages, Messages, ReceivedMessage
+    from aerobee.client_core import ClusterConnection, FoundMessages, Messages, ReceivedMessage
 
 _OFFSET_MESSAGE_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
 _PLACE = re.compile(r"(?P<broker>[^:]+):(?P<offset>\d{1,19})", re.ASCII)
@@ -34,19 +26,19 @@ BODY_PREVIEW_CHARACTERS = 40
 
 @click.group()
 def message() -> None:
-    """Find single messages, read or not."""
+    """Find single messages, whether read or not."""
 
 
 @message.command()
 @click.argument("message_id", metavar="ID")
-@click.option("--topic", help="ID is the id that the producer gave the message, in this topic.")
+@click.option("--topic", help="Look for ID as a producer's message id, in this topic.")
 @json_option
 @target_options
 def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> None:
     """Show one message.
 
-    ID is an offset message id (32 or 56 hex digits), BROKER:OFFSET with an offset in the log of
-    that broker, or, with --topic, a producer's id. Exit code 1: there is no such message.
+    ID is an offset message id (32 or 56 hex digits), BROKER:OFFSET with an offset in that broker's
+    log, or, with --topic, a producer's message id. Exit code 1: there is no such message.
     """
     if topic is None and not (
         _OFFSET_MESSAGE_ID.fullmatch(message_id) or _PLACE.fullmatch(message_id)
@@ -61,16 +53,11 @@ def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> No
         raise click.UsageError(f"{place['offset']} is no offset: offsets end at 2^63")
     _check_text(message_id, topic or "")
 
-    async def main() -> ReceivedMessage:
-        from aerobee.client_core import Messages
+    from aerobee.cli.message_lines import document_of_message
+    from aerobee.client_core import Messages
 
-        async with target.connect() as connection:
-            return await _get(Messages(connection), message_id, topic)
-
-    found = run(main)
+    found = target.ask(lambda connection: _get(Messages(connection), message_id, topic))
     if as_json:
-        from aerobee.cli.message_lines import document_of_message
-
         print_json(document_of_message(found))
     else:
         _print_message(found)
@@ -105,12 +92,18 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
 @message.command()
 @click.argument("topic")
 @click.option("--key", help="One of the keys that the producer gave the message.")
-@click.option("--unique-key", help="The id that the producer's client gave the message.")
+@click.option("--unique-key", help="The message id that the producer's client made.")
 @click.option(
-    "--begin", callback=moment_argument, metavar="TIME", help="Only messages stored since TIME."
+    "--begin",
+    callback=moment_argument,
+    metavar="TIME",
+    help="Only messages stored at or after TIME.",
 )
 @click.option(
-    "--end", callback=moment_argument, metavar="TIME", help="Only messages stored until TIME."
+    "--end",
+    callback=moment_argument,
+    metavar="TIME",
+    help="Only messages stored at or before TIME.",
 )
 @click.option(
     "--max",
@@ -118,7 +111,7 @@ async def _get(messages: Messages, message_id: str, topic: str | None) -> Receiv
     type=click.IntRange(1, 64),
     default=64,
     show_default=True,
-    help="At most so many, the newest ones.",
+    help="List at most this many messages, the newest ones.",
 )
 @json_option
 @wide_option
@@ -134,7 +127,7 @@ def query(
     as_json: bool,
     wide: bool,
 ) -> None:
-    """List the messages of TOPIC with a key, newest first.
+    """List the messages of TOPIC that have a key, newest first.
 
     TIME is an age such as 90s, 15m, 2h or 3d, a local time such as 2026-01-31T12:00, or Unix
     milliseconds. Exit code 1: nothing was found.
@@ -143,25 +136,24 @@ def query(
         raise click.UsageError("say what to look for: either --key or --unique-key")
     _check_text(topic, key or "", unique_key or "")
 
-    async def main() -> FoundMessages:
+    from aerobee.cli.message_lines import document_of_message
+
+    async def question(connection: ClusterConnection) -> FoundMessages:
         from aerobee.client_core import Messages
 
-        async with target.connect() as connection:
-            messages = Messages(connection)
-            bounds = {
-                "begin_ms": _time_ms(begin),
-                "end_ms": _time_ms(end),
-                "max_messages": max_messages,
-            }
-            if key is not None:
-                return await messages.by_key(topic, key, **bounds)
-            assert unique_key is not None
-            return await messages.by_unique_key(topic, unique_key, **bounds)
+        messages = Messages(connection)
+        bounds = {
+            "begin_ms": _time_ms(begin),
+            "end_ms": _time_ms(end),
+            "max_messages": max_messages,
+        }
+        if key is not None:
+            return await messages.by_key(topic, key, **bounds)
+        assert unique_key is not None
+        return await messages.by_unique_key(topic, unique_key, **bounds)
 
-    found = run(main)
+    found = target.ask(question)
     if as_json:
-        from aerobee.cli.message_lines import document_of_message
-
         print_json(
             {
                 "messages": [document_of_message(each) for each in found.messages],

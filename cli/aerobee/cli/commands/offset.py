@@ -1,20 +1,19 @@
-"""`aerobee offset`: an operator's hand on a group's offsets."""
+"""`aerobee offset`: move or delete the offsets of a group."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.confirm import confirm, yes_option
-from aerobee.cli.event_loop import run
 from aerobee.cli.moments import MOMENT_METAVAR, Moment, MomentKind, moment_argument
-from aerobee.cli.output import json_option, print_json, print_table
+from aerobee.cli.options import confirm, dry_run_option, json_option, yes_option
+from aerobee.cli.output import print_documents, print_json
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import MessageQueue, Offsets, QueueBounds
+    from aerobee.client_core import ClusterConnection, MessageQueue, Offsets, QueueBounds
 
 
 queue_option = partial(click.option, "--queue", "queues", multiple=True, metavar="BROKER:ID")
@@ -32,11 +31,11 @@ def offset() -> None:
     "--to",
     callback=moment_argument,
     metavar=MOMENT_METAVAR,
-    help="The first message, the end, or the first message since TIME.",
+    help="The first message, the end, or the first message stored at or after TIME.",
 )
-@click.option("--to-offset", type=click.IntRange(min=0), help="This offset, on every chosen queue.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="This offset, on each chosen queue.")
 @queue_option(help="Only this queue; repeatable.  [default: all queues]")
-@click.option("--dry-run", is_flag=True, help="Show what would be set and change nothing.")
+@dry_run_option
 @yes_option
 @json_option
 @target_options
@@ -53,35 +52,46 @@ def reset(
 ) -> None:
     """Set the offsets of GROUP on TOPIC; running members continue from there.
 
-    Messages between the old and the new offset are skipped or come again.
+    Messages between the old and the new offset are skipped, or come again.
     """
     if (to is None) == (to_offset is None):
         raise click.UsageError("say where to: either --to first|last|TIME or --to-offset NUMBER")
     if not dry_run:
         confirm(f"Set the offsets of {group} on {topic}, whatever they are now?", yes=yes)
 
-    async def main() -> None:
+    async def question(connection: ClusterConnection) -> list[dict[str, Any]]:
         from aerobee.client_core import Offsets
 
-        async with target.connect() as connection:
-            route = await connection.routes.route(topic)
-            chosen = _chosen(route.queues, queues)
-            offsets = Offsets(connection)
-            before = await offsets.committed(group, chosen)
-            bounds = await offsets.bounds(chosen)
-            after = await _targets(offsets, bounds, to, to_offset)
-            if not dry_run:
-                await offsets.reset(group, after)
-        _print(group, topic, before, after, bounds, dry_run=dry_run, as_json=as_json)
+        route = await connection.routes.route(topic)
+        chosen = _chosen(route.queues, queues)
+        offsets = Offsets(connection)
+        before = await offsets.committed(group, chosen)
+        bounds = await offsets.bounds(chosen)
+        after = await _targets(offsets, bounds, to, to_offset)
+        if not dry_run:
+            await offsets.reset(group, after)
+        return [
+            {
+                "broker": queue.broker_name,
+                "queue": queue.queue_id,
+                "before": before[queue],
+                "after": new,
+                "maxOffset": bounds[queue].max_offset_end,
+            }
+            for queue, new in sorted(after.items())
+        ]
 
-    run(main)
+    changed = target.ask(question)
+    columns = {"before": "before", "after": "after", "max": "maxOffset"}
+    verb = "would be set to" if dry_run else "set to"
+    _print(group, topic, changed, columns, verb, dry_run=dry_run, as_json=as_json)
 
 
 @offset.command()
 @click.argument("group")
 @click.argument("topic")
-@queue_option(help="Only this queue, which need not exist any more; repeatable.  [default: all]")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted and change nothing.")
+@queue_option(help="Only this queue, which may no longer exist; repeatable.  [default: all queues]")
+@dry_run_option
 @yes_option
 @json_option
 @target_options
@@ -94,44 +104,29 @@ def delete(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Forget the offsets of GROUP on TOPIC; the group begins there anew when it comes back.
+    """Delete the offsets of GROUP on TOPIC; the group then starts there as a new group does.
 
-    Also of queues and topics that do not exist any more. Refused while a member holds one of the
-    queues.
+    Includes offsets on queues and topics that no longer exist. Refused while a member holds one of
+    the queues.
     """
     chosen = [_place(name) for name in queues]
     if not dry_run:
         confirm(f"Delete the offsets of {group} on {topic}?", yes=yes)
 
-    async def main() -> None:
+    async def question(connection: ClusterConnection) -> dict[MessageQueue, int]:
         from aerobee.client_core import Deletions
 
-        async with target.connect() as connection:
-            deletions = Deletions(connection)
-            if dry_run:
-                removed = await deletions.committed_offsets(group, topic, chosen)
-            else:
-                removed = await deletions.delete_offsets(group, topic, chosen)
-        if as_json:
-            print_json(
-                {
-                    "group": group,
-                    "topic": topic,
-                    "changed": not dry_run,
-                    "queues": [
-                        {"broker": queue.broker_name, "queue": queue.queue_id, "offset": committed}
-                        for queue, committed in removed.items()
-                    ],
-                }
-            )
-            return
-        print_table(
-            ["broker", "queue", "offset"],
-            [[queue.broker_name, queue.queue_id, each] for queue, each in removed.items()],
-            title=f"{group} on {topic}: " + ("would be deleted" if dry_run else "deleted"),
-        )
+        deletions = Deletions(connection)
+        if dry_run:
+            return await deletions.committed_offsets(group, topic, chosen)
+        return await deletions.delete_offsets(group, topic, chosen)
 
-    run(main)
+    removed = [
+        {"broker": queue.broker_name, "queue": queue.queue_id, "offset": committed}
+        for queue, committed in target.ask(question).items()
+    ]
+    verb = "would be deleted" if dry_run else "deleted"
+    _print(group, topic, removed, {"offset": "offset"}, verb, dry_run=dry_run, as_json=as_json)
 
 
 def _place(name: str) -> tuple[str, int]:
@@ -183,37 +178,18 @@ async def _targets(
 def _print(
     group: str,
     topic: str,
-    before: dict[MessageQueue, int | None],
-    after: dict[MessageQueue, int],
-    bounds: dict[MessageQueue, QueueBounds],
+    queues: list[dict[str, Any]],
+    columns: dict[str, str],
+    verb: str,
     *,
     dry_run: bool,
     as_json: bool,
 ) -> None:
     if as_json:
-        print_json(
-            {
-                "group": group,
-                "topic": topic,
-                "changed": not dry_run,
-                "queues": [
-                    {
-                        "broker": queue.broker_name,
-                        "queue": queue.queue_id,
-                        "before": before[queue],
-                        "after": new,
-                        "maxOffset": bounds[queue].max_offset_end,
-                    }
-                    for queue, new in sorted(after.items())
-                ],
-            }
-        )
+        print_json({"group": group, "topic": topic, "changed": not dry_run, "queues": queues})
         return
-    print_table(
-        ["broker", "queue", "before", "after", "max"],
-        [
-            [queue.broker_name, queue.queue_id, before[queue], new, bounds[queue].max_offset_end]
-            for queue, new in sorted(after.items())
-        ],
-        title=f"{group} on {topic}: " + ("would be set to" if dry_run else "set to"),
+    print_documents(
+        queues,
+        {"broker": "broker", "queue": "queue", **columns},
+        title=f"{group} on {topic}: {verb}",
     )

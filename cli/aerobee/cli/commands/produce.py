@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from aerobee.cli.event_loop import run
+from aerobee.cli.options import format_option, json_option, settings_option, timeout_option
 from aerobee.cli.output import counted, print_json, remark, say
-from aerobee.cli.settings import parse_settings
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
@@ -44,24 +44,25 @@ class _Job:
 @click.command()
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--tag", help="The tag of every message.")
-@click.option("--key", "keys", multiple=True, help="A key of every message; repeatable.")
-@click.option("--sharding-key", help="All messages go to the one queue of this key, in order.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option(
-    "--rate", "rate_per_s", type=click.FloatRange(min=0, min_open=True), help="Per second."
+@click.option("--tag", help="The tag of each message.")
+@click.option("--key", "keys", multiple=True, help="A key of each message; repeatable.")
+@click.option("--sharding-key", help="Send all messages, in order, to the queue of this key.")
+@settings_option(
+    "--property", "properties", metavar="NAME=VALUE", help="A property of each message; repeatable."
 )
 @click.option(
-    "--format",
-    "line_format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text: a line is a body; json: an object with body, tag, keys, properties, shardingKey.",
+    "--rate",
+    "rate_per_s",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Send at most this many messages per second.",
 )
-@click.option("--timeout-ms", type=click.IntRange(min=1), default=10_000, show_default=True)
+@format_option(
+    "text: a line is a body; json: a line is an object with body, tag, keys, properties, "
+    "shardingKey."
+)
+@timeout_option(10_000, "How long to try to send each batch, retries included.")
 @click.option("--no-create", is_flag=True, help="Fail if the topic does not exist.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON document.")
+@json_option
 @target_options
 def produce(
     target: Target,
@@ -70,7 +71,7 @@ def produce(
     tag: str | None,
     keys: tuple[str, ...],
     sharding_key: str | None,
-    properties: tuple[str, ...],
+    properties: dict[str, str],
     rate_per_s: float | None,
     line_format: str,
     timeout_ms: int,
@@ -79,8 +80,8 @@ def produce(
 ) -> None:
     """Send each line of FILE, or of standard input, to TOPIC as one message.
 
-    Empty lines are left out. At the end the number of messages and their rate are printed. What
-    is waited for is told on standard error after 3 s.
+    Skips empty lines. Prints the number of messages and their rate at the end. After 3 s, prints
+    what it is waiting for to standard error.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
 
@@ -89,7 +90,7 @@ def produce(
         tag=tag,
         keys=keys,
         sharding_key=sharding_key,
-        properties=parse_settings(properties, option="--property"),
+        properties=properties,
     )
     parse = message_of_json if line_format == "json" else message_of_text
     job = _Job(
@@ -107,7 +108,7 @@ def produce(
 
 async def _produce(job: _Job) -> None:
     from aerobee.cli.meter import opened_meter
-    from aerobee.cli.waiting import WaitNotice
+    from aerobee.cli.notices import WaitNotice
     from aerobee.producer_client import Producer, ProducerConfig
     from aerobee.runtime.clock import SystemClock
 
@@ -184,7 +185,7 @@ async def _send_all(job: _Job, descriptor: int, producer: Producer, meter: Meter
 
 async def _paced(job: _Job, descriptor: int) -> AsyncIterator[list[bytes]]:
     """Lines in batches, no faster than the rate."""
-    from aerobee.cli.lines import read_lines
+    from aerobee.cli.message_lines import read_lines
     from aerobee.runtime.clock import SystemClock
 
     clock = SystemClock()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from aerobee.cli.confirm import confirm, yes_option
-from aerobee.cli.event_loop import run
 from aerobee.cli.moments import timestamp_text
-from aerobee.cli.output import counted, json_option, print_json, print_table, say, wide_option
-from aerobee.cli.settings import parse_settings
+from aerobee.cli.options import confirm, json_option, settings_option, wide_option, yes_option
+from aerobee.cli.output import counted, print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
-    from aerobee.client_core import MessageQueue, QueueBounds
+    from aerobee.client_core import ClusterConnection, MessageQueue, QueueBounds, TopicRoute
     from aerobee.v1 import common_pb2
 
 READ = 4
@@ -26,45 +24,46 @@ def topic() -> None:
     """Create, list, show, update and delete topics."""
 
 
+attribute_option = settings_option(
+    "--attribute", "attributes", help="An attribute of the topic; repeatable."
+)
+
+
 @topic.command()
 @click.argument("name")
 @click.option(
     "--queues",
     type=click.IntRange(min=1),
-    help="In total, spread over the broker groups.  [default: the cluster's choice]",
+    help="Total number of queues, spread over the broker groups.  [default: the cluster's choice]",
 )
-@click.option("--ordered", is_flag=True, help="Say that consumers rely on the order.")
-@click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
-@click.option("--if-missing", is_flag=True, help="Succeed when the topic is already there.")
+@click.option("--ordered", is_flag=True, help="Declare that consumers rely on the order.")
+@attribute_option
+@click.option("--if-missing", is_flag=True, help="Succeed if the topic already exists.")
 @target_options
 def create(
     target: Target,
     name: str,
     queues: int | None,
     ordered: bool,
-    attributes: tuple[str, ...],
+    attributes: dict[str, str],
     if_missing: bool,
 ) -> None:
     """Create the topic NAME."""
-    settings = parse_settings(attributes, option="--attribute")
+    from aerobee.client_core import Topics
+    from aerobee.runtime.errors import TopicExists
 
-    async def main() -> None:
-        from aerobee.client_core import Topics
-        from aerobee.runtime.errors import TopicExists
-
-        async with target.connect() as connection:
-            try:
-                made = await Topics(connection).create(
-                    name, queues=queues or 0, order=ordered, attributes=settings
-                )
-            except TopicExists:
-                if not if_missing:
-                    raise
-                say(f"topic {name} is already there")
-                return
+    try:
+        made = target.ask(
+            lambda connection: Topics(connection).create(
+                name, queues=queues or 0, order=ordered, attributes=attributes
+            )
+        )
+    except TopicExists:
+        if not if_missing:
+            raise
+        say(f"topic {name} is already there")
+    else:
         say(f"created topic {name} with {_spread(made)}")
-
-    run(main)
 
 
 @topic.command("list")
@@ -72,32 +71,27 @@ def create(
 @target_options
 def list_topics(target: Target, as_json: bool) -> None:
     """List all topics."""
+    from aerobee.client_core import Topics
 
-    async def main() -> None:
-        from aerobee.client_core import Topics
-
-        async with target.connect() as connection:
-            topics = await Topics(connection).list()
-        if as_json:
-            print_json([_config(topic) for topic in topics])
-            return
-        print_table(
-            ["topic", "queues", "brokers", "permission", "ordered", "attributes"],
-            [
-                [
-                    each.name,
-                    sum(each.queues_by_broker.values()),
-                    len(each.queues_by_broker),
-                    _permission(each.perm),
-                    each.order,
-                    _attributes(each),
-                ]
-                for each in topics
-            ],
-            empty="no topics yet; create one with `aerobee topic create NAME`",
-        )
-
-    run(main)
+    topics = [_config(each) for each in target.ask(lambda connection: Topics(connection).list())]
+    if as_json:
+        print_json(topics)
+        return
+    print_documents(
+        topics,
+        {
+            "topic": "topic",
+            "queues": "queues",
+            "brokers": lambda each: len(each["queuesByBroker"]),
+            "permission": "permission",
+            "ordered": "ordered",
+            "attributes": lambda each: (
+                " ".join(f"{key}={value}" for key, value in sorted(each["attributes"].items()))
+                or "-"
+            ),
+        },
+        empty="no topics yet; create one with `aerobee topic create NAME`",
+    )
 
 
 @topic.command()
@@ -106,75 +100,79 @@ def list_topics(target: Target, as_json: bool) -> None:
 @wide_option
 @target_options
 def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
-    """Show the queues of the topic NAME, where they are and what they hold."""
+    """Show the queues of the topic NAME: where they are and what they hold."""
 
-    async def main() -> None:
+    async def question(connection: ClusterConnection) -> tuple[TopicRoute, dict[MessageQueue, Any]]:
         from aerobee.client_core import Offsets
 
-        async with target.connect() as connection:
-            route = await connection.routes.route(name)
-            # A queue whose broker is away is shown without its offsets.
-            alive = [queue for queue in route.queues if route.master(queue.broker_name)]
-            bounds = await Offsets(connection).bounds(alive)
-        addresses = {broker: endpoint.address for broker, endpoint in route.masters.items()}
-        if as_json:
-            print_json(
-                {
-                    "topic": name,
-                    "permission": _permission(route.perm),
-                    "ordered": route.is_ordered,
-                    "attributes": dict(route.attributes),
-                    "queues": [
-                        _queue(queue, bounds.get(queue), addresses.get(queue.broker_name))
-                        for queue in route.queues
-                    ],
-                }
-            )
-            return
-        rows = [_row(queue, bounds.get(queue), addresses) for queue in route.queues]
-        print_table(
-            ["broker", "address", "queue", "min", "max", "messages", "last stored"],
-            rows,
-            droppable=("address", "broker"),
-            wide=wide,
-            title=f"{name}: {_permission(route.perm)}, "
-            f"{counted(sum(found.count for found in bounds.values()), 'message')}",
-        )
+        route = await connection.routes.route(name)
+        # A queue whose broker is away is shown without its offsets.
+        alive = [queue for queue in route.queues if route.master(queue.broker_name)]
+        return route, await Offsets(connection).bounds(alive)
 
-    run(main)
+    route, bounds = target.ask(question)
+    queues = [_queue(queue, bounds.get(queue), route) for queue in route.queues]
+    if as_json:
+        print_json(
+            {
+                "topic": name,
+                "permission": _permission(route.perm),
+                "ordered": route.is_ordered,
+                "attributes": dict(route.attributes),
+                "queues": queues,
+            }
+        )
+        return
+    print_documents(
+        queues,
+        {
+            "broker": "broker",
+            "address": lambda queue: queue["address"] or "away",
+            "queue": "queue",
+            "min": "minOffset",
+            "max": "maxOffset",
+            "messages": lambda queue: (
+                None if queue["maxOffset"] is None else queue["maxOffset"] - queue["minOffset"]
+            ),
+            "last stored": lambda queue: timestamp_text(queue["lastStoredMs"] or 0),
+        },
+        droppable=("address", "broker"),
+        wide=wide,
+        title=f"{name}: {_permission(route.perm)}, "
+        f"{counted(sum(found.count for found in bounds.values()), 'message')}",
+    )
 
 
 @topic.command()
 @click.argument("name")
 @click.option("--queues", type=click.IntRange(min=1), help="New total; it can only grow.")
 @click.option("--permission", type=click.Choice(["rw", "r", "w"]), help="What clients may do.")
-@click.option("--attribute", "attributes", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@attribute_option
 @target_options
 def update(
     target: Target,
     name: str,
     queues: int | None,
     permission: str | None,
-    attributes: tuple[str, ...],
+    attributes: dict[str, str],
 ) -> None:
-    """Change the topic NAME; what is not given stays. An empty value removes an attribute."""
-    settings = parse_settings(attributes, option="--attribute")
-    if queues is None and permission is None and not settings:
+    """Change the topic NAME.
+
+    What is not given stays as it is. An attribute with an empty value is removed.
+    """
+    from aerobee.client_core import Topics
+
+    if queues is None and permission is None and not attributes:
         raise click.UsageError("say what to change: --queues, --permission or --attribute")
     perm = None
     if permission is not None:
         perm = READ * ("r" in permission) + WRITE * ("w" in permission)
-
-    async def main() -> None:
-        from aerobee.client_core import Topics
-
-        async with target.connect() as connection:
-            changed = await Topics(connection).update(
-                name, queues=queues, perm=perm, attributes=settings
-            )
-        say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}")
-
-    run(main)
+    changed = target.ask(
+        lambda connection: Topics(connection).update(
+            name, queues=queues, perm=perm, attributes=attributes
+        )
+    )
+    say(f"topic {name} now has {_spread(changed)}, permission {_permission(changed.perm)}")
 
 
 @topic.command()
@@ -182,17 +180,12 @@ def update(
 @yes_option
 @target_options
 def delete(target: Target, name: str, yes: bool) -> None:
-    """Delete the topic NAME; its messages and all groups' offsets go with it, for good."""
+    """Delete the topic NAME with its messages and all groups' offsets on it, permanently."""
+    from aerobee.client_core import Topics
+
     confirm(f"Delete topic {name} with its messages?", yes=yes)
-
-    async def main() -> None:
-        from aerobee.client_core import Topics
-
-        async with target.connect() as connection:
-            await Topics(connection).delete(name)
-        say(f"deleted topic {name}")
-
-    run(main)
+    target.ask(lambda connection: Topics(connection).delete(name))
+    say(f"deleted topic {name}")
 
 
 def _spread(config: common_pb2.TopicConfig) -> str:
@@ -204,11 +197,7 @@ def _permission(perm: int) -> str:
     return ("r" if perm & READ else "-") + ("w" if perm & WRITE else "-")
 
 
-def _attributes(config: common_pb2.TopicConfig) -> str:
-    return " ".join(f"{key}={value}" for key, value in sorted(config.attributes.items())) or "-"
-
-
-def _config(config: common_pb2.TopicConfig) -> dict[str, object]:
+def _config(config: common_pb2.TopicConfig) -> dict[str, Any]:
     return {
         "topic": config.name,
         "queues": sum(config.queues_by_broker.values()),
@@ -220,30 +209,13 @@ def _config(config: common_pb2.TopicConfig) -> dict[str, object]:
     }
 
 
-def _queue(
-    queue: MessageQueue, bounds: QueueBounds | None, address: str | None
-) -> dict[str, object]:
+def _queue(queue: MessageQueue, bounds: QueueBounds | None, route: TopicRoute) -> dict[str, Any]:
+    master = route.master(queue.broker_name)
     return {
         "broker": queue.broker_name,
-        "address": address,
+        "address": master.address if master else None,
         "queue": queue.queue_id,
         "minOffset": bounds.min_offset if bounds else None,
         "maxOffset": bounds.max_offset_end if bounds else None,
         "lastStoredMs": bounds.last_store_timestamp_ms if bounds else None,
     }
-
-
-def _row(
-    queue: MessageQueue, bounds: QueueBounds | None, addresses: dict[str, str]
-) -> list[object]:
-    if bounds is None:
-        return [queue.broker_name, "away", queue.queue_id, None, None, None, "-"]
-    return [
-        queue.broker_name,
-        addresses[queue.broker_name],
-        queue.queue_id,
-        bounds.min_offset,
-        bounds.max_offset_end,
-        bounds.count,
-        timestamp_text(bounds.last_store_timestamp_ms),
-    ]

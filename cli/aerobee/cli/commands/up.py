@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -18,12 +19,12 @@ from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.local_cluster import plan as planning
 from aerobee.cli.local_cluster.child import Child, ChildEnded
 from aerobee.cli.local_cluster.cluster import LocalCluster, running_cluster
+from aerobee.cli.local_cluster.folder import write_document
 from aerobee.cli.local_cluster.plan import ClusterPlan, Ports
 from aerobee.cli.local_cluster.ports import free_ports
-from aerobee.cli.local_cluster.ready_file import ready_document, write_ready_file
 from aerobee.cli.local_cluster.sizes import SMALL, SMALLEST, note_sizes, sizes_of
+from aerobee.cli.options import settings_option
 from aerobee.cli.output import remark, say
-from aerobee.cli.settings import parse_settings
 from aerobee.runtime.clock import SystemClock, system_random
 
 DATA_DEFAULT = "aerobee-data"
@@ -36,68 +37,84 @@ _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"Folder for all data; started again, it goes on from there.  [default: {DATA_DEFAULT}]",
+    help=f"Folder for all data; a restart continues from it.  [default: {DATA_DEFAULT}]",
 )
-@click.option("--ephemeral", is_flag=True, help="Use a temporary folder, removed at the end.")
+@click.option("--ephemeral", is_flag=True, help="Use a temporary folder and remove it at the end.")
 @click.option(
     "--brokers",
     type=click.IntRange(1, planning.BROKERS_MAX),
     default=1,
     show_default=True,
-    help="Broker groups; one uses up to one core.",
+    help="Number of broker groups; each uses up to one core.",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(1, planning.REPLICAS_MAX),
     default=1,
     show_default=True,
-    help="Processes of each broker group: a master, and slaves that take over when it dies.",
+    help="Processes in each broker group: a master, and slaves that take over if it dies.",
 )
 @click.option(
     "--replication",
     type=click.Choice(["async", "sync"]),
     default="sync",
     show_default=True,
-    help="With replicas: acknowledge once every replica in sync has the message, or at once.",
+    help="When a master with slaves acknowledges. sync: once every replica in sync has the "
+    "message; async: at once.",
 )
-@click.option("--cluster", default=CLUSTER_DEFAULT, show_default=True, envvar="AEROBEE_CLUSTER")
+@click.option(
+    "--cluster",
+    default=CLUSTER_DEFAULT,
+    show_default=True,
+    envvar="AEROBEE_CLUSTER",
+    help="The cluster's name (environment: AEROBEE_CLUSTER).",
+)
 @click.option(
     "--ports",
     type=click.Choice(["fixed", "auto"]),
     default="fixed",
     show_default=True,
-    help="auto: any free ports but those that are given, for clusters beside others.",
+    help="auto: any free ports, except for ports given as options.",
 )
-@click.option("--nameserver-port", type=int, default=planning.NAMESERVER_PORT, show_default=True)
+@click.option(
+    "--nameserver-port",
+    type=int,
+    default=planning.NAMESERVER_PORT,
+    show_default=True,
+    help="The nameserver's port.",
+)
 @click.option(
     "--broker-port",
     type=int,
     default=planning.BROKER_PORT_FIRST,
     show_default=True,
-    help=(
-        f"Of the first broker group; each further one listens {planning.BROKER_PORT_STEP} higher, "
-        "a group's further replicas one higher each."
-    ),
+    help=f"The first broker's port; each further group's is {planning.BROKER_PORT_STEP} higher, "
+    "each further replica's 1 higher.",
 )
-@click.option("--etcd-port", type=int, default=planning.ETCD_PORT, show_default=True)
+@click.option(
+    "--etcd-port",
+    type=int,
+    default=planning.ETCD_PORT,
+    show_default=True,
+    help="etcd's client port; its peer port is 1 higher.",
+)
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
     default="async",
     show_default=True,
-    help="When brokers acknowledge: from the page cache, or after fdatasync.",
+    help="When brokers acknowledge. async: once the message is in the page cache; sync: after "
+    "fdatasync.",
 )
-@click.option(
+@settings_option(
     "--broker-set",
     "broker_settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A broker setting for all brokers, as `aerobee broker --help` lists them; repeatable.",
+    help="A setting for all brokers, from those in `aerobee broker --help`; repeatable.",
 )
 @click.option(
     "--ready-file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write addresses and process ids here (JSON) while the cluster serves.",
+    help="A JSON file with addresses and process ids, which exists while the cluster serves.",
 )
 def up(
     data: Path | None,
@@ -111,20 +128,20 @@ def up(
     broker_port: int,
     etcd_port: int,
     flush: str,
-    broker_settings: tuple[str, ...],
+    broker_settings: dict[str, str],
     ready_file: Path | None,
 ) -> None:
-    """Run a cluster on this machine: etcd, a nameserver and brokers, until Ctrl-C.
+    """Run a cluster on this machine until Ctrl-C: etcd, a nameserver and brokers.
 
-    All processes keep their data below one folder, and their logs in its folder logs/. A process
-    that dies is started again. Everything listens on 127.0.0.1 only.
+    All processes keep their data in one folder, and their logs in its subfolder logs/. A process
+    that dies is restarted. Everything listens on 127.0.0.1 only.
     """
     if ephemeral and data is not None:
-        raise click.UsageError("--ephemeral and --data exclude each other")
+        raise click.UsageError("--ephemeral and --data exclude each other: give at most one")
     settings = {
         "store.flush_mode": flush,
         **({"replication.mode": f"{replication}_master"} if replicas > 1 else {}),
-        **parse_settings(broker_settings, option="--broker-set"),
+        **broker_settings,
     }
     _check_keys(settings)
     chosen = planning.default_ports(
@@ -199,6 +216,27 @@ def ready_lines(plan: ClusterPlan, elapsed_s: float) -> list[str]:
     ]
 
 
+def ready_document(plan: ClusterPlan, pids: Mapping[str, int | None]) -> dict[str, object]:
+    """The ready file, for scripts and tests: addresses and process ids of a serving cluster."""
+    return {
+        "cluster": plan.cluster,
+        "data": str(plan.data),
+        "nameserver": plan.nameserver_address,
+        "etcd": plan.etcd_address,
+        "brokers": [
+            {
+                "name": replica.broker_name,
+                "id": replica.broker_id,
+                "address": address,
+                "pid": pids.get(replica.name),
+            }
+            for replica, address in plan.brokers.items()
+        ],
+        "pid": os.getpid(),
+        "pids": dict(pids),
+    }
+
+
 @dataclass(slots=True)
 class _Announcer:
     """What the user and the ready file are told, and when."""
@@ -233,8 +271,10 @@ class _Announcer:
 
     def _write_ready_file(self) -> None:
         if self.ready_file is not None and self.cluster is not None:
-            write_ready_file(
-                self.ready_file, ready_document(self.cluster.plan, self.cluster.pids())
+            write_document(
+                self.ready_file,
+                ready_document(self.cluster.plan, self.cluster.pids()),
+                advice="choose another --ready-file",
             )
 
 

@@ -78,7 +78,7 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
         flights = await asyncio.to_thread(_load, settings)
         await cluster.wait_serving()
         # What needs gRPC is imported after `wait_serving`, which prepares for it.
-        from aerobee.cli.demo.broker_killing import BrokerKilling
+        from aerobee.cli.demo.killing import BrokerKilling
         from aerobee.cli.demo.report import print_report
         from aerobee.cli.demo.story import Stage, play
 

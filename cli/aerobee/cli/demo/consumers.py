@@ -1,7 +1,7 @@
 """The demo's consumer processes: started, watched through their notes, killed, stopped.
 
-Owns: the processes and the readers of their files. What a consumer saw is taken from its file
-alone.
+Owns: the processes, the readers of their files, and the tally of each group. What a consumer saw is
+taken from its file alone.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aerobee.cli.demo.sightings import Sighting, SightingsReader
 from aerobee.cli.failures import Failure
-from aerobee.cli.local_cluster.spawn import spawn_tied
+from aerobee.cli.local_cluster.child import spawn_tied
+from aerobee.runtime.clock import Clock
 
 STOP_TIMEOUT_S = 20.0
 
@@ -94,6 +96,51 @@ class ConsumerProcess:
             raise Failure(f"{self.name} ended with code {code}: {_last_line(self.spec.log)}")
 
 
+@dataclass(slots=True)
+class GroupTally:
+    """A group's consumers and the distinct events that they have seen together."""
+
+    group: str
+    consumers: Sequence[ConsumerProcess]
+    clock: Clock
+    seen: set[str] = field(default_factory=set)
+    first_s: float | None = None
+    """When the first sighting was read."""
+    last_s: float = 0.0
+    """When something new was last read."""
+
+    def read_new(self) -> list[tuple[ConsumerProcess, Sighting]]:
+        """Everything that the group's consumers have noted since the last call."""
+        found: list[tuple[ConsumerProcess, Sighting]] = []
+        for consumer in self.consumers:
+            new = consumer.read_new()
+            found.extend((consumer, sighting) for sighting in new)
+            self.seen.update(sighting.identity for sighting in new)
+        if found:
+            self.last_s = self.clock.monotonic_s()
+            if self.first_s is None:
+                self.first_s = self.last_s
+        return found
+
+    @property
+    def elapsed_s(self) -> float:
+        return 0.0 if self.first_s is None else self.last_s - self.first_s
+
+    def check_alive(self) -> None:
+        """Raises Failure when a consumer ended that nobody killed."""
+        for consumer in self.consumers:
+            consumer.check_alive()
+
+    def note(self) -> str:
+        """How the work is shared, for the display."""
+        if len(self.consumers) == 1:
+            return ""
+        return ", ".join(
+            f"{consumer.name} {len(consumer.sightings):,}{' †' if consumer.was_killed else ''}"
+            for consumer in self.consumers
+        )
+
+
 async def start_consumer(spec: ConsumerSpec) -> ConsumerProcess:
     """Start the process; it joins its group within a second or so."""
     process = await spawn_tied(
@@ -101,24 +148,15 @@ async def start_consumer(spec: ConsumerSpec) -> ConsumerProcess:
             sys.executable,
             "-m",
             "aerobee.cli.demo.reader",
-            "--name",
-            spec.name,
-            "--group",
-            spec.group,
-            "--tags",
-            spec.tags,
-            "--nameserver",
-            spec.nameserver,
-            "--cluster",
-            spec.cluster,
-            "--topic",
-            spec.topic,
-            "--session-timeout-ms",
-            str(spec.session_timeout_ms),
-            "--commit-interval-ms",
-            str(spec.commit_interval_ms),
-            "--notes",
-            str(spec.notes),
+            *("--name", spec.name),
+            *("--group", spec.group),
+            *("--tags", spec.tags),
+            *("--nameserver", spec.nameserver),
+            *("--cluster", spec.cluster),
+            *("--topic", spec.topic),
+            *("--session-timeout-ms", str(spec.session_timeout_ms)),
+            *("--commit-interval-ms", str(spec.commit_interval_ms)),
+            *("--notes", str(spec.notes)),
         ),
         log=spec.log,
     )

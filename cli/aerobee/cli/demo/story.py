@@ -14,17 +14,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from aerobee.cli.demo.broker_killing import BrokerKilling
-from aerobee.cli.demo.consumers import ConsumerProcess, ConsumerSpec, start_consumer
+from aerobee.cli.demo.consumers import ConsumerProcess, ConsumerSpec, GroupTally, start_consumer
 from aerobee.cli.demo.display import Display, Gauge, opened_display
 from aerobee.cli.demo.feed import Feed
 from aerobee.cli.demo.flights import Flight
-from aerobee.cli.demo.killing import Killing
+from aerobee.cli.demo.killing import BrokerKilling, Killing
 from aerobee.cli.demo.proof import judge
 from aerobee.cli.demo.report import Holding, Outcome, Pace
 from aerobee.cli.demo.settings import TOPIC, DemoSettings
 from aerobee.cli.demo.sightings import checksum
-from aerobee.cli.demo.watch import GroupTally
 from aerobee.cli.failures import Failure
 from aerobee.client_core import Admin, ClusterConnection, GroupState, Topics
 from aerobee.producer_client import Producer, ProducerConfig

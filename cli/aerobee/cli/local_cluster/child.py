@@ -1,6 +1,7 @@
 """One supervised child process: started, watched, restarted when it dies, stopped.
 
-Owns: the process and its log file. However this process ends, its children end with it.
+Owns: the process and its log file. However this process ends, its children end with it, and they
+do not see the terminal's Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ import os
 import random
 import re
 import signal
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from aerobee.cli.failures import Failure
-from aerobee.cli.local_cluster.spawn import spawn_tied
+from aerobee.cli.local_cluster import tied
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.private_files import private_opener
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.supervise import ExitCode
 
 LOG_TAIL_BYTES = 2_000
+LOG_BYTES_MAX = 16 * 1024 * 1024
 STABLE_AFTER_S = 30.0
 """A child that ran this long is forgiven its earlier deaths."""
 RESTART_BACKOFF = Backoff(base_ms=200, max_ms=30_000, jitter=0.1)
@@ -183,3 +188,35 @@ def _describe(return_code: int) -> str:
     if return_code < 0:
         return f"signal {signal.Signals(-return_code).name}"
     return f"exit code {return_code}"
+
+
+async def spawn_tied(
+    argv: Sequence[str], *, log: Path, environment: Mapping[str, str] | None = None
+) -> asyncio.subprocess.Process:
+    """Run `argv` (an absolute path first) with its output appended to `log`.
+
+    It gets a session of its own, so that Ctrl-C reaches only this process, which then ends its
+    children in the order it wants; `environment` is added to this process's own.
+    """
+    with opened_log(log) as output:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-I",
+            "-S",
+            tied.__file__,
+            str(os.getpid()),
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+
+
+def opened_log(log: Path) -> IO[bytes]:
+    """To append; a log that has grown large is kept once, as `.1`."""
+    with contextlib.suppress(FileNotFoundError):
+        if log.stat().st_size > LOG_BYTES_MAX:
+            log.replace(log.with_suffix(".log.1"))
+    return open(log, "ab", opener=private_opener)

@@ -1,4 +1,4 @@
-"""The data folder: made, checked, and locked against a second cluster.
+"""The data folder: made, checked, and locked against a second cluster; and documents on disk.
 
 The lock is the kernel's (flock): it ends with the process that holds it, however that ends, so a
 killed `aerobee up` never leaves a lock behind.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aerobee.cli.failures import EnvironmentFailure
@@ -54,3 +55,18 @@ def _open_lock(folder: Path) -> int:
             f"cannot write to the data folder {folder}: {error.strerror}; "
             "choose another --data or change its permissions"
         ) from error
+
+
+def write_document(path: Path, document: Mapping[str, object], *, advice: str) -> None:
+    """Write JSON atomically, so that a reader never sees half of it.
+
+    Raises EnvironmentFailure, with `advice`, when the file cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise EnvironmentFailure(f"cannot write {path}: {error.strerror}; {advice}") from error

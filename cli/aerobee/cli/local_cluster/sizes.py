@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aerobee.cli.failures import USAGE, EnvironmentFailure, Failure
+from aerobee.cli.local_cluster.folder import write_document
 from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 
 Sizes = Mapping[str, int]
@@ -50,7 +51,7 @@ def sizes_of(plan: ClusterPlan, new: Sizes, given: Mapping[str, str]) -> dict[Re
         known = {
             replica: noted.get(replica.name) or recognised_sizes(plan.broker_folder(replica))
             for replica in replicas
-            if _has_log(plan.broker_folder(replica))
+            if _log_files(plan.broker_folder(replica))
         }
         for replica in replicas:
             # A replica that is added to a group gets the sizes of the others.
@@ -78,14 +79,7 @@ def note_sizes(plan: ClusterPlan, given: Mapping[str, str]) -> None:
             **plan.broker_sizes.get(replica, {}),
             **{key: value for key, value in own.items() if value is not None},
         }
-    temporary = path.with_suffix(".tmp")
-    try:
-        temporary.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        raise EnvironmentFailure(
-            f"cannot write {path}: {error.strerror}; free space or change its permissions"
-        ) from error
+    write_document(path, document, advice="free space or change its permissions")
 
 
 def recognised_sizes(store: Path) -> Sizes:
@@ -95,7 +89,7 @@ def recognised_sizes(store: Path) -> Sizes:
     cut off, and the broker is to notice that.
     """
     from aerobee.broker.store.disk import RealDisk
-    from aerobee.cli.store_index_sizes import index_geometry_on_disk
+    from aerobee.cli.store.folder import index_geometry_on_disk
     from aerobee.store_repair.folder import measured_sizes
 
     disk = RealDisk(store)
@@ -133,10 +127,6 @@ def _number(text: str) -> int | None:
         return int(text)
     except ValueError:
         return None
-
-
-def _has_log(store: Path) -> bool:
-    return bool(_log_files(store))
 
 
 def _log_files(store: Path) -> Sequence[Path]:

@@ -1,15 +1,48 @@
-"""What a verification found, as one JSON document and as text for a person."""
+"""`aerobee store verify`: is everything in a store folder what it should be?"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from aerobee.cli.output import counted, say
+import click
+
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.options import json_option
+from aerobee.cli.output import counted, print_json, say
+from aerobee.cli.store.folder import folder_options, open_folder, progress_bar, store_failures
 from aerobee.store_repair.damage import DamagedRegion, LostRange
 from aerobee.store_repair.findings import Finding, Severity
-from aerobee.store_repair.verify import Verified
+from aerobee.store_repair.verify import Verified, verify_store
 
 _COLORS = {Severity.DAMAGE: "red", Severity.WARNING: "yellow", Severity.NOTE: "blue"}
+
+
+@click.command("verify")
+@folder_options
+@click.option("--no-index", is_flag=True, help="Do not check the key index: faster.")
+@json_option
+@click.pass_context
+def store_verify(
+    context: click.Context, folder: Path, config: dict[str, str], no_index: bool, as_json: bool
+) -> None:
+    """Check every file in FOLDER, written by Aerobee or Apache RocketMQ.
+
+    Writes nothing. A broker may be using the folder: the command then does not judge what is newer
+    than its own start. Exit code 0: sound, possibly with notes and warnings; 1: damaged.
+    """
+    with store_failures(folder):
+        disk, options = open_folder(folder, config)
+        with progress_bar(f"verifying {folder}") as on_progress:
+            verified = verify_store(
+                disk, options.config, check_index=not no_index, on_progress=on_progress
+            )
+    if as_json:
+        print_json(verify_document(verified))
+    else:
+        print_verified(verified, folder)
+    if not verified.is_sound:
+        context.exit(NEGATIVE)
 
 
 def verify_document(verified: Verified) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A store folder as it lies there, before anything opens it: files, headers, and the log's bytes.
+"""A store folder as it is before anything opens it: files, headers, and the log's bytes.
 
 One walk over the log's files says what each holds, and on the way digests what a recovered store
 has of it. Records are checked as recovery checks them.
@@ -17,12 +17,16 @@ from aerobee.broker.store.errors import StoreDamaged
 from aerobee.broker.store.folder_state import load_checkpoint, was_left_running
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, segment_path
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.cli.store.folder import INDEX_DIRECTORY
+from aerobee.store_format.batch_consume_queue_entry import BATCH_ENTRY_SIZE, scan_batch_entries
+from aerobee.store_format.index_file import HEADER_SIZE, IndexHeader
 from aerobee.store_format.names import is_file_name, parse_file_name
 from aerobee.store_format.scan import ScanEnd, ScanResult, scan_records
 from aerobee.store_format.tags import TagsCodes
 
 _WALK_BYTES = 4 * 1024 * 1024
 """Read at a time; a record may be longer, and is then read whole."""
+BATCH_QUEUE_DIRECTORY = "batchconsumequeue"
 
 
 def list_files(root: Path) -> dict[str, int]:
@@ -51,7 +55,61 @@ def describe_state(root: Path, disk: Disk) -> dict[str, Any]:
             "confirmPhyOffset": checkpoint.confirm_physical_offset,
         },
         "files": list_files(root),
+        "indexHeaders": _index_headers(disk),
     }
+
+
+def _index_headers(disk: Disk) -> list[dict[str, Any]]:
+    headers = []
+    for entry in disk.list(INDEX_DIRECTORY):
+        if entry.is_directory or entry.size_bytes < HEADER_SIZE:
+            continue
+        file = disk.open_file(f"{INDEX_DIRECTORY}/{entry.name}", read_only=True)
+        header = IndexHeader.decode(file.read_at(0, HEADER_SIZE))
+        headers.append(
+            {
+                "name": entry.name,
+                "beginTimestamp": header.begin_timestamp_ms,
+                "endTimestamp": header.end_timestamp_ms,
+                "beginPhysicalOffset": header.begin_physical_offset,
+                "endPhysicalOffset": header.end_physical_offset,
+                "usedSlots": header.used_slots,
+                "count": header.count,
+            }
+        )
+    return headers
+
+
+def describe_batch_queues(disk: Disk) -> dict[str, Any]:
+    """Apache's batch consume queues: topic -> queue id -> bounds, count and digest of its records.
+
+    Aerobee keeps these queues and does not serve them: a record of theirs holds several messages.
+    """
+    topics: dict[str, Any] = {}
+    for topic in disk.list(BATCH_QUEUE_DIRECTORY):
+        for queue in disk.list(f"{BATCH_QUEUE_DIRECTORY}/{topic.name}"):
+            folder = f"{BATCH_QUEUE_DIRECTORY}/{topic.name}/{queue.name}"
+            topics.setdefault(topic.name, {})[queue.name] = _batch_queue(disk, folder)
+    return topics
+
+
+def _batch_queue(disk: Disk, folder: str) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    bounds: dict[str, int] = {}
+    count = 0
+    for file in disk.list(folder):
+        if file.is_directory or not is_file_name(file.name):
+            continue
+        data = disk.read_file(f"{folder}/{file.name}")
+        entries = scan_batch_entries(data)
+        digest.update(data[: len(entries) * BATCH_ENTRY_SIZE])
+        count += len(entries)
+        if entries:
+            bounds.setdefault("minOffset", entries[0].base_offset)
+            bounds["maxOffset"] = entries[-1].end_offset
+            bounds["maxPhysicalOffset"] = entries[-1].physical_offset + entries[-1].size
+    empty = {"minOffset": 0, "maxOffset": 0, "maxPhysicalOffset": 0}
+    return {**empty, **bounds, "records": count, "entriesSha256": digest.hexdigest()}
 
 
 class LogOnDisk:

@@ -1,19 +1,33 @@
-"""The figures of a store as one JSON document."""
+"""`aerobee store stats`: how much of what a store folder holds."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.index.index_files import index_path, is_index_name
-from aerobee.cli.store_tools.stats_reader import (
+from aerobee.cli.moments import timestamp_text
+from aerobee.cli.options import json_option
+from aerobee.cli.output import counted, print_documents, print_json, say
+from aerobee.cli.store.folder import (
+    INDEX_DIRECTORY,
+    folder_options,
+    open_folder,
+    progress_bar,
+    store_failures,
+)
+from aerobee.cli.store.stats_reader import (
     LargeMessage,
     LogFigures,
     QueueFigures,
+    QueueReader,
     tree_bytes,
+    walk_log,
 )
 from aerobee.store_format.index_file import (
     HEADER_SIZE,
@@ -22,13 +36,45 @@ from aerobee.store_format.index_file import (
     IndexGeometry,
     IndexHeader,
 )
-from aerobee.store_repair.folder import Folder
+from aerobee.store_repair.findings import Findings
+from aerobee.store_repair.folder import Folder, inspect_folder
 from aerobee.store_repair.tables_check import consumer_offsets
 
+_MIB = 1 << 20
 _ENTRIES_PER_READ = 1_000_000
 
 
-def stats_document(
+@click.command("stats")
+@folder_options
+@click.option("--full", is_flag=True, help="Read the log and the index, too.")
+@click.option("--queues", "show_queues", is_flag=True, help="List each queue.")
+@json_option
+def store_stats(
+    folder: Path, config: dict[str, str], full: bool, show_queues: bool, as_json: bool
+) -> None:
+    """Print how much FOLDER holds, by topic, queue and group.
+
+    Reads only the queue files, unless --full is given. Writes nothing. A broker may be using the
+    folder: the files then lack the messages of its last few seconds.
+    """
+    with store_failures(folder):
+        disk, options = open_folder(folder, config)
+        found = inspect_folder(disk, options.config, Findings(), is_locked_by_us=False)
+        reader = QueueReader(found)
+        queues = reader.read()
+        log = None
+        if full:
+            with progress_bar(f"reading {folder}") as on_progress:
+                log = walk_log(found, on_progress)
+        document = _stats_document(found, disk, queues, reader.largest, log)
+        document["index"] = _index_documents(disk, options.config, chains=full)
+    if as_json:
+        print_json(document)
+    else:
+        _print(document, show_queues=show_queues)
+
+
+def _stats_document(
     folder: Folder,
     disk: RealDisk,
     queues: list[QueueFigures],
@@ -46,7 +92,7 @@ def stats_document(
                 for name, path in (
                     ("log", "commitlog"),
                     ("queue", "consumequeue"),
-                    ("index", "index"),
+                    ("index", INDEX_DIRECTORY),
                     ("config", "config"),
                 )
             },
@@ -164,11 +210,11 @@ def _walk(log: LogFigures) -> dict[str, Any]:
     }
 
 
-def index_documents(disk: RealDisk, config: StoreConfig, *, chains: bool) -> list[dict[str, Any]]:
+def _index_documents(disk: RealDisk, config: StoreConfig, *, chains: bool) -> list[dict[str, Any]]:
     """How full each index file is; with `chains` all entries are read."""
     geometry = IndexGeometry(config.index_slots_max, config.index_entries_max)
     documents: list[dict[str, Any]] = []
-    for entry in disk.list("index"):
+    for entry in disk.list(INDEX_DIRECTORY):
         if entry.is_directory or not is_index_name(entry.name):
             continue
         if entry.size_bytes != geometry.file_bytes:
@@ -200,3 +246,97 @@ def index_documents(disk: RealDisk, config: StoreConfig, *, chains: bool) -> lis
         file.close()
         documents.append(document)
     return documents
+
+
+def _print(document: dict[str, Any], *, show_queues: bool) -> None:
+    disk, log = document["disk"], document["log"]
+    say(
+        f"log: {counted(log['segments'], 'segment')} of {log['segmentBytes']} bytes, from "
+        f"{log['minOffset']} to {log['filesEnd']}; queue files {_mib(disk['queueBytes'])}, index "
+        f"{_mib(disk['indexBytes'])}, config {_mib(disk['configBytes'])}"
+    )
+    say(f"disk: {_mib(disk['freeBytes'])} of {_mib(disk['totalBytes'])} free")
+    say(f"messages: {document['messages']:,} with {counted(document['messageBytes'], 'byte')}")
+    say()
+    print_documents(
+        document["topics"],
+        {
+            **{name: name for name in ("topic", "queues", "messages", "bytes")},
+            "average": "averageSize",
+            "first stored": lambda topic: _moment(topic["firstStored"]),
+            "last stored": lambda topic: _moment(topic["lastStored"]),
+            "per s": "messagesPerSecond",
+        },
+    )
+    if show_queues:
+        say()
+        print_documents(
+            document["queues"],
+            {
+                "topic": "topic",
+                "queue": "queue",
+                "min": "minOffset",
+                "max": "maxOffset",
+                "messages": "messages",
+                "bytes": "bytes",
+                "last stored": lambda queue: queue.get("problem") or _moment(queue["lastStored"]),
+            },
+        )
+    if document["groups"]:
+        say()
+        print_documents(
+            document["groups"],
+            {
+                "group": "group",
+                "topic": "topic",
+                "queues": lambda group: len(group["queues"]),
+                "lag": "lag",
+            },
+        )
+    if document["largest"]:
+        say()
+        print_documents(
+            document["largest"],
+            {
+                "largest": "size",
+                **{name: name for name in ("topic", "queue", "offset")},
+                "log position": "physicalOffset",
+            },
+        )
+    if document["index"]:
+        say()
+        print_documents(
+            document["index"],
+            {
+                "index file": "file",
+                "keys": "keys",
+                "room": "room",
+                "used slots": "usedSlots",
+                "slots": "slots",
+                "longest chain": lambda file: file.get("problem") or file.get("longestChain"),
+            },
+        )
+    if "walk" in document:
+        _print_walk(document["walk"])
+
+
+def _print_walk(walk: dict[str, Any]) -> None:
+    say()
+    say(
+        f"walk: {counted(walk['records'], 'record')} up to {walk['maxOffset']}, "
+        f"{walk['unqueued']} in no queue, {walk['compressed']} compressed, "
+        f"{counted(walk['propertyBytes'], 'byte')} of properties, "
+        f"{counted(walk['damagedRegions'], 'damaged place')}"
+    )
+    print_documents(
+        walk["recordsByHour"],
+        {"hour": lambda hour: _moment(hour["hour"]), "records": "records"},
+    )
+
+
+def _moment(timestamp_ms: int) -> str | None:
+    return timestamp_text(timestamp_ms) if timestamp_ms else None
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.1f} MiB"

@@ -13,34 +13,34 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aerobee.broker.store.disk import Disk, RealDisk
+from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.reading import GetStatus, out_of_range
 from aerobee.broker.store.queues.time_search import Boundary
-from aerobee.cli.json_stream import Members, collected
-from aerobee.cli.store_batch_queues import describe_batch_queues
-from aerobee.cli.store_configs import describe_configs
-from aerobee.cli.store_index import describe_index, index_headers
-from aerobee.cli.store_message import describe_message
-from aerobee.cli.store_on_disk import LogOnDisk, describe_state
-from aerobee.cli.store_options import StoreOptions, store_options
-from aerobee.cli.store_questions import ChosenQuestions, Questions, QueueTimes
-from aerobee.cli.store_timer import describe_timer
+from aerobee.cli.store.configs import describe_configs
+from aerobee.cli.store.folder import OnProgress, StoreOptions, open_folder
+from aerobee.cli.store.json_stream import Members, collected
+from aerobee.cli.store.on_disk import LogOnDisk, describe_batch_queues, describe_state
+from aerobee.cli.store.questions import ANSWERS_MAX, ChosenQuestions, Questions, QueueTimes
+from aerobee.cli.store.timer import describe_timer
 from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.compression import decompress
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entries
-from aerobee.store_format.record import Record
+from aerobee.store_format.message_id import offset_message_id
+from aerobee.store_format.property_crc import property_crc_matches
+from aerobee.store_format.record import SYSFLAG_COMPRESSED, Record
 
 _ENTRIES_PER_READ = 4_096
 _READ_BYTES = 8 * 1024 * 1024
-
-OnProgress = Callable[[int, int], None]
-"""Told the bytes done and the bytes in all."""
+PROPERTY_CRC = "__CRC32#"
+BODY_TEXT_BYTES_MAX = 96
+"""Longer bodies are shown by length and digest only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +88,8 @@ def open_dump(
     What is damaged in the log or unreadable in a config file is raised before the block begins.
     """
     root = Path(path)
-    if not root.is_dir():
-        raise StoreUnusable(f"{root} is not a folder; name the store's root folder")
-    disk = RealDisk(root)
-    if not any(disk.exists(name) for name in ("commitlog", "consumequeue", "config")):
-        raise StoreUnusable(
-            f"{root} is no store: it has neither commitlog, consumequeue nor config in it"
-        )
-    options = store_options(disk, config_overrides)
-    on_disk = {**describe_state(root, disk), "indexHeaders": index_headers(disk)}
+    disk, options = open_folder(root, config_overrides)
+    on_disk = describe_state(root, disk)
     configs = describe_configs(disk)
     if request is not None and request.topics:
         configs["consumerOffsets"] = {
@@ -167,7 +160,7 @@ class _Dump:
             yield "topics", Members(self._topics())
             if batch_queues := describe_batch_queues(self._disk):
                 yield "batchQueues", batch_queues
-            yield "index", describe_index(self._store, self._questions)
+            yield "index", Members(self._index())
             timer = describe_timer(self._disk, self._store, self._options.timer_log_bytes)
             yield "timer", Members(timer.items())
 
@@ -227,6 +220,50 @@ class _Dump:
             "upper": search.run(timestamp_ms, Boundary.UPPER),
         }
 
+    def _index(self) -> Iterator[tuple[str, Any]]:
+        """The key index as recovered, and its answers to the questions.
+
+        `physicalOffsets` are what the index says, newest first; `queryMessage` are the records that
+        are still there and really have the key, oldest first.
+        """
+        headers = [info.header for info in self._store.index.files_with_pending()]
+        yield (
+            "files",
+            [
+                {
+                    "beginTimestamp": header.begin_timestamp_ms,
+                    "endTimestamp": header.end_timestamp_ms,
+                    "beginPhyOffset": header.begin_physical_offset,
+                    "endPhyOffset": header.end_physical_offset,
+                    "hashSlotCount": header.used_slots,
+                    "indexCount": header.count,
+                }
+                for header in headers
+            ],
+        )
+        yield "maxPerAnswer", ANSWERS_MAX
+        yield "answers", self._answers()
+        yield "windows", self._windows()
+
+    def _answers(self) -> Iterator[list[Any]]:
+        for topic, key in self._questions.wanted_keys():
+            yield [topic, key, self._offsets(topic, key, most=ANSWERS_MAX)]
+
+    def _windows(self) -> Iterator[dict[str, Any]]:
+        for window in self._questions.windows():
+            topic, key, begin_ms, end_ms, most = window
+            offsets = self._offsets(topic, key, most=most, begin_ms=begin_ms, end_ms=end_ms)
+            yield {
+                **window._asdict(),
+                "physicalOffsets": offsets,
+                "queryMessage": sorted(each for each in offsets if each >= self._store.min_offset),
+            }
+
+    def _offsets(self, topic: str, key: str, *, most: int, **bounds_ms: int) -> list[int]:
+        """A record that Apache's broker filed twice after a crash is one record."""
+        search = self._store.index.plan_search(topic, key, max_results=most, **bounds_ms)
+        return list(dict.fromkeys(search.run_raw()))
+
 
 class _QueueWalk:
     """A queue's records from minimum to maximum; the digests are complete at its end."""
@@ -278,3 +315,68 @@ class _QueueWalk:
                 yield record, tags_codes[index]
                 at += sizes[index]
             first = end
+
+
+def describe_message(record: Record, tags_code: int) -> dict[str, Any]:
+    """The record's fields. Text that is not UTF-8 is shown with U+FFFD; the digests are exact."""
+    properties = record.properties
+    body = record.body
+    message: dict[str, Any] = {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "size": record.size,
+        "version": record.version,
+        "tagsCode": tags_code,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_timestamp_ms,
+        "bornHost": str(record.born_host),
+        "storeTimestamp": record.store_timestamp_ms,
+        "storeHost": str(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "bodyCrc": record.body_crc,
+        "bodyLength": len(body),
+        "bodySha256": hashlib.sha256(body).hexdigest(),
+    }
+    if record.sys_flag & SYSFLAG_COMPRESSED:
+        message.update(_plain_body(body, record.sys_flag))
+    elif 0 < len(body) <= BODY_TEXT_BYTES_MAX:
+        message.update(_body_text(body))
+    message["tags"] = properties.get("TAGS")
+    message["keys"] = properties.get("KEYS")
+    message["uniqKey"] = properties.get("UNIQ_KEY")
+    message["offsetMsgId"] = offset_message_id(record.store_host, record.physical_offset)
+    message["properties"] = {name: properties[name] for name in sorted(properties)}
+    if not _property_crc_is_sound(record):
+        message["propertyCrcProblem"] = "the record is not the one that was written"
+    return message
+
+
+def _property_crc_is_sound(record: Record) -> bool:
+    """Whether the CRC over the whole record, if it carries one, is that of its bytes."""
+    if PROPERTY_CRC not in record.properties:
+        return True
+    data = record.raw
+    properties_start = len(data) - len(record.properties_bytes)
+    return property_crc_matches(data, 0, properties_start, len(data)) is not False
+
+
+def _plain_body(body: bytes, sys_flag: int) -> dict[str, Any]:
+    try:
+        plain = decompress(body, sys_flag)
+    except ValueError as error:
+        return {"plainBodyProblem": str(error)}
+    return {
+        "plainBodyLength": len(plain),
+        "plainBodySha256": hashlib.sha256(plain).hexdigest(),
+    }
+
+
+def _body_text(body: bytes) -> dict[str, str]:
+    try:
+        return {"bodyText": body.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {}

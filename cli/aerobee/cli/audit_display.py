@@ -1,14 +1,27 @@
-"""`aerobee audit --watch` on a terminal: one screen that is drawn again after each look."""
+"""What an audit shows on a terminal: its stages, and the screen of `--watch`.
+
+Stages go to standard error, with what Spark does right now; elsewhere `PlainProgress` writes one
+line when a stage ends. The screen is drawn again after each run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
@@ -24,6 +37,67 @@ SEVERITY_STYLES = {
 STATE_STYLES = {"STOPPED": "red", "STUCK": "red", "SLOW": "yellow", "LAGGING": "yellow"}
 FRAME_LINES = 10
 """Lines that are no rows: headings, rules, the foot."""
+
+REFRESH_S = 0.3
+
+TaskCounts = Callable[[], tuple[int, int]]
+"""Spark's tasks: done, and known."""
+
+
+class BarProgress:
+    """Stages with a bar of Spark's tasks; to be entered around the run."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bars = Progress(
+            SpinnerColumn(finished_text="[green]✓[/green]"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[tasks]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+        )
+        self._count: TaskCounts | None = None
+
+    @contextmanager
+    def shown(self) -> Iterator[BarProgress]:
+        """Draw until left."""
+        with self._bars:
+            yield self
+
+    def ask(self, count: TaskCounts) -> None:
+        """From now on a stage shows Spark's tasks."""
+        self._count = count
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[None]:
+        bar = self._bars.add_task(title, total=None, tasks="")
+        ended = threading.Event()
+        drawer = threading.Thread(
+            target=self._draw, args=(bar, ended), name="audit-progress", daemon=True
+        )
+        drawer.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            drawer.join()
+        self._bars.update(bar, total=1, completed=1, tasks="")
+
+    def note(self, text: str) -> None:
+        self._bars.console.print(f"  {text}", markup=False, highlight=False)
+
+    def _draw(self, bar: TaskID, ended: threading.Event) -> None:
+        while not ended.wait(REFRESH_S):
+            if self._count is None:
+                continue
+            try:
+                done, known = self._count()
+            except Exception:
+                # Spark is going: the stage itself will say why.
+                return
+            if known:
+                self._bars.update(bar, total=known, completed=done, tasks=f"{done}/{known} tasks")
 
 
 class WatchScreen:

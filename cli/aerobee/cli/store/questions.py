@@ -71,7 +71,7 @@ class Questions(Protocol):
 
 
 class ChosenQuestions:
-    """See the module. Keeps the keys of all listed messages in memory."""
+    """Chosen from what the store holds. Keeps the keys of all listed messages in memory."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], None] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.cli.store.folder import TIMER_LOG_DIRECTORY
 from aerobee.runtime.errors import MessageNotFound
 from aerobee.store_format.names import file_name, is_file_name, parse_file_name
 from aerobee.store_format.record import Record, RecordCorrupt
@@ -17,7 +18,6 @@ from aerobee.store_format.timer_log import TIMER_RECORD_SIZE, TimerRecord, scan_
 from aerobee.store_format.timer_recovery import RecoveredTimer, recover_timer
 from aerobee.store_format.timer_wheel import TimerSlot, TimerWheelCorrupt, decode_wheel
 
-TIMER_LOG_DIRECTORY = "timerlog"
 TIMER_WHEEL_FILE = "timerwheel"
 TIMER_CHECKPOINT_FILE = "config/timercheck"
 TIMER_TOPIC = "rmq_sys_wheel_timer"

@@ -14,19 +14,10 @@ from aerobee.broker.store.errors import StoreLocked
 from aerobee.broker.store.folder_state import LOCK_FILE, lock_store
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.cli.failures import NEGATIVE
-from aerobee.cli.output import counted, json_option, print_json, remark, say
-from aerobee.cli.store_tools.folder_argument import (
-    folder_options,
-    open_folder,
-    progress_bar,
-    store_failures,
-)
-from aerobee.cli.store_tools.verify_document import (
-    lost_document,
-    lost_text,
-    print_verified,
-    verify_document,
-)
+from aerobee.cli.options import json_option
+from aerobee.cli.output import counted, print_json, remark, say
+from aerobee.cli.store.folder import folder_options, open_folder, progress_bar, store_failures
+from aerobee.cli.store.verify import lost_document, lost_text, print_verified, verify_document
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
 from aerobee.store_repair.repair import Repair, archive_name
@@ -36,32 +27,37 @@ from aerobee.store_repair.verify import Verified, verify_store
 
 @click.command("repair")
 @folder_options
-@click.option("--apply", "apply", is_flag=True, help="Do it; without, only the plan is shown.")
+@click.option(
+    "--apply", "apply", is_flag=True, help="Apply the repair; without this, only print the plan."
+)
 @click.option(
     "--cut-at-damage",
     is_flag=True,
-    help="Cut the log at the first damaged record and lose all that follows, instead of putting "
-    "empty messages in the place of damaged ones.",
+    help="Cut the log at the first damaged record and lose everything after it, instead of "
+    "replacing damaged messages with empty ones.",
 )
-@click.option("--rebuild-queues", is_flag=True, help="Build consume queues again from the log.")
-@click.option("--topic", "topics", multiple=True, help="Rebuild queues of this topic; repeatable.")
-@click.option("--rebuild-index", is_flag=True, help="Build the key index again from the log.")
+@click.option("--rebuild-queues", is_flag=True, help="Rebuild the consume queues from the log.")
+@click.option(
+    "--topic", "topics", multiple=True, help="Rebuild only this topic's queues; repeatable."
+)
+@click.option("--rebuild-index", is_flag=True, help="Rebuild the key index from the log.")
 @click.option(
     "--drop-unreadable-tables",
     is_flag=True,
-    help="Move tables away that cannot be read and have no readable backup.",
+    help="Move away tables that are unreadable and have no readable backup.",
 )
-@click.option("--undo", metavar="REPAIR", help="Put back what the repair of this name changed.")
+@click.option("--undo", metavar="REPAIR", help="Undo the repair with this name.")
 @json_option
 @click.pass_context
 def store_repair(context: click.Context, /, folder: Path, **options: Any) -> None:
-    """Show how FOLDER could be repaired, or do it.
+    """Plan the repair of FOLDER; with --apply, repair it.
 
-    A copy of everything that is replaced goes to FOLDER/repair-TIME/, with a manifest. A folder in
-    use is refused. Exit code 0: nothing is left to do; 1: something stays damaged.
+    Saves everything it replaces in FOLDER/repair-TIME/, with a manifest. Refuses a folder in use.
+    Exit code 0: nothing is left to repair; 1: something stays damaged.
     """
     with store_failures(folder):
-        disk, config = open_folder(folder, options["config"])
+        disk, measured = open_folder(folder, options["config"])
+        config = measured.config
         if options["undo"]:
             _undo(disk, options["undo"])
             return

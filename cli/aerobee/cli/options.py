@@ -1,0 +1,84 @@
+"""Options that several commands have, each made once.
+
+Nothing that cannot be undone happens without `--yes`: a person at a terminal is asked, and a
+program is refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+wide_option = click.option(
+    "--wide", is_flag=True, help="Show all columns, even if the terminal is too narrow for them."
+)
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and change nothing."
+)
+yes_option = click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal."
+)
+
+
+def timeout_option(default_ms: int, help: str) -> Callable[[Command], Command]:
+    """Adds --timeout-ms (parameter `timeout_ms`), which begins at 1 ms."""
+    return click.option(
+        "--timeout-ms",
+        type=click.IntRange(min=1),
+        default=default_ms,
+        show_default=True,
+        help=help,
+    )
+
+
+def format_option(help: str) -> Callable[[Command], Command]:
+    """Adds --format (parameter `line_format`), text or json."""
+    return click.option(
+        "--format",
+        "line_format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help=help,
+    )
+
+
+def settings_option(
+    *names: str, metavar: str = "KEY=VALUE", help: str
+) -> Callable[[Command], Command]:
+    """Adds a repeatable option whose values the command gets as one dict; later ones win."""
+    return click.option(*names, multiple=True, metavar=metavar, callback=_settings, help=help)
+
+
+def _settings(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(
+                f"{parameter.opts[0]} takes {parameter.metavar}, not {text!r}", context
+            )
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Return if it is meant; `yes` is what `yes_option` gave.
+
+    Raises:
+        click.Abort: the person said no.
+        click.UsageError: there is no terminal and no --yes (exit code 2).
+    """
+    if yes:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise click.UsageError(f'no terminal to ask "{question}": say --yes to do it')
+    click.confirm(question, abort=True, err=True)

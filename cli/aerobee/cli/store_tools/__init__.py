@@ -1,1 +1,0 @@
-"""`aerobee store verify`, `repair` and `stats`: what an operator needs in front of a folder."""
