@@ -72,7 +72,7 @@ def test_all_faults_are_said_at_once_each_with_its_line(check: Any) -> None:
 def test_what_the_check_accepts_the_service_loads(check: Any, tmp_path: Path) -> None:
     result = check(RIGHT)
     assert result.exit_code == 0, result.output
-    assert "the broker takes it (4 keys)" in result.stdout
+    assert "the broker accepts it (4 keys)" in result.stdout
     (broker,) = [kind for kind in SERVICES if kind.name == "broker"]
     load_config(broker.config, environment_prefix="X", file=tmp_path / "broker.toml")
 
@@ -125,15 +125,16 @@ def test_a_required_key_may_come_as_a_flag(check: Any) -> None:
 
 def test_the_keys_say_whose_file_it_is_or_else_its_name(check: Any) -> None:
     assert (
-        "the nameserver takes it" in check("[topics]\nauto_create = false\n", name="x.toml").stdout
+        "the nameserver accepts it"
+        in check("[topics]\nauto_create = false\n", name="x.toml").stdout
     )
-    assert "the broker takes it" in check(RIGHT, name="x.toml").stdout
+    assert "the broker accepts it" in check(RIGHT, name="x.toml").stdout
     either = 'cluster = "a"\n'
-    assert "the nameserver takes it" in check(either, name="my-nameserver.toml").stdout
+    assert "the nameserver accepts it" in check(either, name="my-nameserver.toml").stdout
     unclear = check(either, name="x.toml")
     assert unclear.exit_code == 1
     assert "--service nameserver or --service broker" in unclear.stderr
-    assert "the broker takes it" in check(either, "--service", "broker", name="x.toml").stdout
+    assert "the broker accepts it" in check(either, "--service", "broker", name="x.toml").stdout
 
 
 def test_what_is_no_toml_is_said_with_its_line(check: Any) -> None:

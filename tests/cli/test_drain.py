@@ -133,7 +133,7 @@ async def test_if_nobody_can_take_over_in_time_it_says_so(replica: Replica) -> N
         "broker", "drain", "--broker", replica.address, "--timeout-ms", "700"
     )
     assert (code, said) == (4, "")
-    assert "nobody has taken over within 0.7 s: only [] in sync" in remarked
+    assert "no replica took over within 0.7 s: only [] in sync" in remarked
 
 
 async def test_a_successor_that_does_not_act_in_time_is_no_success(replica: Replica) -> None:

@@ -54,7 +54,7 @@ def test_without_apply_only_the_plan_is_shown(store: Path) -> None:
     assert "2. quarantine commitlog/" in result.stdout
     assert "would be lost: 1 message\n" in result.stdout
     assert "    payments, queue 0: offset 14" in result.stdout
-    assert "nothing was changed; do it with --apply" in result.stdout
+    assert "nothing was changed; repair with --apply" in result.stdout
     assert files_of(store) == before
     assert not list(store.glob("repair-*"))
 

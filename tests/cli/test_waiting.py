@@ -68,7 +68,7 @@ def test_the_end_of_a_wait_that_was_told_is_told() -> None:
     terminal = Terminal()
     terminal.look(MASTERLESS)
     terminal.look(MASTERLESS, after_s=PATIENCE_S)
-    assert terminal.look(after_s=0.5) == ["it goes on"]
+    assert terminal.look(after_s=0.5) == ["no longer waiting"]
     assert terminal.look(after_s=0.5) == []
 
 

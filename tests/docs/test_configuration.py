@@ -32,6 +32,6 @@ def test_a_key_has_its_sentence_its_unit_and_its_cost(kind: ServiceKind, key: Ke
 
 
 def test_only_the_log_changes_while_a_service_runs() -> None:
-    """What SIGHUP applies is `aerobee.cli.config_reload`; the page must not promise more."""
+    """What SIGHUP applies is `Reload` of the service's command; the page must not promise more."""
     live = {key.name for _, key in KEYS if key.change is Change.LIVE}
     assert live == {"log.format", "log.level", "log.repeats_per_s_max"}

@@ -1,23 +1,45 @@
 """A group that reads old messages as fast as it gets them, in a process of its own.
 
-Run as `python -m aerobee.bench.catch_up_reader`; it goes over the queues again and again until it
-is killed, and drops the files from the page cache before each round. It decodes nothing: what is
-measured is what its reading does to others.
+Run as `python -m aerobee.bench.catch_up_reader`; it reads all queues in a loop until it is killed,
+and drops the files from the page cache before each round. It decodes nothing: the benchmark
+measures what its reading does to others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import grpc
 
-from aerobee.bench.page_cache import drop_from_page_cache, sealed_files
 from aerobee.runtime.rpc import CHANNEL_OPTIONS
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 CREDIT_BYTES = 4 * 1024 * 1024
+
+
+def sealed_files(store: Path) -> list[Path]:
+    """A store's log segments without the one that is being written, and its consume queues."""
+    segments = sorted((store / "commitlog").iterdir())
+    queues = [path for path in sorted((store / "consumequeue").rglob("*")) if path.is_file()]
+    return [*segments[:-1], *queues]
+
+
+def drop_from_page_cache(files: Iterable[Path]) -> int:
+    """Sync the files and drop them from the page cache; the number of bytes."""
+    dropped = 0
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fdatasync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            dropped += os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+    return dropped
 
 
 async def read_again_and_again(broker: str, topic: str, queues: int, store: Path) -> None:

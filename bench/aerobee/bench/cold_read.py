@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee.bench import produce
+from aerobee.bench.catch_up_reader import drop_from_page_cache, sealed_files
 from aerobee.bench.cluster import BenchCluster, broker_stats, running_cluster
 from aerobee.bench.dispatch_lag import DispatchLag, watching_dispatch
 from aerobee.bench.measure import Stopwatch, Throughput
-from aerobee.bench.page_cache import drop_from_page_cache, sealed_files
 from aerobee.bench.report import Report, Row
 from aerobee.bench.stores import fill_store
 from aerobee.bench.suite import Load, Say

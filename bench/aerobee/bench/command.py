@@ -35,15 +35,30 @@ NAMES = textwrap.fill(f"WHAT is one of {', '.join(RUNS)}; or all.", 78, break_on
 
 @click.command(epilog=f"\b\n{NAMES}")
 @click.argument("what", metavar="[WHAT]", type=click.Choice([*RUNS, "all"]), default="all")
-@click.option("--body-bytes", type=click.IntRange(16, 4 << 20), default=1024, show_default=True)
-@click.option("--scale", type=click.FloatRange(0.001, 100), default=1.0, help="Times the load.")
-@click.option("--rounds", type=click.IntRange(1, 1_000), help="Of killing a master.  [default: 10]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@click.option(
+    "--body-bytes",
+    type=click.IntRange(16, 4 << 20),
+    default=1024,
+    show_default=True,
+    help="The size of each message body.",
+)
+@click.option(
+    "--scale",
+    type=click.FloatRange(0.001, 100),
+    default=1.0,
+    help="Multiplies the load.  [default: 1]",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1, 1_000),
+    help="How often `failover` kills a master.  [default: 10]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def bench(what: str, body_bytes: int, scale: float, rounds: int | None, as_json: bool) -> None:
-    """Measure produce, consume, latency, recovery and replication, beside a bare gRPC stream.
+    """Measure produce, consume, latency, recovery and replication against a bare gRPC stream.
 
-    Starts clusters of its own in temporary folders and stops them. Figures of one run are
-    comparable with each other; between machines and moments only their ratios are.
+    Starts its own clusters in temporary folders, and stops them. The figures of one run are
+    comparable with each other; across machines and times, only their ratios are.
     """
     load = suite.Load(body_bytes=body_bytes).scaled(scale)
     if rounds is not None:

@@ -35,17 +35,17 @@ class SessionConfig:
     """How long a consumer's membership, and with it its queue leases, outlive its heartbeats."""
 
     timeout_default_ms: int = 10_000
-    """For members that do not say.
+    """The session of a member that does not request a length.
 
     Costs: longer: the queues of a member that died wait longer for another one.
     """
     timeout_min_ms: int = 1_000
-    """Shorter wishes are raised to this.
+    """Shorter requests are raised to this.
 
     Costs: shorter: a pause of the network costs members their queues.
     """
     timeout_max_ms: int = 120_000
-    """Longer wishes are cut to this.
+    """Longer requests are cut to this.
 
     Costs: as `timeout_default_ms`, for members that ask for it.
     """
@@ -69,15 +69,15 @@ class GroupsConfig:
     """How many consumer groups a broker knows, and for how long."""
 
     max: int = 20_000
-    """Groups that are new beyond so many are refused; those of before stay.
+    """At most this many groups; more are refused, existing ones stay.
 
     Unit: groups
     Costs: memory, and longer snapshots of their offsets.
     """
     expire_after_days: int = 30
-    """A group without members that has not committed for so long is deleted with its offsets,
-    unless unread messages are kept for it; 0: never. See
-    [how long a group is kept](consuming.md#how-long-a-group-is-kept).
+    """A group without members that has not committed for this long is deleted with its offsets,
+    unless unread messages are kept for it; 0: never. See [how long a group is
+    kept](consuming.md#how-long-a-group-is-kept).
 
     Unit: days
     Costs: shorter: a group that reads rarely begins where new groups begin; longer: names and
@@ -98,13 +98,13 @@ class BrokerConfig:
     """One broker process over one folder."""
 
     cluster: str = field(default="aerobee", metadata={"change": Change.NEVER})
-    """Names the cluster; the nameserver refuses a broker of another one.
+    """The cluster's name; the nameserver refuses a broker of another cluster.
 
     Unit: 1 to 64 letters, digits, `_`, `-`
     Costs: nothing.
     """
     broker_name: str = field(default="broker-a", metadata={"change": Change.NEVER})
-    """Names the broker group; its replicas share it.
+    """The broker group's name, which its replicas share.
 
     Unit: 1 to 64 letters, digits, `_`, `-`
     Costs: nothing.
@@ -123,7 +123,7 @@ class BrokerConfig:
     Costs: there is no authentication yet: whoever reaches it may send and read.
     """
     address: str = ""
-    """host:port where clients reach this broker, may be a DNS name; empty: as `listen`.
+    """host:port where clients reach this broker, possibly a DNS name; empty: the same as `listen`.
 
     Unit: host:port
     Costs: a name is looked up by each client that connects.
@@ -141,9 +141,9 @@ class BrokerConfig:
     Costs: one stream, to one of them at a time.
     """
     registration_lease_ms: int = 5_000
-    """How long routes show this broker after its last heartbeat, and a group of several replicas is
-    without a master when its master dies. Well below the sessions of consumers, so that their
-    queues outlive the change of master.
+    """How long routes show this broker after its last heartbeat, and how long a group of several
+    replicas has no master after its master dies. Keep it well below the sessions of consumers, so
+    that their queues outlive the change of master.
 
     Costs: longer: so long, and up to 1.5 s more, nobody takes messages after a master's death;
     shorter: a pause of a machine, the network or etcd of two thirds of it costs the master its
@@ -161,11 +161,11 @@ class BrokerConfig:
     Costs: that many reads at once on the disk, beside its writes.
     """
     catch_up_bytes_per_s: int = 32 * 1024 * 1024
-    """How fast all readers that are far behind read together while many messages are being sent, if
-    each then reads faster than messages come in; 0: no limit. Many are above 4 MiB or 2,000
-    messages a second. While fewer are sent, the pace doubles every tenth of a second that the event
-    loop is at most 5 ms late, halves when it is later, and stays between this and four times this;
-    without sends there is no limit.
+    """The combined rate of all readers far behind while many messages are sent, if each then reads
+    faster than messages arrive; 0: no limit. Many means more than 4 MiB or 2,000 messages per
+    second. While fewer are sent, the rate doubles every tenth of a second that the event loop is at
+    most 5 ms late, halves when it is later, and stays between this and four times this; without
+    sends there is no limit.
 
     Costs: higher: senders wait longer while old messages are read.
     """
@@ -176,7 +176,7 @@ class BrokerConfig:
     crash.
     """
     stop_grace_ms: int = 1_000
-    """How long running calls may go on after a stop was asked for and all is flushed.
+    """How long running calls may continue after a stop is requested and everything is flushed.
 
     Costs: time of a stop.
     """

@@ -12,17 +12,23 @@ from aerobee.cli.lazy_group import LazyCommand, RootGroup
 
 COMMANDS = (
     LazyCommand("up", "aerobee.cli.commands.up:up", "Run a local cluster until Ctrl-C."),
-    LazyCommand("demo", "aerobee.cli.demo.command:demo", "Prove a cluster with real events."),
+    LazyCommand("demo", "aerobee.cli.demo.command:demo", "Prove that a cluster loses nothing."),
     LazyCommand("produce", "aerobee.cli.commands.produce:produce", "Send lines as messages."),
-    LazyCommand("consume", "aerobee.cli.commands.consume:consume", "Print messages of a topic."),
+    LazyCommand(
+        "consume", "aerobee.cli.commands.consume:consume", "Print the messages of a topic."
+    ),
     LazyCommand("message", "aerobee.cli.commands.message:message", "Find single messages."),
-    LazyCommand("topic", "aerobee.cli.commands.topic:topic", "Create, list, show, delete topics."),
-    LazyCommand("group", "aerobee.cli.commands.group:group", "List, show, delete consumer groups."),
-    LazyCommand("offset", "aerobee.cli.commands.offset:offset", "Move, delete a group's offsets."),
+    LazyCommand(
+        "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
+    ),
+    LazyCommand("group", "aerobee.cli.commands.group:group", "Show and delete consumer groups."),
+    LazyCommand(
+        "offset", "aerobee.cli.commands.offset:offset", "Move or delete a group's offsets."
+    ),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),
-    LazyCommand("health", "aerobee.cli.commands.health:health", "Ask a process how it is."),
-    LazyCommand("store", "aerobee.cli.commands.store:store", "Look into store folders, offline."),
-    LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Prove offsets, stores, replicas."),
+    LazyCommand("health", "aerobee.cli.commands.health:health", "Check the health of a process."),
+    LazyCommand("store", "aerobee.cli.commands.store:store", "Inspect, check, repair stores."),
+    LazyCommand("audit", "aerobee.cli.commands.audit:audit", "Audit offsets, stores, replicas."),
     LazyCommand("nameserver", "aerobee.cli.commands.nameserver:nameserver", "Run one nameserver."),
     LazyCommand("broker", "aerobee.cli.commands.broker:broker", "Run one broker."),
     LazyCommand("config", "aerobee.cli.commands.config:config", "Check configuration files."),
@@ -46,11 +52,11 @@ def main() -> None:
       aerobee consume greetings --group readers --count 1
 
     \b
-    Exit codes (`aerobee audit` has its own, see its help):
-      0    done
+    Exit codes (`aerobee audit --help` lists those of the audit):
+      0    success
       1    the answer is no: unknown topic, nothing found
       2    wrong usage
-      3    the environment refuses: no cluster, port in use, folder locked
+      3    the environment prevents it: no cluster, port in use, folder locked
       4    the operation failed
       130  interrupted
     """

@@ -101,15 +101,15 @@ class BarProgress:
 
 
 class WatchScreen:
-    """What is on the screen; `seen` is called after each look."""
+    """What is on the screen; `seen` is called after each run."""
 
     def __init__(self, console: Console, interval_s: int) -> None:
         self._console = console
         self._interval_s = interval_s
         self._live = Live(
-            Text("waiting for the first look"), console=console, screen=True, auto_refresh=False
+            Text("waiting for the first run"), console=console, screen=True, auto_refresh=False
         )
-        self._looks = 0
+        self._runs = 0
         self._failures = 0
         self._summary: Summary | None = None
         self._trouble = ""
@@ -121,8 +121,8 @@ class WatchScreen:
             yield self
 
     def seen(self, summary: Summary | None, trouble: str) -> None:
-        """Draw what was found, or that the look broke off."""
-        self._looks += 1
+        """Draw what was found, or that the run failed."""
+        self._runs += 1
         self._trouble = trouble
         if summary is not None:
             self._summary = summary
@@ -137,10 +137,10 @@ class WatchScreen:
         if self._summary is not None:
             parts += _picture(self._summary, rows)
         if self._trouble:
-            parts.append(Text(f"last look broke off: {self._trouble}", style="bold red"))
-        foot = f"look {self._looks}, every {self._interval_s} s, Ctrl-C ends"
+            parts.append(Text(f"last run failed: {self._trouble}", style="bold red"))
+        foot = f"run {self._runs}, every {self._interval_s} s, Ctrl-C ends"
         if self._failures:
-            foot += f"; {self._failures} broke off"
+            foot += f"; {self._failures} failed"
         parts.append(Text(foot, style="dim"))
         return Group(*parts)
 

@@ -94,9 +94,9 @@ class ConfigCommand(click.Command):
             name,
             callback=callback,
             params=[*_common_options(environment_prefix), *(_option(key) for key in keys)],
-            help=f"{help}\n\nEach option is also a key of the --config file (`a.b = ...`) and an "
-            f"environment variable {environment_prefix}_A_B; flags win over the environment, the "
-            "environment wins over the file.",
+            help=f"{help}\n\nEach option is also a key in the --config file (`a.b = ...`) and an "
+            f"environment variable {environment_prefix}_A_B. Flags win over the environment, which "
+            "wins over the file.",
             **attributes,
         )
 
@@ -123,7 +123,7 @@ def _common_options(environment_prefix: str) -> list[click.Parameter]:
             ["--config"],
             type=click.Path(dir_okay=False, path_type=Path),
             envvar=f"{environment_prefix}_CONFIG",
-            help="TOML file with any of the keys below; SIGHUP reads it again.",
+            help="A TOML file with any of the keys below; SIGHUP makes the service read it again.",
         ),
     ]
 

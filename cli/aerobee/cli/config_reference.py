@@ -1,7 +1,7 @@
 """docs/configuration.md: every key of every service, made from the configuration classes.
 
-Owns: the layout. All that is said of a key stands beside its field, so the page cannot know more
-or less than the services; a test says when it must be made anew.
+Owns: the layout. Everything that it says of a key is written beside its field, so the page cannot
+say more or less than the services; a test fails when it must be generated again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ REGENERATE = "aerobee config reference > docs/configuration.md"
 _HEAD = f"""\
 # Configuration
 
-Every setting of the services. This page is made from their source by `{REGENERATE}`; change the
-text beside the field, not here. Settings of clients are in [producing.md](producing.md#settings)
-and [consuming.md](consuming.md#settings), those of `aerobee audit` in [audit.md](audit.md).
+Every setting of the services. `{REGENERATE}` makes this page
+from their source; change the text beside the field, not here. Settings of clients are in
+[producing.md](producing.md#settings) and [consuming.md](consuming.md#settings), those of `aerobee
+audit` in [audit.md](audit.md).
 
 A key is given in a TOML file (`--config FILE`), where its sections are tables, as an environment
 variable, or as a flag. Flags win over the environment, the environment over the file, the file over
@@ -38,22 +39,22 @@ the defaults. A key that does not exist is an error that names the nearest one.
 
 Lists are written with commas in flags and variables, as arrays in the file.
 
-**Changes** says when a changed value counts: `live`: SIGHUP makes the process read its file again
-([logs](logs.md#changing-the-level-while-a-service-runs)); `restart`: at the next start; `never`: it
-must stay what it was when the store folder was begun.
+**Changes** says when a changed value takes effect: `live`: SIGHUP makes the process read its file
+again ([logs](logs.md#changing-the-level-while-a-service-runs)); `restart`: at the next start;
+`never`: it must stay what it was when the store folder was created.
 
-Check a file before a service meets it. Everything that is wrong is said at once, each with its
-line, and so are settings that are risky together:
+Check a file before a service reads it. The check reports everything that is wrong, with line
+numbers, and settings that are risky together:
 
 ```console
 $ printf 'cluster = "aerobee"\\nlog.level = "warning"\\n' > nameserver.toml
 $ aerobee config check nameserver.toml --service nameserver
-nameserver.toml: the nameserver takes it (2 keys)
+nameserver.toml: the nameserver accepts it (2 keys)
 ```
 
-`--set KEY=VALUE` stands for what the service gets as a flag; its environment variables count, too,
-so in a pod the check sees what the service sees. The exit code is 0 if the service would take the
-file, 1 if not; with `--strict` warnings count as errors.
+`--set KEY=VALUE` stands for a flag of the service; its environment variables count as well, so in a
+pod the check sees what the service sees. The exit code is 0 if the service accepts the file, 1 if
+not; with `--strict` warnings count as errors.
 """
 
 _TABLE = (

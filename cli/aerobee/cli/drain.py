@@ -1,4 +1,4 @@
-"""What `aerobee broker drain` does: see that a broker leads nobody, before it is stopped.
+"""What `aerobee broker drain` does: see that a broker is not a master before it is stopped.
 
 Only the broker itself is asked, so it works in a pod that knows nothing of nameservers. That the
 successor acts is known when the former master copies from it: a replica gives its log to others
@@ -55,7 +55,7 @@ async def drain_broker(address: str, *, timeout_ms: int, clock: Clock | None = N
     """Hand over what the broker at host:port leads.
 
     Raises:
-        Failure: nobody could take over in time.
+        Failure: no replica could take over in time.
         Unreachable, DeadlineExceeded: the broker does not answer.
     """
     clock = clock or SystemClock()
@@ -81,10 +81,10 @@ class _Drain:
         if not stats.replicas:
             return Drained("the only replica of its group; nothing to hand over")
         if not _has_company(stats) and not await self._gets_company():
-            return Drained("no other replica is connected; nobody could take over")
+            return Drained("no other replica is connected; none could take over")
         done = await self._hand_over()
         if done is None:
-            return Drained("is master no more; nothing to hand over")
+            return Drained("is no longer master; nothing to hand over")
         await self._stats(_follows_another, self._left_s())
         return Drained(
             f"replica {done.master_id} is master in epoch {done.epoch}; writes paused for "
@@ -105,7 +105,7 @@ class _Drain:
         return False
 
     async def _hand_over(self) -> broker_pb2.HandOverResponse | None:
-        """None: it is master no more, by somebody else's doing."""
+        """None: another request has already taken the role of master from it."""
         while True:
             left_ms = max(1, int(self._left_s() * 1_000))
             try:
@@ -125,7 +125,7 @@ class _Drain:
                     return None
             if self._left_s() <= RETRY_S:
                 raise Failure(
-                    f"{self._address}: nobody has taken over within {self._timeout_ms / 1_000:g} s:"
+                    f"{self._address}: no replica took over within {self._timeout_ms / 1_000:g} s:"
                     f" {reason}",
                     exit_code=FAILED,
                 ) from reason

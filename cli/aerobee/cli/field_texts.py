@@ -3,10 +3,10 @@
 The text below a field is its sentence; two labelled parts may follow:
 
     window_bytes: int = 16 * MIB
-    \"\"\"So much of the log is on its way to a replica that has not acknowledged it.
+    \"\"\"How much of the log may be on its way to a replica without an acknowledgement.
 
     Unit: bytes
-    Costs: so much memory for each replica.
+    Costs: as much memory for each replica.
     \"\"\"
 
 The unit is written only where the field's name and type do not say it: names end in it.
@@ -84,7 +84,7 @@ def parse_text(text: str) -> FieldText:
 
 
 def unit_of(key: Key, text: FieldText) -> str:
-    """What a value of the key counts or looks like; empty: nobody says."""
+    """What a value of the key counts or looks like; empty if neither text nor name says."""
     if text.unit:
         return text.unit
     inner = typing.get_args(key.annotation)

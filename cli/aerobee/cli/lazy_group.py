@@ -101,7 +101,7 @@ class RootGroup(LazyGroup):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read our output has enough, as `head` does. Nothing may be flushed to it.
+            # The reader of our output has enough, as `head` does. Nothing may be flushed to it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(BROKEN_PIPE)
         except click.Abort:

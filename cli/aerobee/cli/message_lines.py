@@ -65,7 +65,7 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
     except ValueError as error:
         raise MessageIllegal(f"the line is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise MessageIllegal('the line is JSON but no object: write {"body": ...}')
+        raise MessageIllegal('the line is JSON but not an object: write {"body": ...}')
     return Message(
         defaults.topic,
         _body(document),
@@ -88,7 +88,7 @@ def text_of_message(message: ReceivedMessage) -> bytes:
 
 
 def text_for_terminal(message: ReceivedMessage) -> bytes:
-    """The body as one line that the terminal only shows; what is no text in UTF-8, as escapes."""
+    """The body as one line that the terminal only shows; what is not UTF-8, as escapes."""
     return printable(message.body.decode("utf-8", "backslashreplace"), keep="\t").encode()
 
 

@@ -53,8 +53,8 @@ def parse_moment(text: str, *, now_ms: int) -> Moment:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no point in time: write first, last, an age such as 90s, 15m, 2h or 3d, "
-            "a time such as 2026-01-31T12:00 or Unix milliseconds"
+            f"{text!r} is not a point in time: write first, last, an age such as 90s, 15m, 2h or "
+            "3d, a time such as 2026-01-31T12:00 or Unix milliseconds"
         ) from None
     return Moment(MomentKind.TIME, int(moment.timestamp() * 1_000))
 

@@ -96,7 +96,7 @@ class WaitNotice:
         obstacles = tuple(self._obstacles())
         if not obstacles:
             if self._told:
-                self._tell("it goes on")
+                self._tell("no longer waiting")
             self._told, self._since_s = (), None
             return
         if self._since_s is None:

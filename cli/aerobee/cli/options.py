@@ -80,5 +80,5 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError(f'no terminal to ask "{question}": say --yes to do it')
+        raise click.UsageError(f'no terminal to ask "{question}": give --yes to confirm')
     click.confirm(question, abort=True, err=True)

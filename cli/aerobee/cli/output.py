@@ -107,7 +107,7 @@ def print_table(
     for line in lines:
         click.echo(line)
     if left_out:
-        remark(f"not shown, for want of room: {', '.join(left_out)} (--wide shows all)")
+        remark(f"not shown, for lack of room: {', '.join(left_out)} (--wide shows all)")
 
 
 class _Column:

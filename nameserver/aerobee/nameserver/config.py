@@ -26,25 +26,25 @@ class EtcdConfig:
     """How etcd is reached."""
 
     endpoints: tuple[str, ...] = ("127.0.0.1:2379",)
-    """host:port of each member; one is used at a time, the next one when it fails.
+    """host:port of each member; one is used at a time, the next one if it fails.
 
     Unit: host:port
     Costs: one connection, to one of them at a time.
     """
     call_timeout_ms: int = 2_000
-    """Longest that one call may take.
+    """The longest that one call may take.
 
     Costs: longer: a member that hangs is left later, and registrations are renewed later;
     shorter: a slow etcd counts as away.
     """
     calls_in_flight_max: int = 8
-    """Calls at once, each on a thread of its own; more wait their turn.
+    """At most this many concurrent calls, each on its own thread; others wait.
 
     Unit: calls
     Costs: a thread each, and load on etcd.
     """
     read_attempts_max: int = 3
-    """Reads are tried so often before etcd counts as away; writes are never repeated blindly.
+    """How often a read is tried before etcd counts as away; writes are never repeated blindly.
 
     Unit: attempts
     Costs: time until a caller hears that etcd is away.
@@ -55,14 +55,14 @@ class EtcdConfig:
     Costs: shorter: more attempts; longer: routes follow etcd later once it is back.
     """
     ca_file: str = ""
-    """PEM file of those who sign the certificates of etcd's members; with it, etcd is spoken to by
-    TLS only. Read again for each new connection.
+    """PEM file of the authorities that sign the certificates of etcd's members; if set, etcd is
+    contacted only over TLS. The file is read again for each new connection.
 
     Unit: path; empty: no TLS
     Costs: a handshake for each connection.
     """
     cert_file: str = ""
-    """PEM file with this nameserver's own certificate, for an etcd that asks for one.
+    """PEM file with this nameserver's own certificate, for an etcd that requires one.
 
     Unit: path; empty: none
     Costs: a file that must be replaced before it expires; no restart is needed for that.
@@ -108,7 +108,7 @@ class TopicPolicy:
     Costs: a misspelt name becomes a topic: switch it off in production.
     """
     default_queues_per_group: int = 4
-    """Queues on each broker group when nobody says how many.
+    """Queues on each broker group unless a request says how many.
 
     Unit: queues
     Costs: files and memory on each broker; fewer than members of a group leaves some idle.
@@ -120,7 +120,7 @@ class TopicPolicy:
     Costs: larger routes for everybody who uses such a topic.
     """
     topics_max: int = 20_000
-    """Largest number of topics of the cluster; more are refused, those that exist stay.
+    """Largest number of topics in the cluster; more are refused, existing ones stay.
 
     Unit: topics
     Costs: memory and time of a start on each broker, and the size of what a nameserver tells a
@@ -133,14 +133,14 @@ class TopicPolicy:
     Costs: files and memory on each replica of the group.
     """
     auto_create_topics_max: int = 1_000
-    """From so many topics of the cluster on none is created automatically any more.
+    """No topic is created automatically once the cluster has this many.
 
     Unit: topics
     Costs: higher: a program that makes names up, or a stranger, fills the cluster with topics.
     """
     auto_create_per_minute: int = 60
-    """How many topics this nameserver creates automatically in a minute, once those of
-    `auto_create_burst` are used up; producers try again by themselves.
+    """How many topics this nameserver creates automatically per minute once `auto_create_burst` is
+    used up; producers retry by themselves.
 
     Unit: topics a minute
     Costs: higher: as `auto_create_topics_max`, sooner.
@@ -152,7 +152,7 @@ class TopicPolicy:
     Costs: as `auto_create_per_minute`.
     """
     spread_timeout_ms: int = 1_000
-    """Longest that an answer to a topic change waits for the brokers to have heard of it.
+    """How long the answer to a topic change waits for the brokers to learn of it.
 
     Costs: time of a topic change while a broker is away.
     """
@@ -188,17 +188,17 @@ class BrokerLeaseConfig:
     """How long a broker's registration outlives its last heartbeat."""
 
     default_ms: int = 5_000
-    """For brokers that do not say.
+    """The lease of a broker that does not request one.
 
     Costs: longer: a broker that died stays in the routes for longer.
     """
     min_ms: int = 1_000
-    """Shorter wishes are raised to this; etcd counts in seconds and has a minimum of its own.
+    """Shorter requests are raised to this; etcd counts in seconds and has its own minimum.
 
     Costs: shorter: more writes to etcd, one per broker in each third of it.
     """
     max_ms: int = 120_000
-    """Longer wishes are cut to this.
+    """Longer requests are cut to this.
 
     Costs: as `default_ms`, for brokers that ask for it.
     """
@@ -217,7 +217,7 @@ class NameserverConfig:
     """One nameserver process. Several with the same cluster and etcd are interchangeable."""
 
     cluster: str = "aerobee"
-    """Names the cluster; a broker or client of another one is refused.
+    """The cluster's name; brokers and clients of another cluster are refused.
 
     Unit: 1 to 64 letters, digits, `_`, `-`
     Costs: nothing; its keys in etcd are below this name, so another name is another cluster.
@@ -229,7 +229,7 @@ class NameserverConfig:
     Costs: there is no authentication yet: whoever reaches it may create and delete topics.
     """
     stop_grace_ms: int = 2_000
-    """How long running calls may go on after a stop was asked for.
+    """How long running calls may continue after a stop is requested.
 
     Costs: time of a stop.
     """
@@ -240,7 +240,7 @@ class NameserverConfig:
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     unclean_election: bool = False
-    """Let a replica that lacks acknowledged messages become master when nobody else is alive.
+    """Let a replica that lacks acknowledged messages become master when no other replica is alive.
 
     Costs: acknowledged messages; see [unclean election](failover.md#unclean-election).
     """

@@ -43,8 +43,8 @@ class HealthConfig:
     """Where a process tells how it is, from its first moment to its last."""
 
     listen: str = ""
-    """host:port of gRPC health with the services startup, liveness and readiness; empty: none, only
-    the health of the main port, which is there while clients are served.
+    """host:port of gRPC health with the services startup, liveness and readiness; empty: only the
+    main port answers health checks, while it serves clients.
 
     Unit: host:port
     Costs: a listening port.

@@ -40,13 +40,13 @@ class LogConfig:
         default=LogLevel.INFO,
         metadata={"change": Change.LIVE, "environment": "AEROBEE_LOG_LEVEL"},
     )
-    """The least important lines that are written.
+    """The lowest level that is written.
 
     Costs: `debug` writes a line for each call; `warning` leaves out who became master and when.
     """
     repeats_per_s_max: int = field(default=20, metadata={"change": Change.LIVE})
-    """So many lines of one event in a second are written as they are; those beyond become one line
-    with their count, `repeated`. 0: no limit.
+    """At most this many lines of one event per second are written; the rest become one line with
+    their count, `repeated`. 0: no limit.
 
     Unit: lines per second
     Costs: smaller hides the fields of more lines; without a limit, a fault that repeats fills the

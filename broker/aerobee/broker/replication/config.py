@@ -28,7 +28,7 @@ class ReplicationConfig:
     """
 
     mode: ReplicationMode = ReplicationMode.ASYNC
-    """What an acknowledgement promises beyond this machine: `sync_master`: every replica of the
+    """What an acknowledgement promises beyond this machine. `sync_master`: every replica of the
     in-sync set has the message, and none is lost with the master; `async_master`: the master has
     it, and what it acknowledged last may be lost with it.
 
@@ -36,39 +36,40 @@ class ReplicationConfig:
     on two cores ([measured](performance.md#replication)).
     """
     min_insync_replicas: int = 1
-    """With fewer in sync, the master included, messages are refused with NOT_ENOUGH_REPLICAS and
-    nothing is stored. 2 of 3: each message that `sync_master` acknowledges is on two machines.
+    """With fewer replicas in sync, the master included, messages are refused with
+    NOT_ENOUGH_REPLICAS and nothing is stored. 2 of 3: each message that `sync_master` acknowledges
+    is on two machines.
 
     Unit: replicas
     Costs: as many as there are replicas: no messages while one of them is away.
     """
     in_sync_lag_max_ms: int = 2_000
-    """A replica that has not had everything for so long leaves the in-sync set.
+    """A replica that has lacked messages for this long leaves the in-sync set.
 
     Costs: so long a silent or slow slave holds up synchronous sends; shorter: a slave leaves at
     each hiccup, and cannot be elected meanwhile.
     """
     heartbeat_interval_ms: int = 500
-    """Between frames of a replication stream on which nothing else travels. Three of them without
-    a word, at least 1.5 s, end the stream.
+    """The time between frames on an idle replication stream. Silence for three intervals, at least
+    1.5 s, ends the stream.
 
     Costs: a small frame to each slave; shorter finds a dead peer sooner, and takes a slow one for
     dead sooner.
     """
     window_bytes: int = 16 * MIB
-    """So much of the log is on its way to a replica that has not acknowledged it. Larger for fast
-    links with a long round trip.
+    """How much of the log may be on its way to a replica without an acknowledgement. Use more for
+    fast links with a long round trip.
 
     Costs: so much memory for each replica.
     """
     chunk_bytes: int = 512 * KIB
-    """Most bytes of the log in one frame.
+    """At most this much of the log travels in one frame.
 
     Costs: memory for each replica; smaller means more frames.
     """
     catch_up_bytes_per_s: int = 200 * MIB
-    """Bound for a replica that is not in sync, while messages come in, so that these do not wait;
-    0: none.
+    """The rate limit for a replica that is not in sync while messages arrive, so that these do not
+    wait; 0: no limit.
 
     Costs: lower: the replica is longer without what it needs to be elected.
     """

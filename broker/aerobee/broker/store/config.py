@@ -35,7 +35,7 @@ class StoreConfig:
 
     # Geometry: must equal what the folder was written with.
     segment_bytes: int = field(default=1 * GIB, metadata=FIXED)
-    """Size of a log file, which is allocated ahead; alike on all replicas of a group.
+    """Size of a log file, which is allocated in advance; equal on all replicas of a group.
 
     Costs: up to two of them lie on the disk without messages; retention removes whole ones only.
     """
@@ -69,8 +69,8 @@ class StoreConfig:
 
     # Flush.
     flush_mode: FlushMode = FlushMode.ASYNC
-    """What an acknowledgement promises: `sync`: the message is on this machine's disk; `async`: in
-    its page cache, which outlives the process and not the power.
+    """What an acknowledgement promises. `sync`: the message is on this machine's disk; `async`: it
+    is in the page cache, which survives the process but not a power cut.
 
     Costs: `sync` waits for the disk, once for all that came meanwhile.
     """
@@ -85,7 +85,7 @@ class StoreConfig:
     Costs: smaller means more flushes.
     """
     checkpoint_interval_ms: int = 5_000
-    """How often consume queues and keys go to their files, and then the checkpoint.
+    """How often consume queues and keys are written to their files, and then the checkpoint.
 
     Costs: longer means more memory, and more of the log to read after a crash.
     """
@@ -120,12 +120,13 @@ class StoreConfig:
 
     # Back-pressure.
     unflushed_bytes_max: int = 256 * MIB
-    """Senders are told BUSY when this much waits for the disk and the replicas.
+    """Senders get BUSY when this much waits for the disk and the replicas.
 
     Costs: dirty pages of the page cache, and the time of the flush that writes them.
     """
     disk_free_bytes_min: int = 256 * MIB
-    """Below it no messages are taken (NOT_WRITABLE), and no new segment takes of it.
+    """With less free space than this, the broker takes no messages (NOT_WRITABLE); no new segment
+    uses it.
 
     Costs: so much of the disk is for tables, queues and people who put things in order.
     """
@@ -148,18 +149,18 @@ class StoreConfig:
 
     # Reading.
     hot_tail_bytes: int = 256 * MIB
-    """This much of the log's end is meant to stay in the page cache: readers of what is before it
-    do not push it out.
+    """How much of the log's end is kept in the page cache: readers of earlier messages do not push
+    it out.
 
     Costs: page cache; what they read is read from the disk again by the next one.
     """
     evict_catch_up_reads: bool = True
-    """What a reader far behind brought into the page cache leaves it again.
+    """Whether pages that a reader far behind brought into the page cache are dropped again.
 
     Costs: a second reader of the same old messages reads them from the disk again.
     """
     filter_scan_entries_max: int = 8_000
-    """Queue entries that one step of a pull looks at when it filters by tag.
+    """At most this many queue entries are read in one step of a pull that filters by tag.
 
     Unit: entries
     Costs: time of the event loop in one step; fewer means more steps for rare tags.
@@ -182,7 +183,7 @@ class StoreConfig:
     Costs: memory while it runs; with less, part of the log is read twice.
     """
     queue_checks_at_start_max: int = 1_000
-    """Queues whose files a start looks at unasked; the others are looked at when first used.
+    """At most this many queues are checked at the start; the others are checked when first used.
 
     Unit: queues
     Costs: time of a start.
@@ -198,7 +199,7 @@ class StoreConfig:
         seconds * 1_000
         for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
     )
-    """Delay of each level of Apache's schedule topic, level 1 first (messageDelayLevel). Alike on
+    """Delay of each level of Apache's schedule topic, level 1 first (messageDelayLevel). Equal on
     all replicas of a group.
 
     Costs: nothing; a queue entry of that topic holds the time that was computed when it was stored.

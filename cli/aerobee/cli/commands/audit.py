@@ -61,10 +61,10 @@ def _option(one: Argument) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 @click.command(cls=AuditCommand)
 @_options
 def audit(**values: Any) -> None:
-    """Audit a live cluster, or stores at rest (ours or Apache's), on Spark.
+    """Audit a live cluster, or stores at rest (Aerobee's or Apache RocketMQ's), on Spark.
 
-    Asks each broker once for queues, committed offsets, members, leases and epochs; with --deep
-    reads all bytes of the stores, too. Changes nothing.
+    Asks each broker once for its queues, committed offsets, members, leases and epochs; with --deep
+    also reads every byte of the stores. Changes nothing.
 
     \b
     Examples:
@@ -74,10 +74,10 @@ def audit(**values: Any) -> None:
       aerobee audit --watch
 
     \b
-    Needs pip install 'aerobee[audit]' and Java 17.
-    Exit codes: 0 nothing above INFO, 1 WARNING, 2 ERROR, 3 CRITICAL is the worst finding;
-    64 wrong usage, 66 nothing to audit, 69 Java, pyspark or the cluster is missing,
-    70 broke off, 73 cannot write, 130 interrupted.
+    Requires pip install 'aerobee[audit]' and Java 17.
+    Exit codes by the worst finding: 0 INFO or none, 1 WARNING, 2 ERROR, 3 CRITICAL.
+    Others: 64 wrong usage, 66 nothing to audit, 69 Java, pyspark or the cluster is missing,
+    70 failed, 73 cannot write, 130 interrupted.
     """
     try:
         code = _audit(values)
@@ -143,7 +143,7 @@ def _watch(request: AuditRequest) -> int:
 
     def echo(summary: Summary | None, trouble: str) -> None:
         if summary is None:
-            remark(f"aerobee: this look broke off: {trouble}")
+            remark(f"aerobee: this run failed: {trouble}")
         else:
             say(printed(summary, request.format), keep="\n", nl=False)
 

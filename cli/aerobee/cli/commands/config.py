@@ -88,7 +88,7 @@ def _guess_service(name: str | None, text: str, file_name: str) -> ServiceKind:
     named = [kind for kind in least if kind.name in file_name.lower()]
     if len(least) > 1 and len(named) != 1:
         raise InvalidArgument(
-            "its keys do not say whose file this is; give --service "
+            "its keys fit several services; give --service "
             + " or --service ".join(kind.name for kind in least)
         )
     return (named or least)[0]
@@ -101,7 +101,7 @@ def _print(file: Path, kind: ServiceKind, checked: Checked[Any]) -> None:
             tell = remark if word == "error" else say
             tell(f"{where}: {word}: {finding.sentence}")
     if not checked.errors:
-        say(f"{file}: the {kind.name} takes it ({counted(len(checked.keys), 'key')})")
+        say(f"{file}: the {kind.name} accepts it ({counted(len(checked.keys), 'key')})")
 
 
 def _document(kind: ServiceKind, checked: Checked[Any]) -> dict[str, object]:

@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -27,22 +26,7 @@ POLL_MESSAGES_MAX = 1_000
 POLL_TIMEOUT_S = 1.0
 COMMIT_TIMEOUT_S = 5.0
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What to read, how to print it, when to end."""
-
-    target: Target
-    topic: str
-    group: str
-    start: Moment
-    expression: str
-    count: int | None
-    idle_timeout_s: float | None
-    broadcast: bool
-    client_id: str | None
-    session_timeout_ms: int
-    to_line: Callable[[ReceivedMessage], bytes]
+ToLine = Callable[["ReceivedMessage"], bytes]
 
 
 @click.command()
@@ -108,22 +92,31 @@ def consume(
     error.
     """
     from aerobee.cli.message_lines import json_of_message, text_for_terminal, text_of_message
+    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
 
+    starts = {
+        MomentKind.FIRST: StartFrom.FIRST,
+        MomentKind.LAST: StartFrom.LAST,
+        MomentKind.TIME: StartFrom.TIMESTAMP,
+    }
     to_text = text_for_terminal if sys.stdout.isatty() else text_of_message
-    job = _Job(
-        target=target,
-        topic=topic,
-        group=group,
-        start=start,
-        expression=expression,
-        count=count,
-        idle_timeout_s=idle_timeout_s,
-        broadcast=broadcast,
-        client_id=client_id,
-        session_timeout_ms=session_timeout_ms,
-        to_line=json_of_message if line_format == "json" else to_text,
-    )
-    printed = run(lambda: _consume(job))
+    to_line = json_of_message if line_format == "json" else to_text
+
+    async def main() -> int:
+        consumer = PullConsumer(
+            target.nameserver,
+            group,
+            broadcasting=broadcast,
+            start_from=starts[start.kind],
+            start_timestamp_ms=start.timestamp_ms if start.kind is MomentKind.TIME else None,
+            client_id=client_id,
+            cluster=target.cluster,
+            options=ConsumerOptions(session_timeout_ms=session_timeout_ms, await_cluster_ms=0),
+        )
+        consumer.subscribe(topic, expression)
+        return await _consume(consumer, to_line, count, idle_timeout_s)
+
+    printed = run(main)
     if count is not None and printed < count:
         assert idle_timeout_s is not None
         remark(_too_few(printed, count, idle_timeout_s))
@@ -138,29 +131,13 @@ def _too_few(printed: int, count: int, idle_timeout_s: float) -> str:
     return f"{printed:,} of {count:,} messages came, then none within {idle_timeout_s:g} s"
 
 
-async def _consume(job: _Job) -> int:
+async def _consume(
+    consumer: PullConsumer, to_line: ToLine, count: int | None, idle_timeout_s: float | None
+) -> int:
     """Returns how many messages were printed."""
     from aerobee.cli.notices import WaitNotice
-    from aerobee.consumer_client import ConsumerOptions, PullConsumer, StartFrom
     from aerobee.runtime.clock import SystemClock
 
-    starts = {
-        MomentKind.FIRST: StartFrom.FIRST,
-        MomentKind.LAST: StartFrom.LAST,
-        MomentKind.TIME: StartFrom.TIMESTAMP,
-    }
-    consumer = PullConsumer(
-        job.target.nameserver,
-        job.group,
-        broadcasting=job.broadcast,
-        start_from=starts[job.start.kind],
-        start_timestamp_ms=job.start.timestamp_ms if job.start.kind is MomentKind.TIME else None,
-        client_id=job.client_id,
-        cluster=job.target.cluster,
-        options=ConsumerOptions(session_timeout_ms=job.session_timeout_ms, await_cluster_ms=0),
-    )
-    consumer.subscribe(job.topic, job.expression)
-    printed = 0
     notice = WaitNotice(SystemClock(), consumer.obstacles)
     async with AsyncExitStack() as stack:
         watch = asyncio.get_running_loop().create_task(notice.run(), name="consume:wait-notice")
@@ -170,7 +147,7 @@ async def _consume(job: _Job) -> int:
             watch.cancel()
         stack.push_async_exit(consumer)
         try:
-            printed = await _print_messages(job, consumer, notice)
+            printed = await _print_messages(consumer, notice, to_line, count, idle_timeout_s)
         except asyncio.CancelledError:
             # After Ctrl-C too, what was printed does not come again. If printing itself failed,
             # the messages in hand stay uncommitted.
@@ -191,23 +168,29 @@ async def _commit(consumer: PullConsumer) -> None:
         ) from None
 
 
-async def _print_messages(job: _Job, consumer: PullConsumer, notice: WaitNotice) -> int:
+async def _print_messages(
+    consumer: PullConsumer,
+    notice: WaitNotice,
+    to_line: ToLine,
+    count: int | None,
+    idle_timeout_s: float | None,
+) -> int:
     loop = asyncio.get_running_loop()
     output = sys.stdout.buffer
     printed = 0
     last_s = loop.time()
-    while job.count is None or printed < job.count:
-        wanted = POLL_MESSAGES_MAX if job.count is None else job.count - printed
+    while count is None or printed < count:
+        wanted = POLL_MESSAGES_MAX if count is None else count - printed
         patience_s = POLL_TIMEOUT_S
-        if job.idle_timeout_s is not None:
-            patience_s = min(patience_s, last_s + job.idle_timeout_s - loop.time())
+        if idle_timeout_s is not None:
+            patience_s = min(patience_s, last_s + idle_timeout_s - loop.time())
             if patience_s <= 0:
                 break
         messages = await consumer.poll(min(wanted, POLL_MESSAGES_MAX), timeout_s=patience_s)
         notice.look()
         if not messages:
             continue
-        output.write(b"".join(job.to_line(message) + b"\n" for message in messages))
+        output.write(b"".join(to_line(message) + b"\n" for message in messages))
         output.flush()
         printed += len(messages)
         last_s = loop.time()

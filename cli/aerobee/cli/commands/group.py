@@ -100,7 +100,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
             ),
             "heartbeat": lambda member: f"{member['lastHeartbeatAgeMs']} ms ago",
         },
-        empty="no member has joined now",
+        empty="no members",
         title=f"{name}: {counted(len(members), 'member')}, lag {state.lag:,}",
     )
     say()

@@ -50,7 +50,7 @@ def get(target: Target, message_id: str, topic: str | None, as_json: bool) -> No
         )
     place = None if topic is not None else _PLACE.fullmatch(message_id)
     if place is not None and int(place["offset"]) >= _OFFSET_END:
-        raise click.UsageError(f"{place['offset']} is no offset: offsets end at 2^63")
+        raise click.UsageError(f"{place['offset']} is not an offset: offsets end at 2^63")
     _check_text(message_id, topic or "")
 
     from aerobee.cli.message_lines import document_of_message
@@ -166,7 +166,7 @@ def query(
     _remark_unanswered(found)
     if not found.messages:
         if found.more:
-            remark("not all was looked at: bound the time with --begin and --end")
+            remark("the search is incomplete: bound the time with --begin and --end")
         elif not as_json:
             remark("no message found")
         raise click.exceptions.Exit(NEGATIVE)
@@ -178,7 +178,7 @@ def _check_text(*texts: str) -> None:
             text.encode()
         except UnicodeEncodeError:
             raise click.UsageError(
-                f"{text!a} is no text in UTF-8: names, keys and ids of messages are"
+                f"{text!a} is not UTF-8 text, as names, keys and message ids must be"
             ) from None
 
 
@@ -191,7 +191,7 @@ def _time_ms(moment: Moment | None) -> int:
 
 def _remark_unanswered(found: FoundMessages) -> None:
     if found.unanswered:
-        remark(f"not asked, because they do not answer: {', '.join(found.unanswered)}")
+        remark(f"not searched, because they do not answer: {', '.join(found.unanswered)}")
 
 
 def _print_list(found: FoundMessages, *, wide: bool) -> None:
@@ -265,4 +265,4 @@ def _body_text(found: ReceivedMessage) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return f"({counted(len(body), 'byte')}, which are no text: --json shows them)"
+        return f"({counted(len(body), 'byte')}, not text; --json shows them)"

@@ -20,5 +20,6 @@ nameserver = ConfigCommand(
     NameserverConfig,
     environment_prefix="AEROBEE_NAMESERVER",
     run=_run,
-    help="Run one nameserver until SIGTERM or Ctrl-C. It keeps nothing itself: its truth is etcd.",
+    help="Run one nameserver until SIGTERM or Ctrl-C. It stores nothing itself: its state is in "
+    "etcd.",
 )

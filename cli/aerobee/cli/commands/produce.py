@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,19 +25,7 @@ if TYPE_CHECKING:
 BATCH_MESSAGES_MAX = 1_000
 BATCHES_IN_FLIGHT = 4
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What to send, how fast, and how to report it."""
-
-    target: Target
-    topic: str
-    file: Path | None
-    to_message: Callable[[bytes], Message]
-    rate_per_s: float | None
-    timeout_ms: int
-    create_missing: bool
-    as_json: bool
+ToMessage = Callable[[bytes], "Message"]
 
 
 @click.command()
@@ -84,6 +71,7 @@ def produce(
     what it is waiting for to standard error.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
+    from aerobee.producer_client import Producer, ProducerConfig
 
     defaults = LineDefaults(
         topic=topic,
@@ -93,67 +81,78 @@ def produce(
         properties=properties,
     )
     parse = message_of_json if line_format == "json" else message_of_text
-    job = _Job(
-        target=target,
-        topic=topic,
-        file=file,
-        to_message=lambda line: parse(line, defaults),
-        rate_per_s=rate_per_s,
-        timeout_ms=timeout_ms,
-        create_missing=not no_create,
-        as_json=as_json,
-    )
-    run(lambda: _produce(job))
-
-
-async def _produce(job: _Job) -> None:
-    from aerobee.cli.meter import opened_meter
-    from aerobee.cli.notices import WaitNotice
-    from aerobee.producer_client import Producer, ProducerConfig
-    from aerobee.runtime.clock import SystemClock
-
-    descriptor = _open(job.file)
-    size = os.fstat(descriptor).st_size if _is_file(descriptor) else None
     config = ProducerConfig(
-        send_timeout_ms=job.timeout_ms,
-        create_missing_topics=job.create_missing,
+        send_timeout_ms=timeout_ms,
+        create_missing_topics=not no_create,
         # A person wants to know at once.
         await_cluster=False,
     )
-    async with Producer(job.target.nameserver, job.target.cluster, config=config) as producer:
-        notice = WaitNotice(SystemClock(), producer.obstacles)
-        # Whoever types lines does not want a bar drawn over them.
-        typed = os.isatty(descriptor)
-        with opened_meter(f"to {job.topic}", SystemClock(), total=size, quiet=typed) as meter:
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    watching = tasks.create_task(notice.run(), name="notice")
-                    try:
-                        await _send_all(job, descriptor, producer, meter)
-                    finally:
-                        watching.cancel()
-            finally:
-                elapsed_s, sent = meter.elapsed_s, meter.messages
-                if job.file is not None:
-                    os.close(descriptor)
-    if job.as_json:
+
+    async def main() -> tuple[Meter, float]:
+        descriptor = _open(file)
+        try:
+            async with Producer(target.nameserver, target.cluster, config=config) as producer:
+                return await _produce(
+                    producer, topic, descriptor, lambda line: parse(line, defaults), rate_per_s
+                )
+        finally:
+            if file is not None:
+                os.close(descriptor)
+
+    meter, elapsed_s = run(main)
+    sent = meter.messages
+    per_second = sent / elapsed_s if elapsed_s else 0.0
+    if as_json:
         print_json(
             {
-                "topic": job.topic,
+                "topic": topic,
                 "messages": sent,
                 "bytes": meter.bytes,
                 "seconds": round(elapsed_s, 6),
-                "messagesPerSecond": round(sent / elapsed_s, 1) if elapsed_s else 0.0,
+                "messagesPerSecond": round(per_second, 1),
             }
         )
         return
     say(
-        f"sent {counted(sent, 'message')} ({counted(meter.bytes, 'byte')}) to {job.topic} "
-        f"in {elapsed_s:.2f} s: {sent / elapsed_s if elapsed_s else 0:,.0f}/s"
+        f"sent {counted(sent, 'message')} ({counted(meter.bytes, 'byte')}) to {topic} "
+        f"in {elapsed_s:.2f} s: {per_second:,.0f}/s"
     )
 
 
-async def _send_all(job: _Job, descriptor: int, producer: Producer, meter: Meter) -> None:
+async def _produce(
+    producer: Producer,
+    topic: str,
+    descriptor: int,
+    to_message: ToMessage,
+    rate_per_s: float | None,
+) -> tuple[Meter, float]:
+    """What was sent, and in how many seconds."""
+    from aerobee.cli.meter import opened_meter
+    from aerobee.cli.notices import WaitNotice
+    from aerobee.runtime.clock import SystemClock
+
+    size = os.fstat(descriptor).st_size if _is_file(descriptor) else None
+    notice = WaitNotice(SystemClock(), producer.obstacles)
+    # A bar would be drawn over lines that are typed.
+    typed = os.isatty(descriptor)
+    with opened_meter(f"to {topic}", SystemClock(), total=size, quiet=typed) as meter:
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(notice.run(), name="notice")
+            try:
+                batches = _paced(descriptor, rate_per_s)
+                await _send_all(topic, batches, producer, to_message, meter)
+            finally:
+                watching.cancel()
+        return meter, meter.elapsed_s
+
+
+async def _send_all(
+    topic: str,
+    batches: AsyncIterator[list[bytes]],
+    producer: Producer,
+    to_message: ToMessage,
+    meter: Meter,
+) -> None:
     """Several batches on their way at a time; the first failure ends it.
 
     Raises:
@@ -172,18 +171,18 @@ async def _send_all(job: _Job, descriptor: int, producer: Producer, meter: Meter
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            async for lines in _paced(job, descriptor):
+            async for lines in batches:
                 read_bytes += sum(len(line) + 1 for line in lines)
-                batch = [job.to_message(line) for line in lines if line]
+                batch = [to_message(line) for line in lines if line]
                 if batch:
                     await places.acquire()
                     tasks.create_task(send(batch, read_bytes), name="send")
     except BaseException:
-        remark(f"sent {counted(meter.messages, 'message')} to {job.topic} until then")
+        remark(f"sent {counted(meter.messages, 'message')} to {topic} before that")
         raise
 
 
-async def _paced(job: _Job, descriptor: int) -> AsyncIterator[list[bytes]]:
+async def _paced(descriptor: int, rate: float | None) -> AsyncIterator[list[bytes]]:
     """Lines in batches, no faster than the rate."""
     from aerobee.cli.message_lines import read_lines
     from aerobee.runtime.clock import SystemClock
@@ -191,7 +190,6 @@ async def _paced(job: _Job, descriptor: int) -> AsyncIterator[list[bytes]]:
     clock = SystemClock()
     started_s = clock.monotonic_s()
     given = 0
-    rate = job.rate_per_s
     # A twentieth of a second at most: a slow rate is a steady one, not a stutter.
     largest = (
         BATCH_MESSAGES_MAX if rate is None else max(1, min(BATCH_MESSAGES_MAX, int(rate / 20)))

@@ -21,7 +21,7 @@ WRITE = 2
 
 @click.group()
 def topic() -> None:
-    """Create, list, show, update and delete topics."""
+    """Create, list, show, change and delete topics."""
 
 
 attribute_option = settings_option(

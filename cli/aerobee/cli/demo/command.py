@@ -32,21 +32,21 @@ SEGMENT_BYTES = 64 * 1024 * 1024
     "--flights",
     "flights_max",
     type=click.IntRange(min=1_000),
-    help="Only so many of the flights.  [default: all 336,776]",
+    help="Send only this many flights.  [default: all 336,776]",
 )
 @click.option(
     "--replicas",
     type=click.IntRange(1, REPLICAS_MAX),
     default=1,
     show_default=True,
-    help="Of each broker group; with more than one, a master broker is killed, too.",
+    help="Processes in each broker group; with more than one, a master is also killed.",
 )
-@click.option("--keep", is_flag=True, help="Keep the folder with stores, notes and logs.")
+@click.option("--keep", is_flag=True, help="Keep the folder with the stores, notes and logs.")
 def demo(flights_max: int | None, replicas: int, keep: bool) -> None:
-    """Send real events through a real cluster, kill a consumer, prove that nothing is missing.
+    """Send real events through a real cluster, kill a consumer, and prove that nothing is missing.
 
-    Two broker groups; a producer; three consumers in one group, of which one is killed in the
-    middle; a second group that reads two carriers by tag. Takes about a minute.
+    The cluster has two broker groups. One producer sends; three consumers share one group, and one
+    of them is killed halfway; a second group reads two carriers by tag. Takes about a minute.
     """
     settings = DemoSettings(flights_max=flights_max, replicas=replicas)
     console = Console()

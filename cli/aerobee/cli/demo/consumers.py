@@ -168,4 +168,4 @@ def _last_line(log: Path) -> str:
         lines = log.read_text("utf-8", "replace").strip().splitlines()
     except OSError:
         lines = []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "no output"

@@ -180,7 +180,7 @@ class Child:
                 lines = log.read().decode("utf-8", "replace").splitlines()
         except OSError:
             lines = []
-        said = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        said = next((line for line in reversed(lines) if line.strip()), "no output")
         return re.sub(r"^aerobee:? ", "", said.strip()).rstrip(".")
 
 

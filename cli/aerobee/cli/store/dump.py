@@ -74,9 +74,11 @@ def _questions(file: Path | None) -> Questions:
     try:
         document = json.loads(file.read_bytes())
     except ValueError as error:
-        raise click.BadParameter(f"{file} is no JSON: {error}", param_hint="--questions") from error
+        raise click.BadParameter(
+            f"{file} is not JSON: {error}", param_hint="--questions"
+        ) from error
     if not isinstance(document, dict):
-        raise click.BadParameter(f"{file} holds no object", param_hint="--questions")
+        raise click.BadParameter(f"{file} does not hold an object", param_hint="--questions")
     return GivenQuestions(document)
 
 

@@ -12,7 +12,7 @@ that asked the same kind of questions, or they are chosen from what the store ho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 ANSWERS_MAX = 64
 """The most offsets that a question by key is answered with."""
@@ -39,50 +39,24 @@ class Window(NamedTuple):
     max: int
 
 
-class QueueTimes(Protocol):
-    """Sees the store time of each message of a queue; then says which times to ask for."""
-
-    def see(self, timestamp_ms: int) -> None: ...
-
-    def asked(self) -> list[int]: ...
-
-
-class Questions(Protocol):
-    """What to ask; `see_message` is told each listed message before keys and windows are asked."""
-
-    def outside(self, topic: str, queue_id: int, bounds: tuple[int, int]) -> list[int]:
-        """Offsets to ask for; `bounds` are the queue's minimum and maximum."""
-        ...
-
-    def times(self, topic: str, queue_id: int, count: int) -> QueueTimes:
-        """For a queue with so many messages."""
-        ...
-
-    def see_message(self, message: Mapping[str, Any]) -> None: ...
-
-    def wanted_keys(self) -> Iterator[tuple[str, str]]:
-        """(topic, key), each once."""
-        ...
-
-    def windows(self) -> Iterator[Window]: ...
-
-
-# ------------------------------------------------------------------------------ chosen here
-
-
 class ChosenQuestions:
-    """Chosen from what the store holds. Keeps the keys of all listed messages in memory."""
+    """Chosen from what the store holds. Keeps the keys of all listed messages in memory.
+
+    `see_message` is told each listed message before keys and windows are asked for.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], None] = {}
         self._keyed: list[tuple[str, str, int]] = []
 
     def outside(self, topic: str, queue_id: int, bounds: tuple[int, int]) -> list[int]:
+        """Offsets to ask for; `bounds` are the queue's minimum and maximum."""
         first, end = bounds
         below = {0, first - 1} if first else set()
         return [*sorted(below), end, end + 1, end + _FAR_OFFSETS]
 
     def times(self, topic: str, queue_id: int, count: int) -> QueueTimes:
+        """For a queue with `count` messages."""
         return _ChosenTimes(count)
 
     def see_message(self, message: Mapping[str, Any]) -> None:
@@ -96,6 +70,7 @@ class ChosenQuestions:
             self._keyed.append((topic, keys[-1], message["storeTimestamp"]))
 
     def wanted_keys(self) -> Iterator[tuple[str, str]]:
+        """(topic, key), each once."""
         return iter(self._keys)
 
     def windows(self) -> Iterator[Window]:
@@ -113,7 +88,7 @@ class ChosenQuestions:
 
 class _ChosenTimes:
     """Times around some messages, spread evenly over the queue, and of neighbours stored in the
-    same millisecond."""
+    same millisecond: `see` gets the store time of each message, in order."""
 
     def __init__(self, count: int) -> None:
         self._sampled = {number * count // _SAMPLES_PER_QUEUE for number in range(8)} | {count - 1}
@@ -190,3 +165,7 @@ class _GivenTimes:
 
     def asked(self) -> list[int]:
         return self._timestamps
+
+
+Questions: TypeAlias = ChosenQuestions | GivenQuestions
+QueueTimes: TypeAlias = _ChosenTimes | _GivenTimes

@@ -94,7 +94,7 @@ def _show(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_json:
     else:
         _print_plan(plan, done=False)
         if plan.steps:
-            say("nothing was changed; do it with --apply")
+            say("nothing was changed; repair with --apply")
     return not plan.left
 
 

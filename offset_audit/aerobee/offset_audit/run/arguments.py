@@ -35,56 +35,60 @@ class Argument:
 ARGUMENTS = (
     Argument(
         "nameserver",
-        "Where a live cluster is; with no source named, AEROBEE_NAMESERVER or 127.0.0.1:8081.",
+        "A live cluster's nameservers. Without any source: AEROBEE_NAMESERVER or 127.0.0.1:8081.",
         "HOST:PORT[,...]",
     ),
     Argument("cluster", "The live cluster's name (AEROBEE_CLUSTER, or aerobee).", "NAME"),
     Argument("brokers", "Only these live brokers, without a nameserver.", "HOST:PORT[,...]"),
     Argument(
         "store",
-        "A store's folder or a pattern of many, on any file system that Spark mounts; repeatable.",
+        "A store folder, or a pattern for several, on a file system that Spark reads; repeatable.",
         "PATH[=NAME[:ID]]",
         is_repeatable=True,
     ),
     Argument(
         "deep",
-        "Read all bytes of what --store names: log, queue files, indexes, bodies. Of live brokers "
-        "compare checksums of their logs.",
+        "Read every byte of the stores in --store: log, queue files, indexes, bodies. For live "
+        "brokers, compare the checksums of their logs.",
     ),
     Argument("group", "Only this consumer group; repeatable.", "GROUP", is_repeatable=True),
     Argument("topic", "Only this topic; repeatable.", "TOPIC", is_repeatable=True),
     Argument(
         "history",
-        "Where the tables of all runs lie, as Parquet; this run is compared with them and added.",
+        "The folder of all runs' tables, as Parquet. Compares this run with them and adds it.",
         "DIR",
     ),
     Argument(
         "out",
-        "Leave summary.json, metrics.prom and report.html here, and without --history the tables; "
-        "like --history and --report on any file system that Spark reaches.",
+        "Write summary.json, metrics.prom and report.html here, and the tables unless --history is "
+        "given; on any file system that Spark reaches, as for --history and --report.",
         "DIR",
     ),
     Argument("report", "Write the HTML report to this file.", "FILE"),
-    Argument("format", f"What standard output gets ({FORMATS[0]}).", "FORMAT", choices=FORMATS),
+    Argument("format", f"The format of standard output ({FORMATS[0]}).", "FORMAT", choices=FORMATS),
     Argument(
         "limit",
-        "When something is worth a finding, such as lag-messages=1000; repeatable.",
+        "A threshold for findings, for example lag-messages=1000; repeatable.",
         "KEY=NUMBER",
         is_repeatable=True,
     ),
-    Argument("watch", "Audit again and again, on one screen, until Ctrl-C."),
+    Argument("watch", "Repeat the audit on one screen until Ctrl-C."),
     Argument(
-        "interval", f"Seconds between looks with --watch ({DEFAULT_WATCH_S}).", "N", is_number=True
+        "interval", f"Seconds between runs with --watch ({DEFAULT_WATCH_S}).", "N", is_number=True
     ),
-    Argument("master", "Spark's master; local[2] if not said.", "URL"),
-    Argument("spark", "A setting of Spark's own; repeatable.", "KEY=VALUE", is_repeatable=True),
+    Argument("master", "Spark's master (local[2]).", "URL"),
+    Argument("spark", "A Spark setting; repeatable.", "KEY=VALUE", is_repeatable=True),
     Argument(
         "option",
-        "Handed to the sources, such as timeoutMs=5000 or tls.ca=FILE; repeatable.",
+        "An option for the sources, for example timeoutMs=5000 or tls.ca=FILE; repeatable.",
         "KEY=VALUE",
         is_repeatable=True,
     ),
-    Argument("options", "A file of such lines, for what no process list shall show.", "FILE"),
+    Argument(
+        "options",
+        "A file with one such option a line, for values that must not appear in a process list.",
+        "FILE",
+    ),
 )
 
 

@@ -14,13 +14,13 @@ class MetricsConfig:
 
     listen: str = ""
     """host:port on which HTTP GET /metrics answers Prometheus; port 0 lets the system choose;
-    empty: nowhere. Whoever reaches it learns the names of topics and groups.
+    empty: no metrics. The page shows the names of topics and groups.
 
     Unit: host:port
     Costs: a thread, and time of the event loop at each scrape ([measured](metrics.md)).
     """
     topics_max: int = 5_000
-    """Topics with series of their own; what the others do is added up under topic `_other`.
+    """At most this many topics have their own series; the others are summed under topic `_other`.
 
     Unit: topics
     Costs: memory here and in Prometheus for each series, and time of each scrape.

@@ -28,56 +28,58 @@ class RetentionConfig:
     Costs: without it the log grows until `disk_free_bytes_min` is reached.
     """
     file_reserved_hours: int = 72
-    """A segment may go so long after its last write (fileReservedTime).
+    """How long a segment stays after its last write (fileReservedTime).
 
     Costs: disk for what these hours bring.
     """
     delete_when: str = "04"
-    """Hours of the day, local time, in which expired segments go (deleteWhen). The whole hour
-    counts.
+    """Hours of the day, local time, in which expired segments are removed (deleteWhen). The whole
+    hour counts.
 
     Unit: hours from 0 to 23, `;` between
     Costs: expired segments lie on the disk until then.
     """
     disk_used_percent_max: int = 75
-    """Above, expired segments go whatever the hour; 10 to 95 (diskMaxUsedSpaceRatio).
+    """Above this, expired segments are removed at any hour; 10 to 95 (diskMaxUsedSpaceRatio).
 
     Costs: lower removes earlier in the day; higher leaves less room for a burst.
     """
     disk_force_percent: int = 85
-    """Above, unexpired segments go too; 30 to 85 (diskSpaceCleanForciblyRatio).
+    """Above this, unexpired segments are also removed; 30 to 85 (diskSpaceCleanForciblyRatio).
 
     Costs: messages that were to be kept longer, the oldest first; never unread ones.
     """
     disk_refuse_percent: int = 90
-    """Above, no messages are taken until the disk is below the force percentage again; 35 to 90
-    (diskSpaceWarningLevelRatio).
+    """Above this, no messages are taken until the disk is below the force percentage again; 35 to
+    90 (diskSpaceWarningLevelRatio).
 
     Costs: room on the disk that is never used.
     """
     force_enabled: bool = True
-    """Whether a disk above the force percentage costs unexpired segments (cleanFileForciblyEnable).
+    """Whether unexpired segments are removed above the force percentage (cleanFileForciblyEnable).
 
     Costs: without, a full disk refuses messages sooner.
     """
     delete_files_max: int = 10
-    """Segments that go in one run (deleteFileBatchMax); a command may remove 20 times as many.
+    """At most this many segments are removed in one run (deleteFileBatchMax); a command may remove
+    20 times as many.
 
     Unit: segments
     Costs: more load the disk for longer at a time.
     """
     delete_pause_ms: int = 100
-    """Between two of them, for the disk to do other things (deleteCommitLogFilesInterval).
+    """The pause between two removals, so that the disk can do other work
+    (deleteCommitLogFilesInterval).
 
     Costs: time until a full disk has room again.
     """
     clean_interval_ms: int = 10_000
-    """From run to run (cleanResourceInterval).
+    """The time between two runs (cleanResourceInterval).
 
     Costs: a look at the log's files each time.
     """
     first_clean_ms: int = 60_000
-    """From the start to the first run.
+    """The time from the start to the first run.
 
     Costs: a disk that is full at the start stays so for as long.
     """
