@@ -7,12 +7,13 @@ however late. Owns: the list that makes this possible.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from aerobee.cluster_view.routes import Routes
 from aerobee.runtime import errors
-from aerobee.runtime.run_together import first_error
+from aerobee.runtime.run_together import first_error, run_together
 
 
 class BackgroundTasks:
@@ -57,9 +58,35 @@ class BackgroundTasks:
         await self._group.__aexit__(kind, error, traceback)
 
 
-async def wait_event(event: asyncio.Event, timeout_s: float) -> None:
-    """Until the event is set or the time is over."""
-    if timeout_s <= 0:
+async def keep_in_step(
+    step: Callable[[], Awaitable[None]],
+    *,
+    changed: asyncio.Event,
+    routes: Routes,
+    topics: Collection[str],
+    interval_ms: int,
+) -> None:
+    """Take the step at once, at every change of these topics' routes, whenever `changed` is set,
+    and at intervals; endless."""
+
+    async def watch() -> None:
+        with routes.changes() as changes:
+            async for changed_topics in changes:
+                if not changed_topics.isdisjoint(topics):
+                    changed.set()
+
+    async def go_on() -> None:
+        while True:
+            changed.clear()
+            await step()
+            await wait_event(changed, interval_ms / 1_000)
+
+    await run_together(go_on(), routes=watch())
+
+
+async def wait_event(event: asyncio.Event, timeout_s: float | None) -> None:
+    """Until the event is set or the time, if it is limited, is over."""
+    if timeout_s is not None and timeout_s <= 0:
         await asyncio.sleep(0)
         return
     try:

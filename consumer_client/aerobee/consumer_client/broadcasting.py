@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
-from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.background_tasks import BackgroundTasks, keep_in_step
 from aerobee.consumer_client.committing import OffsetStore
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue
@@ -42,7 +42,6 @@ class Broadcasting:
         self._store = store
         self._options = options
         self.sessions = Sessions(connection, identity, self, options=options, tasks=tasks)
-        self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Take queues as routes show them; endless.
@@ -50,18 +49,13 @@ class Broadcasting:
         Raises:
             InvalidArgument: the local offsets cannot be read.
         """
-        interval_s = self._options.rebalance_interval_ms / 1_000
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_routes(), name="broadcast:routes")
-            while True:
-                self._changed.clear()
-                for topic in sorted(self._subscriptions):
-                    await self._follow(topic)
-                try:
-                    async with asyncio.timeout(interval_s):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
+        await keep_in_step(
+            self._follow_all,
+            changed=asyncio.Event(),
+            routes=self._routes,
+            topics=self._subscriptions,
+            interval_ms=self._options.rebalance_interval_ms,
+        )
 
     async def close(self) -> None:
         """Stop all queues, their offsets committed, and leave the group."""
@@ -71,11 +65,9 @@ class Broadcasting:
                 tasks.create_task(self._consumption.stop(queue), name=f"stop:{queue}")
         await self.sessions.close_all()
 
-    async def _watch_routes(self) -> None:
-        with self._routes.changes() as changes:
-            async for topics in changes:
-                if topics & self._subscriptions.keys():
-                    self._changed.set()
+    async def _follow_all(self) -> None:
+        for topic in sorted(self._subscriptions):
+            await self._follow(topic)
 
     async def _follow(self, topic: str) -> None:
         try:

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import OVERSLEPT_S
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.background_tasks import wait_event
 from aerobee.consumer_client.group_reads import GroupReads
 from aerobee.consumer_client.owned_queue import OwnedQueue
 from aerobee.runtime import errors
@@ -176,11 +177,7 @@ class Committing:
             delay_s = BACKOFF.delay_s(failures, self._connection.random)
             failures += 1
             self._confirmed.clear()
-            try:
-                async with asyncio.timeout(min(left_s, delay_s)):
-                    await self._confirmed.wait()
-            except TimeoutError:
-                continue
+            await wait_event(self._confirmed, min(left_s, delay_s))
 
     async def _commit_once(self, broker_name: str, holdings: Sequence[Holding]) -> Refusals:
         """One call, shared with all who wait for one."""

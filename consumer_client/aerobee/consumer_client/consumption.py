@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.background_tasks import BackgroundTasks, wait_event
 from aerobee.consumer_client.beginnings import Beginnings
 from aerobee.consumer_client.committing import (
     LEASE_ERRORS,
@@ -270,11 +270,7 @@ class Consumption:
         """
         interval_s = self._options.commit_interval_ms / 1_000
         while True:
-            try:
-                async with asyncio.timeout(interval_s):
-                    await self._commit_now.wait()
-            except TimeoutError:
-                pass
+            await wait_event(self._commit_now, interval_s)
             self._commit_now.clear()
             if self._failure is not None:
                 raise self._failure

@@ -19,7 +19,7 @@ from functools import partial
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.methods import PULL_STREAM
 from aerobee.cluster_view.route import Endpoint, MessageQueue
-from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.background_tasks import BackgroundTasks, wait_event
 from aerobee.consumer_client.fetcher import Fetcher
 from aerobee.consumer_client.group_route import GroupRoute
 from aerobee.consumer_client.lease_table import QueueKey
@@ -139,7 +139,8 @@ class GroupReads:
                 while True:
                     self._wake.clear()
                     due_s = self._place_all()
-                    await self._wait_until(due_s)
+                    left_s = None if due_s is None else due_s - self._now_s()
+                    await wait_event(self._wake, left_s)
 
     def _place_all(self) -> float | None:
         """Returns when there may be more to do; None: when something happens."""
@@ -240,13 +241,6 @@ class GroupReads:
             if any(reading.place is None for reading in self._readings.values()):
                 await self.route.refresh(self._options.request_timeout_ms)
                 self._wake.set()
-
-    async def _wait_until(self, due_s: float | None) -> None:
-        try:
-            async with asyncio.timeout(None if due_s is None else due_s - self._now_s()):
-                await self._wake.wait()
-        except TimeoutError:
-            return
 
     def _now_s(self) -> float:
         return self._connection.clock.monotonic_s()

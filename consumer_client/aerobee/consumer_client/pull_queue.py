@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 
 from aerobee.client_core.message import ReceivedMessage
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.consumer_client.background_tasks import wait_event
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.received_batch import (
@@ -190,11 +191,7 @@ class PullQueue:
     async def drain(self, timeout_s: float) -> None:
         """Wait until the user is done with what was handed out; not longer than `timeout_s`."""
         self._is_stopped = True
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._settled.wait()
-        except TimeoutError:
-            return
+        await wait_event(self._settled, timeout_s)
 
 
 class PulledQueues:
@@ -243,11 +240,7 @@ class PulledQueues:
             if left_s <= 0 or self._is_closed:
                 return False
             self._has_come.clear()
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._has_come.wait()
-            except TimeoutError:
-                continue
+            await wait_event(self._has_come, left_s)
         return True
 
     def _has_messages(self) -> bool:

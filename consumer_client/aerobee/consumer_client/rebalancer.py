@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.route import MessageQueue, TopicRoute
-from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.background_tasks import BackgroundTasks, keep_in_step
 from aerobee.consumer_client.consumption import Consumption
 from aerobee.consumer_client.lease_table import HeldQueue, QueueKey
 from aerobee.consumer_client.membership import Grant, Identity, Member
@@ -73,17 +73,13 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Rebalance at every change, and at intervals; endless."""
-        interval_s = self._options.rebalance_interval_ms / 1_000
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._watch_routes(), name="rebalance:routes")
-            while True:
-                self._changed.clear()
-                await self._rebalance()
-                try:
-                    async with asyncio.timeout(interval_s):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
+        await keep_in_step(
+            self._rebalance,
+            changed=self._changed,
+            routes=self._routes,
+            topics=self._subscriptions,
+            interval_ms=self._options.rebalance_interval_ms,
+        )
 
     async def close(self) -> None:
         """Give back all queues, their offsets committed, and leave the group."""
@@ -136,12 +132,6 @@ class Rebalancer:
         self._consumption.on_group_deleted(broker_name, self._subscriptions)
 
     # ------------------------------------------------------------------------------ rebalancing
-
-    async def _watch_routes(self) -> None:
-        with self._routes.changes() as changes:
-            async for topics in changes:
-                if topics & self._subscriptions.keys():
-                    self._changed.set()
 
     async def _rebalance(self) -> None:
         routes = {topic: await self._route(topic) for topic in sorted(self._subscriptions)}
