@@ -24,7 +24,7 @@ class Heard:
     def __init__(self) -> None:
         self.groups: list[ReplicaSetView] = []
 
-    def hear_group(self, group: ReplicaSetView) -> None:
+    def hear_replica_set(self, group: ReplicaSetView) -> None:
         self.groups.append(group)
 
     def hear_endpoints(self, endpoints: Any) -> None:

@@ -142,7 +142,7 @@ async def test_only_who_was_registered_before_leaves_the_set_at_once(was_registe
         scene.roles.hear_endpoints([own])
         scene.sequence += 1
         scene.roles.heartbeat_sent(scene.sequence)
-        scene.roles.hear_group(scene.record(3, in_sync=(OWN, OTHER)))
+        scene.roles.hear_replica_set(scene.record(3, in_sync=(OWN, OTHER)))
         scene.roles.renewed(scene.sequence, 60_000)
         await until(lambda: scene.terms == [3])
         scene.roles.hear_endpoints([own])

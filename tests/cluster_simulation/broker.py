@@ -17,7 +17,7 @@ from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.mastership import Follow, Lead, StepDown
 from aerobee.broker.replication.replica_set import ReplicaSetView
-from aerobee.nameserver.stored import BrokerGroup
+from aerobee.nameserver.stored import ReplicaSet
 from tests.cluster_simulation.derived import Derived
 from tests.cluster_simulation.heartbeats import Directive, Heartbeat
 from tests.cluster_simulation.kernel import Place, Process
@@ -232,9 +232,9 @@ class Broker(Process):
         if self.master is not None:
             self.master.advance()
 
-    def hear(self, group: BrokerGroup) -> None:
+    def hear(self, group: ReplicaSet) -> None:
         """News of the group's record, perhaps not the newest."""
-        known = self.mastership.group
+        known = self.mastership.replica_set
         if known is not None and known.revision >= group.revision:
             return
         if self.mastership.hear(_view(group)):
@@ -248,9 +248,9 @@ class Broker(Process):
             self.mastership.doubt()
             self.send_heartbeat()
 
-    def altered(self, epoch: int, outcome: BrokerGroup | str) -> None:
+    def altered(self, epoch: int, outcome: ReplicaSet | str) -> None:
         """The answer to a proposal of the in-sync set: the record, or why it was refused."""
-        if isinstance(outcome, BrokerGroup):
+        if isinstance(outcome, ReplicaSet):
             self.hear(outcome)
         elif self.master is not None and self.epoch == epoch:
             if outcome == "StaleEpoch":
@@ -267,7 +267,7 @@ class Broker(Process):
             return
         if self.is_leaving:
             return
-        group = self.mastership.group
+        group = self.mastership.replica_set
         if group is not None:
             if group.replicas != self.folder.opened_state.replicas:
                 self._write(Broker._replicas_noted, group.replicas)
@@ -307,7 +307,7 @@ class Broker(Process):
         history = EpochHistory((*kept.entries, EpochStart(epoch, end)))
         if self.world.variant.uses_epoch_first:
             self.history = history
-            self._begin_term(epoch, self.mastership.group)
+            self._begin_term(epoch, self.mastership.replica_set)
             self.world.kernel.after(0.7, self, Broker._note_history, history)
         else:
             self._write(Broker._history_written, epoch, history)
@@ -321,7 +321,7 @@ class Broker(Process):
             self.folder.history = history  # what was being written is, and nobody acts on it
             return
         self._note_history(history)
-        group = self.mastership.group
+        group = self.mastership.replica_set
         if self.mastership.decide() == Lead(epoch):
             self._begin_term(epoch, group)
         self._written()
@@ -393,7 +393,7 @@ class Broker(Process):
             self.master.stream_ended(stream)
 
 
-def _view(group: BrokerGroup) -> ReplicaSetView:
+def _view(group: ReplicaSet) -> ReplicaSetView:
     return ReplicaSetView(
         epoch=group.epoch,
         master_id=group.master_id,

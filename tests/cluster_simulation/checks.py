@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from aerobee.nameserver.stored import BrokerGroup, BrokerRecord
+from aerobee.nameserver.stored import BrokerRecord, ReplicaSet
 from tests.cluster_simulation.log import Folder, Record
 from tests.cluster_simulation.offset_checks import OffsetChecks
 from tests.cluster_simulation.violation import Violation
@@ -80,8 +80,8 @@ class Checks:
 
     def group_changed(
         self,
-        former: BrokerGroup | None,
-        group: BrokerGroup,
+        former: ReplicaSet | None,
+        group: ReplicaSet,
         brokers: Mapping[int, BrokerRecord],
     ) -> None:
         """etcd has a new record of the group."""
@@ -99,7 +99,7 @@ class Checks:
         self._check_in_sync(group)
 
     def _elected(
-        self, former: BrokerGroup, group: BrokerGroup, brokers: Mapping[int, BrokerRecord]
+        self, former: ReplicaSet, group: ReplicaSet, brokers: Mapping[int, BrokerRecord]
     ) -> None:
         self.figures.epochs += 1
         if not former.in_sync:
@@ -128,7 +128,7 @@ class Checks:
         self._loss_is_due = True
         self.lossy_epoch = group.epoch
 
-    def _check_in_sync(self, group: BrokerGroup) -> None:
+    def _check_in_sync(self, group: ReplicaSet) -> None:
         """Every intact replica of the set has everything that was confirmed."""
         if self._loss_is_due or not self.records:
             return

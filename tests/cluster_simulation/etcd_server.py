@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aerobee.nameserver.log_reach import named_in_sync, noted
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableLog,
     DurableLogs,
+    ReplicaSet,
 )
 from tests.cluster_simulation.kernel import Kernel, Place, Process
 from tests.cluster_simulation.network import Stream
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 GROUP = "group"
 
-Stored = BrokerRecord | BrokerGroup
+Stored = BrokerRecord | ReplicaSet
 Key = BrokerKey | str
 
 
@@ -34,7 +34,7 @@ class Content(NamedTuple):
     """What a linearizable read of everything gives."""
 
     revision: int
-    group: BrokerGroup | None
+    group: ReplicaSet | None
     brokers: dict[int, BrokerRecord]
     durable: dict[int, DurableLogs]
 
@@ -47,7 +47,7 @@ class EtcdState:
     def __init__(self) -> None:
         self.revision = 1
         self.next_lease = 1
-        self.group: BrokerGroup | None = None
+        self.group: ReplicaSet | None = None
         self.brokers: dict[int, BrokerRecord] = {}
         self.durable: dict[int, DurableLogs] = {}
         self.leases: dict[int, tuple[float, float]] = {}
@@ -126,7 +126,7 @@ class EtcdServer(Process):
                 return False, self.read()
         state.revision += 1
         for value in puts:
-            if isinstance(value, BrokerGroup):
+            if isinstance(value, ReplicaSet):
                 former = state.group
                 state.group = group = replace(value, revision=state.revision)
                 self._world.checks.group_changed(former, group, state.brokers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aerobee.nameserver.stored import BrokerGroup
+from aerobee.nameserver.stored import ReplicaSet
 
 
 @dataclass(slots=True)
@@ -34,6 +34,6 @@ class Directive:
 
     renewed_sequence: int
     lease_ms: int
-    group: BrokerGroup | None
+    group: ReplicaSet | None
     is_refused: bool = False
     """The log lacks what its incarnation stands for."""

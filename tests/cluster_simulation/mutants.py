@@ -14,7 +14,7 @@ from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
 from aerobee.broker.store.producers.window import NEW, Standing
 from aerobee.nameserver.election import Election, LiveReplicas
-from aerobee.nameserver.stored import BrokerGroup, InSyncReplica
+from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
 from tests.cluster_simulation.variant import Variant
 
 
@@ -102,7 +102,7 @@ class ElectsAnybody(Variant):
     """A replica may be elected that is not in sync."""
 
     def elect(
-        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
+        self, group: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
     ) -> Election | None:
         names = [InSyncReplica(one.key.broker_id, one.incarnation) for one in live.values()]
         everybody = replace(group, in_sync=tuple(sorted({*group.in_sync, *names})))

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aerobee.nameserver.election import Election, alter_in_sync_set, has_master, with_replica
-from aerobee.nameserver.groups import is_hasty
 from aerobee.nameserver.log_reach import LogPositions, compared, confirmed_end, named_in_sync
+from aerobee.nameserver.replica_sets import is_hasty
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableLog,
     DurableLogs,
     InSyncReplica,
+    ReplicaSet,
 )
 from aerobee.runtime.errors import MqError
 from tests.cluster_simulation.etcd_server import GROUP, Content, EtcdServer, Key, Stored
@@ -49,7 +49,7 @@ class Session:
     is_busy: bool = False
     is_over: bool = False
     renewed_sequence: int = 0
-    group: BrokerGroup | None = None
+    group: ReplicaSet | None = None
     """The newest that this stream was told of."""
 
 
@@ -78,7 +78,7 @@ class Nameserver(Process):
         self._token = 0
         self._watch: Stream | None = None
         self._watched_revision = 0
-        self._group: BrokerGroup | None = None
+        self._group: ReplicaSet | None = None
         self._brokers: dict[int, BrokerRecord] = {}
         self._electing = False
         self._positions = LogPositions()
@@ -133,7 +133,7 @@ class Nameserver(Process):
         if stream is not self._watch or revision < self._watched_revision:
             return
         self._watched_revision = revision
-        if isinstance(value, BrokerGroup):
+        if isinstance(value, ReplicaSet):
             self._group = value
         elif isinstance(value, BrokerRecord):
             self._brokers[value.key.broker_id] = value
@@ -180,7 +180,7 @@ class Nameserver(Process):
 
         self._ask(lambda server: server.read(), has_read)
 
-    def _due(self, group: BrokerGroup, brokers: dict[int, BrokerRecord]) -> Election | None:
+    def _due(self, group: ReplicaSet, brokers: dict[int, BrokerRecord]) -> Election | None:
         """The election to be held now."""
         world, positions = self._world, self._positions
         election = world.variant.elect(
@@ -197,7 +197,7 @@ class Nameserver(Process):
             self._short_since_s = now_s
         return None if now_s - self._short_since_s < HEARD_PAUSE_S else election
 
-    def _hold(self, group: BrokerGroup, election: Election) -> None:
+    def _hold(self, group: ReplicaSet, election: Election) -> None:
         world = self._world
         registrations: dict[Key, int] = dict(election.expects.items())
         expects = {GROUP: group.revision, **registrations}
@@ -207,7 +207,7 @@ class Nameserver(Process):
             if result is not None and result[0]:
                 world.note("%s elected: %s", self.place, result[1].group)
 
-        self._ask(lambda server: server.transaction(expects, (election.group,)), done)
+        self._ask(lambda server: server.transaction(expects, (election.replica_set,)), done)
 
     def _hear_positions(self, session: Session) -> None:
         """Of a registered broker."""
@@ -350,7 +350,7 @@ class Nameserver(Process):
             GROUP: 0 if content.group is None else content.group.revision,
         }
         puts: tuple[Stored, ...] = (record,)
-        group = with_replica(content.group or BrokerGroup("g"), heartbeat.broker_id)
+        group = with_replica(content.group or ReplicaSet("g"), heartbeat.broker_id)
         if group != content.group:
             puts = (record, group)
 
@@ -376,7 +376,7 @@ class Nameserver(Process):
         session: Session,
         heartbeat: Heartbeat,
         present: BrokerRecord | None,
-        group: BrokerGroup | None,
+        group: ReplicaSet | None,
     ) -> bool:
         """Another instance's key only with proof that it has ended."""
         if present is None or present.instance == heartbeat.instance:
@@ -390,7 +390,7 @@ class Nameserver(Process):
         return is_proven or not is_master
 
     def _renewed(
-        self, session: Session, heartbeat: Heartbeat, group: BrokerGroup | None = None
+        self, session: Session, heartbeat: Heartbeat, group: ReplicaSet | None = None
     ) -> None:
         session.renewed_sequence = max(session.renewed_sequence, heartbeat.sequence)
         self._hear_positions(session)
@@ -401,7 +401,7 @@ class Nameserver(Process):
         session.is_busy = False
         self._tell(session, self._group)
 
-    def _tell(self, session: Session, group: BrokerGroup | None, *, is_news: bool = False) -> None:
+    def _tell(self, session: Session, group: ReplicaSet | None, *, is_news: bool = False) -> None:
         if session.is_over:
             return
         known = session.group
@@ -426,7 +426,7 @@ class Nameserver(Process):
         """A master's wish; the answer is the record, or a refusal, or nothing."""
         world = self._world
 
-        def answer(outcome: BrokerGroup | str) -> None:
+        def answer(outcome: ReplicaSet | str) -> None:
             world.network.post(self.place, source, world.on_altered, epoch, outcome)
 
         def has_read(content: Content | None) -> None:

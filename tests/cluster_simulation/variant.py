@@ -14,7 +14,7 @@ from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
 from aerobee.broker.store.producers.window import Standing
 from aerobee.nameserver.election import Election, LiveReplicas, elect
-from aerobee.nameserver.stored import BrokerGroup
+from aerobee.nameserver.stored import ReplicaSet
 
 
 class Variant:
@@ -56,7 +56,7 @@ class Variant:
         return Mastership(own, instance, is_alone=is_alone)
 
     def elect(
-        self, group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
+        self, group: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
     ) -> Election | None:
         return elect(group, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end)
 

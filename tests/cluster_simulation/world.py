@@ -16,7 +16,7 @@ from aerobee.broker.replication.replica_folder import (
 from aerobee.broker.replication.replica_folder import _next_run as next_run
 from aerobee.broker.replication.replica_folder import _Previous as PreviousRun
 from aerobee.broker.replication.state_file import FoundLog
-from aerobee.nameserver.stored import BrokerGroup, InSyncReplica
+from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
 from tests.cluster_simulation.broker import Broker
 from tests.cluster_simulation.checks import Checks
 from tests.cluster_simulation.clients import Producer, Send
@@ -255,7 +255,7 @@ class World:
             expected_revision,
         )
 
-    def on_altered(self, broker: Process, epoch: int, outcome: BrokerGroup | str) -> None:
+    def on_altered(self, broker: Process, epoch: int, outcome: ReplicaSet | str) -> None:
         assert isinstance(broker, Broker)
         broker.altered(epoch, outcome)
 

@@ -159,10 +159,10 @@ REPLICATION: Final = (
     # ------------------------------------------------------------------------------ elections
     Mutant(
         name="election-below-the-logs-epochs",
-        breaks="two masters have the same epoch after the record of a group was lost",
+        breaks="two masters have the same epoch after the record of a replica set was lost",
         file=_ELECTION,
-        old="epoch = max(group.epoch, max(record.log_epoch for record in live.values())) + 1",
-        new="epoch = group.epoch + 1",
+        old="epoch = max(replica_set.epoch, max(record.log_epoch for record in live.values())) + 1",
+        new="epoch = replica_set.epoch + 1",
         tests=(
             "tests/nameserver/test_election_races.py"
             "::test_a_record_that_was_deleted_comes_back_with_a_higher_epoch",
@@ -172,8 +172,8 @@ REPLICATION: Final = (
         name="election-of-a-short-log",
         breaks="a replica is elected that lacks what was confirmed, and nothing says so",
         file=_ELECTION,
-        old="for record in _intact(group, live) if record.log_end >= confirmed_end]",
-        new="for record in _intact(group, live)]",
+        old="for record in _intact(replica_set, live) if record.log_end >= confirmed_end]",
+        new="for record in _intact(replica_set, live)]",
         tests=(
             "tests/nameserver/test_election_rules.py"
             "::test_nobody_is_elected_cleanly_whose_log_ends_before_what_was_confirmed",
@@ -194,8 +194,8 @@ REPLICATION: Final = (
         name="set-changed-under-an-old-epoch",
         breaks="a deposed master takes out of the set who has everything",
         file=_ELECTION,
-        old="if (group.master_id, group.master_instance, group.epoch) != (*master, epoch):",
-        new="if (group.master_id, group.master_instance) != master:",
+        old="replica_set.master_instance, replica_set.epoch) != (*master, epoch):",
+        new="replica_set.master_instance) != master:",
         tests=(
             "tests/nameserver/test_election_races.py"
             "::test_only_the_master_of_the_epoch_changes_the_set",

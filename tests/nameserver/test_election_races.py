@@ -16,20 +16,20 @@ from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.config import BrokerLeaseConfig, EtcdConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.key_values import Delete, Put, TransactionResult
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.registry import Registered, Registry
+from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import (
     NO_MASTER,
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     InSyncReplica,
     Keys,
+    ReplicaSet,
 )
 from aerobee.runtime.clock import ManualClock, SystemClock
 from aerobee.runtime.errors import DuplicateBroker, InvalidArgument, RegistryUnavailable, StaleEpoch
@@ -62,7 +62,7 @@ class Parts:
 
     etcd: ForgetfulEtcd
     keys: Keys
-    groups: Groups
+    groups: ReplicaSets
     registry: Registry
     cache: RouteCache
     sessions: BrokerSessions
@@ -77,8 +77,8 @@ class Parts:
         self.cache._become(RouteTable.from_snapshot(self.keys, snapshot))
         return self.cache.table
 
-    async def group(self) -> BrokerGroup:
-        group = (await self.groups.view(NAME)).group
+    async def group(self) -> ReplicaSet:
+        group = (await self.groups.view(NAME)).replica_set
         assert group is not None
         return group
 
@@ -95,13 +95,13 @@ class Parts:
         record = (await self.groups.view(NAME)).live[broker_id]
         await self.registry.note_disconnected(record)
 
-    async def let_in_sync(self, *broker_ids: int) -> BrokerGroup:
+    async def let_in_sync(self, *broker_ids: int) -> ReplicaSet:
         before = await self.group()
         after = await self.alter(before, *broker_ids)
         assert [name.broker_id for name in after.in_sync] == list(broker_ids)
         return after
 
-    async def alter(self, group: BrokerGroup, *broker_ids: int) -> BrokerGroup:
+    async def alter(self, group: ReplicaSet, *broker_ids: int) -> ReplicaSet:
         return await self.groups.alter_in_sync_set(
             NAME,
             master=(group.master_id, group.master_instance),
@@ -142,15 +142,15 @@ async def parts(shared_etcd: Any, cluster: str) -> AsyncIterator[Parts]:
             etcd, keys, backoff=Backoff(base_ms=10, max_ms=50), chance=chance, clock=clock
         )
         positions = LogPositions()
-        groups = Groups(etcd, keys, positions, allow_unclean=False)
+        groups = ReplicaSets(etcd, keys, positions, allow_unclean=False)
         registry = Registry(etcd, keys, groups, BrokerLeaseConfig())
         sessions = BrokerSessions(registry, cache, positions, cluster=cluster, clock=clock)
         yield Parts(etcd, keys, groups, registry, cache, sessions, cluster)
 
 
-async def elect_from(parts: Parts, table: RouteTable) -> BrokerGroup | None:
+async def elect_from(parts: Parts, table: RouteTable) -> ReplicaSet | None:
     """What the elector of a nameserver does whose routes are `table`."""
-    group = table.groups[NAME]
+    group = table.replica_sets[NAME]
     due = parts.groups.election_due(group, table.replicas_of(group))
     assert due is not None, "from these routes an election is due"
     return await parts.groups.hold(group, due)
@@ -180,7 +180,7 @@ async def test_a_master_that_registers_again_before_the_election_stays_master(
     await parts.end_lease(0)
     table = await parts.catch_up()
     again = await parts.registry.register(record(0, "m1"), LEASE_MS, is_start=False)
-    assert again.group == before
+    assert again.replica_set == before
     assert await elect_from(parts, table) is None
     assert await parts.group() == before
 
@@ -210,8 +210,8 @@ async def test_nobody_is_elected_whose_log_lost_bytes_between_decision_and_elect
     await parts.register(1, "s2", predecessor="s1", incarnation="log-1-again")
     assert await elect_from(parts, table) is None
     view = await parts.groups.view(NAME)
-    assert view.group is not None
-    assert parts.groups.election_due(view.group, view.live) is None
+    assert view.replica_set is not None
+    assert parts.groups.election_due(view.replica_set, view.live) is None
 
 
 async def test_nobody_is_elected_whom_the_master_took_out_of_the_set_meanwhile(
@@ -260,7 +260,7 @@ async def test_a_restart_whose_claim_is_lost_is_elected_once(parts: Parts) -> No
     with pytest.raises(RegistryUnavailable):
         await parts.register(0, "m2", predecessor="m1")
     found = await parts.register(0, "m2", predecessor="m1")
-    assert (found.group.epoch, found.group.master_instance) == (2, "m2")
+    assert (found.replica_set.epoch, found.replica_set.master_instance) == (2, "m2")
 
 
 async def test_of_two_successors_of_one_folder_one_is_registered(parts: Parts) -> None:
@@ -291,12 +291,12 @@ async def test_a_new_replica_ends_the_old_rule_for_an_alone_master(parts: Parts)
             return_exceptions=True,
         )
         view = await parts.groups.view(name)
-        assert view.group is not None
+        assert view.replica_set is not None
         assert isinstance(outcomes[1], Registered)
         is_refused = isinstance(outcomes[0], DuplicateBroker)
         expected = (1, "m1") if is_refused else (2, "m2")
-        assert (view.group.epoch, view.group.master_instance) == expected
-        assert view.group.replicas == (0, 1)
+        assert (view.replica_set.epoch, view.replica_set.master_instance) == expected
+        assert view.replica_set.replicas == (0, 1)
 
 
 # ---------------------------------------------------------------------------------- lagging routes
@@ -314,11 +314,11 @@ async def test_a_deposed_master_that_registers_again_is_told_so_though_the_route
 
     await parts.end_lease(0)
     view = await parts.groups.view(NAME)
-    assert view.group is not None
-    due = parts.groups.election_due(view.group, view.live)
+    assert view.replica_set is not None
+    due = parts.groups.election_due(view.replica_set, view.live)
     assert due is not None
-    assert await parts.groups.hold(view.group, due) is not None
-    assert parts.cache.table.groups[NAME].epoch == 1, "the routes have seen nothing of it"
+    assert await parts.groups.hold(view.replica_set, due) is not None
+    assert parts.cache.table.replica_sets[NAME].epoch == 1, "the routes have seen nothing of it"
 
     directive = await session.beat(parts.heartbeat(0, "m1", 3))
     assert directive.renewed_sequence == 3, "it has a registration again"
@@ -429,7 +429,7 @@ async def test_only_the_master_of_the_epoch_changes_the_set(parts: Parts) -> Non
 async def test_a_damaged_record_is_overwritten_by_nobody(parts: Parts) -> None:
     await parts.register(0, "m1")
     await parts.register(1, "s1")
-    key = parts.keys.group(NAME)
+    key = parts.keys.replica_set(NAME)
     good = await parts.etcd.get(key)
     assert good is not None
     await parts.etcd.transaction({}, [Put(key, b'{"epoch":')])
@@ -448,7 +448,7 @@ async def test_a_record_that_was_deleted_comes_back_with_a_higher_epoch(parts: P
     session = parts.open(first)
     await session.beat(first)
     assert (await elect_after_a_pause(parts)).epoch == 42
-    await parts.etcd.transaction({}, [Delete(parts.keys.group(NAME))])
+    await parts.etcd.transaction({}, [Delete(parts.keys.replica_set(NAME))])
     await parts.catch_up()
     second = parts.heartbeat(0, "m1", 2)
     second.log_epoch = 42
@@ -474,7 +474,7 @@ async def test_when_a_record_was_deleted_whoever_has_more_may_come_first(parts: 
     assert (elected.epoch, elected.master_id, elected.unclean_epochs) == (5, 0, (5,))
 
 
-async def elect_after_a_pause(parts: Parts) -> BrokerGroup:
+async def elect_after_a_pause(parts: Parts) -> ReplicaSet:
     """The group as the elector makes it, once it has waited for others to register."""
     clock = ManualClock()
     elector = Elector(parts.groups, parts.cache, clock=clock)

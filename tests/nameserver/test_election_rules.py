@@ -14,16 +14,16 @@ from aerobee.nameserver.election import (
     with_replica,
     without_replica,
 )
-from aerobee.nameserver.groups import is_hasty
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.log_reach import confirmed_end as confirmed_end_of
+from aerobee.nameserver.replica_sets import is_hasty
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableLog,
     DurableLogs,
     InSyncReplica,
+    ReplicaSet,
 )
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
@@ -36,10 +36,10 @@ def record(broker_id: int, **fields: object) -> BrokerRecord:
 
 
 @st.composite
-def groups(draw: st.DrawFn) -> BrokerGroup:
+def groups(draw: st.DrawFn) -> ReplicaSet:
     ids = draw(st.sets(st.sampled_from(IDS), min_size=1))
     in_sync = draw(st.sets(st.sampled_from(sorted(ids))))
-    return BrokerGroup(
+    return ReplicaSet(
         "g",
         epoch=draw(st.integers(0, 5)),
         master_id=draw(st.sampled_from((-1, *sorted(ids)))),
@@ -71,12 +71,12 @@ def is_intact(name: InSyncReplica, live: dict[int, BrokerRecord]) -> bool:
 
 @given(groups(), live_replicas(), st.booleans())
 def test_an_election_follows_the_rules(
-    group: BrokerGroup, live: dict[int, BrokerRecord], allow_unclean: bool
+    group: ReplicaSet, live: dict[int, BrokerRecord], allow_unclean: bool
 ) -> None:
     election = elect(group, live, allow_unclean=allow_unclean)
     if election is None:
         return
-    elected = election.group
+    elected = election.replica_set
     assert elected.epoch > group.epoch
     assert all(elected.epoch > one.log_epoch for one in live.values())
     chosen = live[elected.master_id]
@@ -100,7 +100,7 @@ def test_an_election_follows_the_rules(
 
 @given(groups(), live_replicas(), st.booleans())
 def test_a_master_that_lives_is_replaced_only_when_it_resigned(
-    group: BrokerGroup, live: dict[int, BrokerRecord], allow_unclean: bool
+    group: ReplicaSet, live: dict[int, BrokerRecord], allow_unclean: bool
 ) -> None:
     master = live.get(group.master_id)
     if master is not None and master.instance == group.master_instance:
@@ -110,7 +110,7 @@ def test_a_master_that_lives_is_replaced_only_when_it_resigned(
 
 @given(groups(), live_replicas(), st.booleans())
 def test_a_former_master_must_still_be_as_it_was_seen(
-    group: BrokerGroup, live: dict[int, BrokerRecord], allow_unclean: bool
+    group: ReplicaSet, live: dict[int, BrokerRecord], allow_unclean: bool
 ) -> None:
     election = elect(group, live, allow_unclean=allow_unclean)
     if election is not None and group.master_id >= 0:
@@ -119,7 +119,7 @@ def test_a_former_master_must_still_be_as_it_was_seen(
         assert election.expects[BrokerKey("g", group.master_id)] == expected
 
 
-LOST_BOTH = BrokerGroup(
+LOST_BOTH = ReplicaSet(
     "g",
     epoch=4,
     master_id=0,
@@ -138,8 +138,8 @@ def test_when_all_lost_power_whoever_kept_the_most_is_elected_and_the_loss_recor
     }
     election = elect(LOST_BOTH, live, allow_unclean=False)
     assert election is not None
-    assert election.group.master_id == 2  # not in sync, but it has all that the others kept
-    assert election.group.unclean_epochs == (5,)
+    assert election.replica_set.master_id == 2  # not in sync, but it has all that the others kept
+    assert election.replica_set.unclean_epochs == (5,)
     assert elect(LOST_BOTH, {0: live[0], 2: live[2]}, allow_unclean=False) is None
 
 
@@ -151,12 +151,12 @@ def test_an_emptied_log_is_not_elected_while_another_replica_may_have_messages()
     both = {**emptied, 1: record(1, incarnation="x", log_epoch=3, log_end=50)}
     election = elect(group, both, allow_unclean=False)
     assert election is not None
-    assert (election.group.master_id, election.is_unclean) == (1, True)
+    assert (election.replica_set.master_id, election.is_unclean) == (1, True)
 
 
 def test_an_old_copy_is_not_elected_while_another_replica_may_have_messages() -> None:
     """All died at once, and its registration was the last to end: so it is alone in the set."""
-    group = BrokerGroup("g", epoch=2, master_id=1, in_sync=(InSyncReplica(1, "old"),), replicas=IDS)
+    group = ReplicaSet("g", epoch=2, master_id=1, in_sync=(InSyncReplica(1, "old"),), replicas=IDS)
     copy = record(1, incarnation="new", log_epoch=1, log_end=50, is_incomplete=True)
     for allowed in (copy, replace(copy, is_incomplete=False)):
         election = elect(group, {1: allowed}, allow_unclean=False)
@@ -165,14 +165,14 @@ def test_an_old_copy_is_not_elected_while_another_replica_may_have_messages() ->
     assert elect(group, {1: copy, 0: others[0]}, allow_unclean=False) is None
     election = elect(group, {1: copy, **others}, allow_unclean=False)
     assert election is not None
-    assert (election.group.master_id, election.is_unclean) == (0, True)
+    assert (election.replica_set.master_id, election.is_unclean) == (0, True)
 
 
 def test_the_only_replica_is_elected_with_an_empty_log_too() -> None:
     group = replace(LOST_BOTH, in_sync=(InSyncReplica(0, "old"),), replicas=(0,))
     election = elect(group, {0: record(0, incarnation="new")}, allow_unclean=False)
     assert election is not None
-    assert election.group.unclean_epochs == (5,)
+    assert election.replica_set.unclean_epochs == (5,)
 
 
 def test_an_unclean_election_takes_nobody_who_never_followed_a_master() -> None:
@@ -184,7 +184,7 @@ def test_an_unclean_election_takes_nobody_who_never_followed_a_master() -> None:
     assert election.is_unclean
 
 
-MASTER_GONE = BrokerGroup(
+MASTER_GONE = ReplicaSet(
     "g",
     epoch=4,
     master_id=0,
@@ -218,10 +218,10 @@ def test_nobody_is_elected_cleanly_whose_log_ends_before_what_was_confirmed(
         one: record(one, incarnation="x", log_epoch=4, log_end=end) for one, end in ends.items()
     }
     due = elect(MASTER_GONE, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end)
-    assert (None if due is None else due.group.master_id) == elected
+    assert (None if due is None else due.replica_set.master_id) == elected
     if due is not None:
         assert due.is_unclean == is_unclean
-        assert due.group.unclean_epochs == ((5,) if is_unclean else ())
+        assert due.replica_set.unclean_epochs == ((5,) if is_unclean else ())
         assert due.is_short == is_unclean
         assert is_hasty(MASTER_GONE, due) == is_unclean
 
@@ -235,10 +235,10 @@ def test_a_resigning_master_does_not_choose_a_successor_that_lacks_what_was_conf
     }
     due = elect(group, live, allow_unclean=False, confirmed_end=90)
     assert due is not None
-    assert (due.group.master_id, due.is_short) == (1, False)
+    assert (due.replica_set.master_id, due.is_short) == (1, False)
     due = elect(group, live, allow_unclean=False, confirmed_end=91)
     assert due is not None
-    assert (due.group.master_id, due.is_unclean) == (0, False)
+    assert (due.replica_set.master_id, due.is_unclean) == (0, False)
     assert is_hasty(group, due), "its next heartbeat may say that it has everything"
 
 
@@ -247,7 +247,7 @@ def test_a_resigning_master_does_not_choose_a_successor_that_lacks_what_was_conf
 
 def test_what_was_confirmed_counts_under_later_records_until_an_unclean_election() -> None:
     positions = LogPositions()
-    first = BrokerGroup("g", epoch=4, master_id=0, master_instance="m4")
+    first = ReplicaSet("g", epoch=4, master_id=0, master_instance="m4")
     positions.confirmed(first, 100)
     positions.confirmed(first, 90)
     assert positions.confirmed_end(first) == 100, "it never falls"
@@ -262,7 +262,7 @@ def test_what_was_confirmed_counts_under_later_records_until_an_unclean_election
     positions.confirmed(first, 100)
     assert positions.confirmed_end(after) == 70, "an outdated record says nothing"
     assert positions.confirmed_end(replace(after, epoch=2)) == 0, "etcd was restored"
-    assert positions.confirmed_end(BrokerGroup("other", epoch=7)) == 0
+    assert positions.confirmed_end(ReplicaSet("other", epoch=7)) == 0
 
 
 def test_what_was_noted_of_replicas_in_sync_is_known_to_be_confirmed() -> None:
@@ -276,16 +276,20 @@ def test_what_was_noted_of_replicas_in_sync_is_known_to_be_confirmed() -> None:
 
 
 def test_when_the_record_was_lost_the_furthest_log_is_elected_and_the_loss_recorded() -> None:
-    group = BrokerGroup("g", replicas=(0, 1))
+    group = ReplicaSet("g", replicas=(0, 1))
     live = {0: record(0, log_epoch=4, log_end=90), 1: record(1, log_epoch=4, log_end=10)}
     due = elect(group, live, allow_unclean=False)
     assert due is not None
-    assert (due.group.master_id, due.group.epoch, due.group.unclean_epochs) == (0, 5, (5,))
+    assert (due.replica_set.master_id, due.replica_set.epoch, due.replica_set.unclean_epochs) == (
+        0,
+        5,
+        (5,),
+    )
 
 
 def test_when_the_record_was_lost_others_may_register_before_one_is_elected() -> None:
     laggard = {1: record(1, log_epoch=4, log_end=10)}
-    before = BrokerGroup("g", replicas=(1,))
+    before = ReplicaSet("g", replicas=(1,))
     due = elect(before, laggard, allow_unclean=False)
     assert due is not None
     assert is_hasty(before, due)
@@ -293,7 +297,7 @@ def test_when_the_record_was_lost_others_may_register_before_one_is_elected() ->
 
 
 def test_a_new_group_has_its_master_with_the_first_registration() -> None:
-    before = BrokerGroup("g", replicas=(1,))
+    before = ReplicaSet("g", replicas=(1,))
     due = elect(before, {1: record(1)}, allow_unclean=False)
     assert due is not None
     assert not is_hasty(before, due)
@@ -301,7 +305,7 @@ def test_a_new_group_has_its_master_with_the_first_registration() -> None:
 
 @given(groups(), st.integers(0, 5), st.sets(st.sampled_from((*IDS, 9))))
 def test_only_the_master_of_the_epoch_alters_the_in_sync_set(
-    group: BrokerGroup, epoch: int, ids: set[int]
+    group: ReplicaSet, epoch: int, ids: set[int]
 ) -> None:
     master = (group.master_id, group.master_instance)
     wanted = tuple(InSyncReplica(broker_id, "x") for broker_id in sorted(ids))
@@ -318,7 +322,7 @@ def test_only_the_master_of_the_epoch_alters_the_in_sync_set(
 
 @given(groups(), live_replicas(), st.sampled_from((*IDS, 9)))
 def test_a_replica_that_may_have_all_messages_is_not_removed(
-    group: BrokerGroup, live: dict[int, BrokerRecord], broker_id: int
+    group: ReplicaSet, live: dict[int, BrokerRecord], broker_id: int
 ) -> None:
     try:
         removed = without_replica(group, broker_id, live)

@@ -12,7 +12,7 @@ import pytest
 
 from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Put
-from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, Keys
+from aerobee.nameserver.stored import BrokerKey, BrokerRecord, Keys, ReplicaSet
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
@@ -23,12 +23,12 @@ def code_of(error: grpc.aio.AioRpcError) -> int:
     return int(str(dict(error.trailing_metadata() or ())[CODE_METADATA_KEY]))
 
 
-async def group_in(etcd: Etcd, cluster: str, name: str = "broker-a") -> BrokerGroup:
+async def group_in(etcd: Etcd, cluster: str, name: str = "broker-a") -> ReplicaSet:
     keys = Keys(cluster)
-    entry = await etcd.get(keys.group(name))
+    entry = await etcd.get(keys.replica_set(name))
     assert entry is not None
     group = keys.decode(entry)
-    assert isinstance(group, BrokerGroup)
+    assert isinstance(group, ReplicaSet)
     return group
 
 
@@ -112,7 +112,9 @@ async def test_of_replicas_that_start_at_once_through_two_nameservers_one_is_mas
 async def test_a_group_from_before_replication_gets_a_master_with_the_next_registration(
     shared_etcd: Any, start_nameserver: Any, make_replica: Any, etcd: Etcd, cluster: str
 ) -> None:
-    await etcd.transaction({}, [Put(Keys(cluster).group("broker-a"), b'{"epoch":1,"masterId":0}')])
+    await etcd.transaction(
+        {}, [Put(Keys(cluster).replica_set("broker-a"), b'{"epoch":1,"masterId":0}')]
+    )
     server = await start_nameserver(shared_etcd.endpoint)
     first = await make_replica(0, "i1").connect(server)
     assert (first.role, first.epoch) == (common_pb2.MASTER, 2)

@@ -13,18 +13,18 @@ import pytest
 from aerobee.nameserver.broker_session import BrokerSession
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.key_values import Put
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.registry import Registry
+from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableLogs,
     Keys,
+    ReplicaSet,
     Unreadable,
 )
 from aerobee.runtime.clock import ManualClock
@@ -49,11 +49,11 @@ async def noted(etcd: Etcd, cluster: str, broker_id: int) -> dict[str, int]:
     return {log.incarnation: log.end for log in durable.logs}
 
 
-async def group_in(etcd: Etcd, cluster: str) -> BrokerGroup:
-    entry = await etcd.get(Keys(cluster).group(NAME))
+async def group_in(etcd: Etcd, cluster: str) -> ReplicaSet:
+    entry = await etcd.get(Keys(cluster).replica_set(NAME))
     assert entry is not None
     group = Keys(cluster).decode(entry)
-    assert isinstance(group, BrokerGroup)
+    assert isinstance(group, ReplicaSet)
     return group
 
 
@@ -273,7 +273,7 @@ async def test_an_end_is_noted_at_most_every_five_seconds_and_only_if_it_rose(
         etcd, keys, backoff=Backoff(base_ms=10, max_ms=50), chance=chance, clock=clock
     )
     positions = LogPositions()
-    groups = Groups(etcd, keys, positions, allow_unclean=False)
+    groups = ReplicaSets(etcd, keys, positions, allow_unclean=False)
     registry = Registry(etcd, keys, groups, BrokerLeaseConfig(default_ms=30_000))
     sessions = BrokerSessions(registry, cache, positions, cluster=cluster, clock=clock)
     session: BrokerSession | None = None
@@ -308,7 +308,7 @@ async def test_a_process_that_was_succeeded_says_nothing_more_of_the_log(
     etcd: Etcd, cluster: str
 ) -> None:
     keys = Keys(cluster)
-    groups = Groups(etcd, keys, LogPositions(), allow_unclean=False)
+    groups = ReplicaSets(etcd, keys, LogPositions(), allow_unclean=False)
     registry = Registry(etcd, keys, groups, BrokerLeaseConfig(default_ms=30_000))
     first = BrokerRecord(BrokerKey(NAME, 0), "i1", "h:1", incarnation="log")
     registered = await registry.register(first, 0, opened_end=0)

@@ -15,15 +15,15 @@ from aerobee.nameserver.election import elect, is_master
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
 from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     InSyncReplica,
     Keys,
+    ReplicaSet,
     Topic,
     Unreadable,
     encode_broker,
-    encode_group,
+    encode_replica_set,
     encode_topic,
 )
 
@@ -70,7 +70,7 @@ def _value(key: str, number: int) -> bytes:
         case BrokerKey() as broker:
             return encode_broker(BrokerRecord(broker, f"i{number}", f"h:{number}"))
         case ("groups", name):
-            return encode_group(BrokerGroup(name, epoch=number + 1, master_id=number % 2))
+            return encode_replica_set(ReplicaSet(name, epoch=number + 1, master_id=number % 2))
         case (_, name):
             return encode_topic(Topic(name, queues_by_broker={"a": number + 1}))
     raise AssertionError(key)
@@ -79,7 +79,7 @@ def _value(key: str, number: int) -> bytes:
 every_key = st.sampled_from(
     [KEYS.topic(name) for name in TOPICS]
     + [KEYS.broker(BrokerKey(name, number)) for name in "ab" for number in (0, 1)]
-    + [KEYS.group(name) for name in "ab"]
+    + [KEYS.replica_set(name) for name in "ab"]
 )
 changes = st.lists(st.tuples(every_key, st.none() | st.integers(0, 5)), max_size=30)
 
@@ -90,7 +90,7 @@ def _play(model: Model, steps: Sequence[tuple[str, int | None]]) -> None:
 
 
 def _content(table: RouteTable) -> tuple[object, ...]:
-    return (dict(table.brokers), dict(table.groups), dict(table.topics))
+    return (dict(table.brokers), dict(table.replica_sets), dict(table.topics))
 
 
 @settings(deadline=None)
@@ -257,7 +257,7 @@ def test_a_stored_broker_reads_back(record: BrokerRecord) -> None:
 @settings(deadline=None)
 @given(
     st.builds(
-        BrokerGroup,
+        ReplicaSet,
         broker_name=st.just("a"),
         epoch=numbers,
         master_id=st.integers(-1, 2**31 - 1),
@@ -270,18 +270,22 @@ def test_a_stored_broker_reads_back(record: BrokerRecord) -> None:
         revision=st.just(9),
     )
 )
-def test_a_stored_group_reads_back(group: BrokerGroup) -> None:
-    assert KEYS.decode(KeyValue(KEYS.group("a"), encode_group(group), 9)) == group
+def test_a_stored_group_reads_back(group: ReplicaSet) -> None:
+    assert KEYS.decode(KeyValue(KEYS.replica_set("a"), encode_replica_set(group), 9)) == group
 
 
 def test_a_group_from_before_replication_has_no_master_yet_and_keeps_its_epoch() -> None:
-    old = KEYS.decode(KeyValue(KEYS.group("a"), b'{"epoch":1,"masterId":0}', 9))
-    assert old == BrokerGroup("a", epoch=1, master_id=0, revision=9)
+    old = KEYS.decode(KeyValue(KEYS.replica_set("a"), b'{"epoch":1,"masterId":0}', 9))
+    assert old == ReplicaSet("a", epoch=1, master_id=0, revision=9)
     running = BrokerRecord(BrokerKey("a", 0), "i1", "h:1")
     assert not is_master(old, running)
     due = elect(old, {0: running}, allow_unclean=False)
     assert due is not None
-    assert (due.group.epoch, due.group.master_instance, due.is_unclean) == (2, "i1", False)
+    assert (due.replica_set.epoch, due.replica_set.master_instance, due.is_unclean) == (
+        2,
+        "i1",
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,6 +308,6 @@ def test_a_group_from_before_replication_has_no_master_yet_and_keeps_its_epoch()
     ],
 )
 def test_a_group_that_makes_no_sense_is_unreadable(change: dict[str, object]) -> None:
-    good = json.loads(encode_group(BrokerGroup("a", epoch=3, replicas=(0,))))
+    good = json.loads(encode_replica_set(ReplicaSet("a", epoch=3, replicas=(0,))))
     with pytest.raises(Unreadable, match="groups/a"):
-        KEYS.decode(KeyValue(KEYS.group("a"), json.dumps(good | change).encode(), 9))
+        KEYS.decode(KeyValue(KEYS.replica_set("a"), json.dumps(good | change).encode(), 9))

@@ -1,4 +1,4 @@
-"""Replicas of one group in a process: real stores, real gRPC, and a role that the test decides."""
+"""One replica set in a process: real stores, real gRPC, and a role that the test decides."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ToldRoles:
     segment_bytes: int
     history: EpochHistory = field(default_factory=lambda: EpochHistory.of([(1, 0)]))
     term: MasterTerm | None = None
-    group: ReplicaSetView | None = None
+    replica_set: ReplicaSetView | None = None
     replicas: set[int] = field(default_factory=lambda: {1, 2})
     instances: dict[int, str] = field(default_factory=dict)
     """Registered processes; of a replica that is not here every one counts."""

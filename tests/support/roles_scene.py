@@ -161,7 +161,7 @@ class Scene:
             )
             for broker_id in record.replicas
         )
-        self.roles.hear_group(record)
+        self.roles.hear_replica_set(record)
         self.roles.renewed(self.sequence, 60_000)
 
     def epochs_on_disk(self) -> list[tuple[int, int]]:

@@ -56,7 +56,7 @@ class _Role:
         self._store = store
         self._segment_bytes = segment_bytes
         self.epoch = EPOCH
-        self.group: ReplicaSetView | None = None
+        self.replica_set: ReplicaSetView | None = None
         self.term_ended: Ended = asyncio.Event()
         self.term: MasterTerm | None = MasterTerm(
             epoch=EPOCH,

@@ -75,7 +75,7 @@ class Replication:
         if term is not None:
             replicas = replicas_of(term, roles.known_replicas, log_end, now_s)
             return ReplicationStatistics(mode, replicas)
-        group, follower = roles.mastership.group, self.follower
+        group, follower = roles.mastership.replica_set, self.follower
         slave = SlaveStatistics(
             master_id=NO_MASTER if group is None else group.master_id,
             is_connected=follower.is_connected,

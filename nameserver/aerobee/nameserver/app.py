@@ -15,10 +15,10 @@ from functools import partial
 from aerobee.nameserver.config import NameserverConfig
 from aerobee.nameserver.elector import Elector
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.groups import Groups
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.metrics import NODE_TYPE, NameserverFigures
 from aerobee.nameserver.registry import Registry
+from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.request_limits import nameserver_request_limits
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.service import NameserverService
@@ -77,8 +77,8 @@ async def serve_nameserver(
     ):
         cache = RouteCache(etcd, keys, backoff=backoff, chance=chance, clock=clock)
         positions = LogPositions()
-        groups = Groups(etcd, keys, positions, allow_unclean=config.unclean_election)
-        registry = Registry(etcd, keys, groups, config.broker_lease)
+        sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
+        registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
         figures = NameserverFigures(config, cache, sessions, etcd.calls, clock)
         service = NameserverService(
@@ -86,7 +86,7 @@ async def serve_nameserver(
             cache=cache,
             topics=Topics(etcd, keys, cache, config.topics, clock),
             sessions=sessions,
-            groups=groups,
+            replica_sets=sets,
             auto_create=config.topics.auto_create,
             spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
         )
@@ -105,7 +105,7 @@ async def serve_nameserver(
             async with asyncio.TaskGroup() as tasks:
                 running = [
                     tasks.create_task(cache.run(), name="route-cache"),
-                    tasks.create_task(Elector(groups, cache, clock=clock).run(), name="elector"),
+                    tasks.create_task(Elector(sets, cache, clock=clock).run(), name="elector"),
                     tasks.create_task(sessions.keep_noting(), name="durable-ends"),
                     tasks.create_task(sessions.ends.run(), name="stream-ends"),
                     tasks.create_task(figures.loop_delay.run(), name="loop-delay"),

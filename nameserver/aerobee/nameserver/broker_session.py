@@ -16,7 +16,7 @@ from aerobee.nameserver import convert
 from aerobee.nameserver.election import LiveReplicas, has_master
 from aerobee.nameserver.registry import Registered, same_position
 from aerobee.nameserver.route_table import RouteTable
-from aerobee.nameserver.stored import EPOCH_MAX, BrokerGroup, BrokerKey, BrokerRecord
+from aerobee.nameserver.stored import EPOCH_MAX, BrokerKey, BrokerRecord, ReplicaSet
 from aerobee.runtime.errors import InvalidArgument, RegistryUnavailable
 from aerobee.runtime.log import log_event
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -46,7 +46,7 @@ class BrokerSession:
         self.heartbeat_s = 0.0
         self._sessions = sessions
         self._registered: Registered | None = None
-        self._group: BrokerGroup | None = None
+        self._replica_set: ReplicaSet | None = None
         self._live_in_etcd: LiveReplicas | None = None
         """As of the last renewal, if the routes were stale then."""
         self._renewed_sequence = 0
@@ -228,9 +228,9 @@ class BrokerSession:
             registered = await registry.renew(before, record, lease_ms, opened_end=opened_end)
         self._registered = registered
         self._live_in_etcd = registered.live if self._sessions.cache.stale else None
-        self._learn(registered.group)
+        self._learn(registered.replica_set)
         if before is None or before.record.revision != registered.record.revision:
-            revision = max(registered.record.revision, registered.group.revision)
+            revision = max(registered.record.revision, registered.replica_set.revision)
             await self._sessions.wait_shown(revision)
 
     def _hear_positions(self, record: BrokerRecord) -> None:
@@ -239,12 +239,12 @@ class BrokerSession:
         if self._registered is None:
             return
         self._sessions.positions.heard(record)
-        group, heartbeat = self._group, self.heartbeat
-        if group is not None and heartbeat.epoch == group.epoch:
-            master = (group.master_id, group.master_instance)
+        replica_set, heartbeat = self._replica_set, self.heartbeat
+        if replica_set is not None and heartbeat.epoch == replica_set.epoch:
+            master = (replica_set.master_id, replica_set.master_instance)
             if master == (self.key.broker_id, record.instance):
                 end = min(heartbeat.confirmed_end, heartbeat.log_end)
-                self._sessions.positions.confirmed(group, end)
+                self._sessions.positions.confirmed(replica_set, end)
 
     def _needs_claim(self, registered: Registered, record: BrokerRecord) -> bool:
         """Whether the routes, being newer than our registration, show that it is not enough; or
@@ -259,17 +259,19 @@ class BrokerSession:
         shown = cache.table.brokers.get(self.key)
         if shown is None or shown.revision != registered.record.revision:
             return True  # gone, or written by another stream of this broker
-        group = cache.table.groups.get(self.key.broker_name)
-        if group is None:
+        replica_set = cache.table.replica_sets.get(self.key.broker_name)
+        if replica_set is None:
             return True
         # An election is due, and must know how far this log reaches.
-        is_orphan = not has_master(group, cache.table.replicas_of(group))
+        is_orphan = not has_master(replica_set, cache.table.replicas_of(replica_set))
         return is_orphan and not same_position(shown, record)
 
-    def _learn(self, group: BrokerGroup | None) -> None:
+    def _learn(self, replica_set: ReplicaSet | None) -> None:
         """Remember the newest record; older ones come from routes that lag behind etcd."""
-        if group is not None and (self._group is None or group.revision > self._group.revision):
-            self._group = group
+        if replica_set is not None and (
+            self._replica_set is None or replica_set.revision > self._replica_set.revision
+        ):
+            self._replica_set = replica_set
 
     def _unsent_directive(self, known_revision: int) -> nameserver_pb2.BrokerDirective:
         lease_ms = self._sessions.registry.lease_duration_ms(self.heartbeat.lease_duration_ms)
@@ -284,40 +286,44 @@ class BrokerSession:
         )
         table = self._sessions.cache.table if self._sessions.cache.version > 0 else None
         if table is not None:
-            self._learn(table.groups.get(self.key.broker_name))
+            self._learn(table.replica_sets.get(self.key.broker_name))
             changes = table.topic_changes_after(known_revision)
             directive.topics.extend(convert.changed_topics(changes))
             directive.topics_complete = changes.complete
             directive.metadata_revision = changes.revision
             directive.metadata_history = table.history
-        if self._group is not None:
-            self._describe_group(directive, self._group, table)
+        if self._replica_set is not None:
+            self._describe_replica_set(directive, self._replica_set, table)
         return directive
 
-    def _describe_group(
+    def _describe_replica_set(
         self,
         directive: nameserver_pb2.BrokerDirective,
-        group: BrokerGroup,
+        replica_set: ReplicaSet,
         table: RouteTable | None,
     ) -> None:
         own = convert.broker_record(self.heartbeat)
-        live = self._live_replicas(group, table)
+        live = self._live_replicas(replica_set, table)
         live[self.key.broker_id] = own
-        directive.role = convert.broker_role(group, own)
-        directive.epoch = group.epoch
-        directive.group.CopyFrom(convert.group_record(group))
+        directive.role = convert.broker_role(replica_set, own)
+        directive.epoch = replica_set.epoch
+        directive.group.CopyFrom(convert.replica_set_record(replica_set))
         directive.replicas.extend(
-            convert.broker_endpoint(self._sessions.cluster, group, live[broker_id])
+            convert.broker_endpoint(self._sessions.cluster, replica_set, live[broker_id])
             for broker_id in sorted(live)
         )
 
     def _live_replicas(
-        self, group: BrokerGroup, table: RouteTable | None
+        self, replica_set: ReplicaSet, table: RouteTable | None
     ) -> dict[int, BrokerRecord]:
         seen = self._live_in_etcd
         if seen is not None and self._sessions.cache.stale:
-            return {broker_id: seen[broker_id] for broker_id in group.replicas if broker_id in seen}
-        return {} if table is None else table.replicas_of(group)
+            return {
+                broker_id: seen[broker_id]
+                for broker_id in replica_set.replicas
+                if broker_id in seen
+            }
+        return {} if table is None else table.replicas_of(replica_set)
 
 
 @contextlib.asynccontextmanager

@@ -108,13 +108,13 @@ class TopicPolicy:
     Costs: a misspelt name becomes a topic: switch it off in production.
     """
     default_queues_per_group: int = 4
-    """Queues on each broker group unless a request says how many.
+    """Queues on each replica set unless a request says how many.
 
     Unit: queues
-    Costs: files and memory on each broker; fewer than members of a group leaves some idle.
+    Costs: files and memory on each broker; fewer than members of a replica set leaves some idle.
     """
     queues_max: int = 4_096
-    """Largest number of queues of one topic, over all broker groups.
+    """Largest number of queues of one topic, over all replica sets.
 
     Unit: queues
     Costs: larger routes for everybody who uses such a topic.
@@ -127,10 +127,10 @@ class TopicPolicy:
     broker that registers.
     """
     queues_per_group_max: int = 200_000
-    """Largest number of queues of one broker group, over all topics; more are refused.
+    """Largest number of queues of one replica set, over all topics; more are refused.
 
     Unit: queues
-    Costs: files and memory on each replica of the group.
+    Costs: files and memory on each replica of the replica set.
     """
     auto_create_topics_max: int = 1_000
     """No topic is created automatically once the cluster has this many.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
-from aerobee.nameserver.stored import BrokerGroup, BrokerKey, BrokerRecord, InSyncReplica, Topic
+from aerobee.nameserver.stored import BrokerKey, BrokerRecord, InSyncReplica, ReplicaSet, Topic
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -50,23 +50,23 @@ def registered_heartbeat(cluster: str, record: BrokerRecord) -> nameserver_pb2.B
     )
 
 
-def broker_role(group: BrokerGroup, record: BrokerRecord) -> common_pb2.BrokerRole:
-    return common_pb2.MASTER if election.is_master(group, record) else common_pb2.SLAVE
+def broker_role(replica_set: ReplicaSet, record: BrokerRecord) -> common_pb2.BrokerRole:
+    return common_pb2.MASTER if election.is_master(replica_set, record) else common_pb2.SLAVE
 
 
-def group_record(group: BrokerGroup) -> nameserver_pb2.GroupRecord:
+def replica_set_record(replica_set: ReplicaSet) -> nameserver_pb2.GroupRecord:
     return nameserver_pb2.GroupRecord(
-        broker_name=group.broker_name,
-        epoch=group.epoch,
-        master_id=group.master_id,
-        master_instance=group.master_instance,
+        broker_name=replica_set.broker_name,
+        epoch=replica_set.epoch,
+        master_id=replica_set.master_id,
+        master_instance=replica_set.master_instance,
         in_sync=[
             nameserver_pb2.ReplicaName(broker_id=name.broker_id, incarnation=name.incarnation)
-            for name in group.in_sync
+            for name in replica_set.in_sync
         ],
-        replicas=group.replicas,
-        revision=group.revision,
-        unclean_epochs=group.unclean_epochs,
+        replicas=replica_set.replicas,
+        revision=replica_set.revision,
+        unclean_epochs=replica_set.unclean_epochs,
     )
 
 
@@ -84,13 +84,13 @@ def broker_identity(cluster: str, record: BrokerRecord) -> common_pb2.BrokerIden
 
 
 def broker_endpoint(
-    cluster: str, group: BrokerGroup, record: BrokerRecord
+    cluster: str, replica_set: ReplicaSet, record: BrokerRecord
 ) -> nameserver_pb2.BrokerEndpoint:
     return nameserver_pb2.BrokerEndpoint(
         identity=broker_identity(cluster, record),
         address=record.address,
-        role=broker_role(group, record),
-        epoch=group.epoch,
+        role=broker_role(replica_set, record),
+        epoch=replica_set.epoch,
         store_host_ipv6=record.store_host_ipv6,
         writable=record.writable,
     )
@@ -118,7 +118,7 @@ def topic_route(
             status=common_pb2.Status(code=common_pb2.OK),
             topic=topic_config(topic),
             brokers=[
-                broker_endpoint(cluster, table.group(record.key.broker_name), record)
+                broker_endpoint(cluster, table.replica_set(record.key.broker_name), record)
                 for record in table.brokers_of(topic)
             ],
         )

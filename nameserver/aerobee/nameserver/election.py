@@ -1,6 +1,6 @@
-"""PURE: who becomes master of a broker group, and which changes of its record are allowed.
+"""PURE: who becomes master of a replica set, and which changes of its record are allowed.
 
-A decision is made from one view of the group and its live replicas, and takes effect only by a
+A decision is made from one view of the set and its live replicas, and takes effect only by a
 compare-and-swap that expects exactly this view (`expects`): so several nameservers may decide at
 once, and one succeeds.
 
@@ -19,24 +19,24 @@ from dataclasses import dataclass, replace
 
 from aerobee.nameserver.stored import (
     NO_MASTER,
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     InSyncReplica,
+    ReplicaSet,
 )
 from aerobee.runtime.errors import InvalidArgument, StaleEpoch
 
 UNCLEAN_EPOCHS_MAX = 100
 
 LiveReplicas = Mapping[int, BrokerRecord]
-"""Registered replicas of one group by broker id."""
+"""Registered replicas of one replica set by broker id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """A new record of a group, and what must still be true when it is written."""
+    """A new record of a replica set, and what must still be true when it is written."""
 
-    group: BrokerGroup
+    replica_set: ReplicaSet
     expects: Mapping[BrokerKey, int]
     """Revision of the registrations that the decision rests on; 0: must not exist."""
     is_unclean: bool = False
@@ -49,65 +49,69 @@ class Election:
 
 
 def elect(
-    group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int = 0
+    replica_set: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int = 0
 ) -> Election | None:
     """The election that is due, or None: the master is well, or nobody can follow it.
 
     `confirmed_end`: at least so much of the log was confirmed under this record; no log that lacks
     some of it is elected cleanly. The positions in `live` may be older than it.
     """
-    if has_master(group, live):
+    if has_master(replica_set, live):
         return None
     chosen, is_unclean = _choose(
-        group, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end
+        replica_set, live, allow_unclean=allow_unclean, confirmed_end=confirmed_end
     )
     if chosen is None:
         return None
-    epoch = max(group.epoch, max(record.log_epoch for record in live.values())) + 1
-    kept = [] if is_unclean else [name for name in group.in_sync if _is_intact(name, live)]
+    epoch = max(replica_set.epoch, max(record.log_epoch for record in live.values())) + 1
+    kept = [] if is_unclean else [name for name in replica_set.in_sync if _is_intact(name, live)]
     own = InSyncReplica(chosen.key.broker_id, chosen.incarnation)
     others = [name for name in kept if name.broker_id != own.broker_id]
-    unclean_epochs = (*group.unclean_epochs, epoch) if is_unclean else group.unclean_epochs
+    unclean_epochs = (
+        (*replica_set.unclean_epochs, epoch) if is_unclean else replica_set.unclean_epochs
+    )
     elected = replace(
-        group,
+        replica_set,
         epoch=epoch,
         master_id=own.broker_id,
         master_instance=chosen.instance,
         in_sync=tuple(sorted([own, *others])),
-        replicas=tuple(sorted({*group.replicas, own.broker_id})),
+        replicas=tuple(sorted({*replica_set.replicas, own.broker_id})),
         unclean_epochs=unclean_epochs[-UNCLEAN_EPOCHS_MAX:],
     )
     # Who has the furthest log is a comparison of all of them: each must still stand as it was seen.
     seen = live.values() if is_unclean else (chosen,)
     expects = {record.key: record.revision for record in seen}
-    if group.master_id not in (NO_MASTER, own.broker_id):
-        former = live.get(group.master_id)
-        key = BrokerKey(group.broker_name, group.master_id)
+    if replica_set.master_id not in (NO_MASTER, own.broker_id):
+        former = live.get(replica_set.master_id)
+        key = BrokerKey(replica_set.broker_name, replica_set.master_id)
         expects[key] = 0 if former is None else former.revision
-    is_record_lost = not group.in_sync and any(record.log_epoch > 0 for record in live.values())
-    short = {record.key.broker_id for record in short_of(group, live, confirmed_end)}
-    is_short = bool(short) if is_unclean else _wished(group, live) in short
+    is_record_lost = not replica_set.in_sync and any(
+        record.log_epoch > 0 for record in live.values()
+    )
+    short = {record.key.broker_id for record in short_of(replica_set, live, confirmed_end)}
+    is_short = bool(short) if is_unclean else _wished(replica_set, live) in short
     return Election(elected, expects, is_unclean, is_short, is_record_lost)
 
 
-def short_of(group: BrokerGroup, live: LiveReplicas, confirmed_end: int) -> list[BrokerRecord]:
+def short_of(replica_set: ReplicaSet, live: LiveReplicas, confirmed_end: int) -> list[BrokerRecord]:
     """Replicas in sync that are here and, as far as is known, lack some of what was confirmed."""
-    return [record for record in _intact(group, live) if record.log_end < confirmed_end]
+    return [record for record in _intact(replica_set, live) if record.log_end < confirmed_end]
 
 
-def is_master(group: BrokerGroup, record: BrokerRecord) -> bool:
-    """Whether this registered process may acknowledge under the group's epoch."""
+def is_master(replica_set: ReplicaSet, record: BrokerRecord) -> bool:
+    """Whether this registered process may acknowledge under the replica set's epoch."""
     return (
-        record.key.broker_id == group.master_id
-        and record.instance == group.master_instance
-        and record.resigned_epoch != group.epoch
+        record.key.broker_id == replica_set.master_id
+        and record.instance == replica_set.master_instance
+        and record.resigned_epoch != replica_set.epoch
     )
 
 
-def has_master(group: BrokerGroup, live: LiveReplicas) -> bool:
-    """Whether somebody may still acknowledge under the group's epoch."""
-    master = live.get(group.master_id)
-    return master is not None and is_master(group, master)
+def has_master(replica_set: ReplicaSet, live: LiveReplicas) -> bool:
+    """Whether somebody may still acknowledge under the replica set's epoch."""
+    master = live.get(replica_set.master_id)
+    return master is not None and is_master(replica_set, master)
 
 
 def _is_intact(name: InSyncReplica, live: LiveReplicas) -> bool:
@@ -115,61 +119,63 @@ def _is_intact(name: InSyncReplica, live: LiveReplicas) -> bool:
     return record is not None and record.incarnation == name.incarnation
 
 
-def _intact(group: BrokerGroup, live: LiveReplicas) -> list[BrokerRecord]:
-    return [live[name.broker_id] for name in group.in_sync if _is_intact(name, live)]
+def _intact(replica_set: ReplicaSet, live: LiveReplicas) -> list[BrokerRecord]:
+    return [live[name.broker_id] for name in replica_set.in_sync if _is_intact(name, live)]
 
 
 def _choose(
-    group: BrokerGroup, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
+    replica_set: ReplicaSet, live: LiveReplicas, *, allow_unclean: bool, confirmed_end: int
 ) -> tuple[BrokerRecord | None, bool]:
     """The next master, and whether its election is unclean."""
-    whole = [record for record in _intact(group, live) if record.log_end >= confirmed_end]
+    whole = [record for record in _intact(replica_set, live) if record.log_end >= confirmed_end]
     if whole:
-        return _preferred(group, live, whole), False
+        return _preferred(replica_set, live, whole), False
     if not live:
         return None, False
     furthest = max(live.values(), key=_reach)
-    if not group.in_sync:
-        # A new group, in which nothing was ever acknowledged; unless a log has an epoch already:
+    if not replica_set.in_sync:
+        # A new set, in which nothing was ever acknowledged; unless a log has an epoch already:
         # then the record was lost, and with it who had everything. What the furthest lacks is gone.
-        return furthest, furthest.log_epoch > 0 and len(group.replicas) > 1
-    # A replica that never followed a master of this group has nothing to offer, and that master may
-    # not even know that it is not alone.
-    has_followed = furthest.log_epoch > 0 or all(one in live for one in group.replicas)
-    if has_followed and (allow_unclean or _are_back(group, live)):
+        return furthest, furthest.log_epoch > 0 and len(replica_set.replicas) > 1
+    # A replica that never followed a master of this set has nothing to offer, and that master
+    # may not even know that it is not alone.
+    has_followed = furthest.log_epoch > 0 or all(one in live for one in replica_set.replicas)
+    if has_followed and (allow_unclean or _are_back(replica_set, live)):
         # What only lost bytes had is gone: the epoch is recorded as unclean, so that replicas which
         # kept more than the new master may cut it.
         return furthest, True
     return None, False
 
 
-def _are_back(group: BrokerGroup, live: LiveReplicas) -> bool:
+def _are_back(replica_set: ReplicaSet, live: LiveReplicas) -> bool:
     """Whether nobody whole can be waited for: all of the in-sync set is here, and lacks bytes.
 
     Whoever reaches furthest of all live replicas then has everything that one of them knows to be
     confirmed. A log that was emptied, or is an old copy, does not count as back while other
     replicas are missing: when all die at once, it may be left alone in the set.
     """
-    back = [live[name.broker_id] for name in group.in_sync if name.broker_id in live]
-    if len(back) < len(group.in_sync):
+    back = [live[name.broker_id] for name in replica_set.in_sync if name.broker_id in live]
+    if len(back) < len(replica_set.in_sync):
         return False
-    is_all = all(broker_id in live for broker_id in group.replicas)
+    is_all = all(broker_id in live for broker_id in replica_set.replicas)
     return is_all or any(record.log_epoch > 0 and not record.is_incomplete for record in back)
 
 
-def _preferred(group: BrokerGroup, live: LiveReplicas, whole: list[BrokerRecord]) -> BrokerRecord:
+def _preferred(
+    replica_set: ReplicaSet, live: LiveReplicas, whole: list[BrokerRecord]
+) -> BrokerRecord:
     """All of these have everything that was confirmed."""
-    wished = _wished(group, live)
+    wished = _wished(replica_set, live)
     for record in whole:
         if record.key.broker_id == wished:
             return record
     return max(whole, key=_reach)
 
 
-def _wished(group: BrokerGroup, live: LiveReplicas) -> int | None:
+def _wished(replica_set: ReplicaSet, live: LiveReplicas) -> int | None:
     """Whom a master that resigned wishes for its successor."""
-    former = live.get(group.master_id)
-    has_resigned = former is not None and former.resigned_epoch == group.epoch
+    former = live.get(replica_set.master_id)
+    has_resigned = former is not None and former.resigned_epoch == replica_set.epoch
     return former.successor_id if former is not None and has_resigned else None
 
 
@@ -179,50 +185,56 @@ def _reach(record: BrokerRecord) -> tuple[int, int, int]:
 
 
 def alter_in_sync_set(
-    group: BrokerGroup,
+    replica_set: ReplicaSet,
     *,
     master: tuple[int, str],
     epoch: int,
     in_sync: tuple[InSyncReplica, ...],
-) -> BrokerGroup:
+) -> ReplicaSet:
     """The record with another in-sync set, as its master (id, instance) wishes.
 
     Raises:
         StaleEpoch: the caller is not the master of that epoch.
         InvalidArgument: the set lacks the master, or has a replica twice or an unknown one.
     """
-    if (group.master_id, group.master_instance, group.epoch) != (*master, epoch):
+    if (replica_set.master_id, replica_set.master_instance, replica_set.epoch) != (*master, epoch):
         raise StaleEpoch(
-            f"replica {master[0]} is not the master of {group.broker_name} under epoch {epoch}: "
-            f"epoch {group.epoch} has master {group.master_id}"
+            f"replica {master[0]} is not the master of {replica_set.broker_name} under epoch "
+            f"{epoch}: epoch {replica_set.epoch} has master {replica_set.master_id}"
         )
     ids = [name.broker_id for name in in_sync]
     if master[0] not in ids or len(set(ids)) != len(ids):
         raise InvalidArgument("an in-sync set names its master and every replica once")
-    unknown = sorted(set(ids) - set(group.replicas))
+    unknown = sorted(set(ids) - set(replica_set.replicas))
     if unknown:
-        raise InvalidArgument(f"replicas {unknown} of {group.broker_name} never registered")
-    return replace(group, in_sync=tuple(sorted(in_sync)))
+        raise InvalidArgument(f"replicas {unknown} of {replica_set.broker_name} never registered")
+    return replace(replica_set, in_sync=tuple(sorted(in_sync)))
 
 
-def with_replica(group: BrokerGroup, broker_id: int) -> BrokerGroup:
+def with_replica(replica_set: ReplicaSet, broker_id: int) -> ReplicaSet:
     """The record with a replica that has registered."""
-    return replace(group, replicas=tuple(sorted({*group.replicas, broker_id})))
+    return replace(replica_set, replicas=tuple(sorted({*replica_set.replicas, broker_id})))
 
 
-def without_replica(group: BrokerGroup, broker_id: int, live: LiveReplicas) -> BrokerGroup:
+def without_replica(replica_set: ReplicaSet, broker_id: int, live: LiveReplicas) -> ReplicaSet:
     """The record without a replica that has gone for good.
 
     Raises:
         InvalidArgument: it is alive, in the in-sync set, the master, or unknown.
     """
-    if broker_id not in group.replicas:
-        raise InvalidArgument(f"{group.broker_name} has no replica {broker_id}")
+    if broker_id not in replica_set.replicas:
+        raise InvalidArgument(f"{replica_set.broker_name} has no replica {broker_id}")
     if broker_id in live:
-        raise InvalidArgument(f"replica {broker_id} of {group.broker_name} is alive: stop it first")
-    if broker_id == group.master_id or broker_id in {name.broker_id for name in group.in_sync}:
         raise InvalidArgument(
-            f"replica {broker_id} of {group.broker_name} may be the only one with all messages: "
-            "wait until its master has taken it out of the in-sync set"
+            f"replica {broker_id} of {replica_set.broker_name} is alive: stop it first"
         )
-    return replace(group, replicas=tuple(one for one in group.replicas if one != broker_id))
+    if broker_id == replica_set.master_id or broker_id in {
+        name.broker_id for name in replica_set.in_sync
+    }:
+        raise InvalidArgument(
+            f"replica {broker_id} of {replica_set.broker_name} may be the only one with all "
+            "messages: wait until its master has taken it out of the in-sync set"
+        )
+    return replace(
+        replica_set, replicas=tuple(one for one in replica_set.replicas if one != broker_id)
+    )

@@ -1,4 +1,4 @@
-"""Sees to it that every group has a master: holds the elections that are due.
+"""Sees to it that every replica set has a master: holds the elections that are due.
 
 Owns: one task. It looks at the routes after every change of them and once a second, so an election
 follows the end of a master's lease as fast as etcd tells of it. Every nameserver does this; one of
@@ -11,10 +11,10 @@ import asyncio
 import logging
 
 from aerobee.nameserver.election import Election, LiveReplicas, has_master
-from aerobee.nameserver.groups import Groups, is_hasty
+from aerobee.nameserver.replica_sets import ReplicaSets, is_hasty
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.route_table import RouteTable
-from aerobee.nameserver.stored import BrokerGroup
+from aerobee.nameserver.stored import ReplicaSet
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import RegistryUnavailable
 from aerobee.runtime.log import log_event
@@ -29,10 +29,10 @@ HEARD_PAUSE_S = 5.0
 
 
 class Elector:
-    """Of all groups of the cluster, beside the electors of the other nameservers."""
+    """Of all replica sets of the cluster, beside the electors of the other nameservers."""
 
-    def __init__(self, groups: Groups, cache: RouteCache, *, clock: Clock) -> None:
-        self._groups = groups
+    def __init__(self, replica_sets: ReplicaSets, cache: RouteCache, *, clock: Clock) -> None:
+        self._replica_sets = replica_sets
         self._cache = cache
         self._clock = clock
         self._hasty_since_s: dict[str, float] = {}
@@ -55,43 +55,45 @@ class Elector:
                     pass
 
     async def _look(self, table: RouteTable) -> None:
-        live_by_group = table.live_by_group()
+        live_by_replica_set = table.live_by_replica_set()
         due = [
-            (group, live)
-            for name, group in table.groups.items()
-            if self._due(group, live := live_by_group.get(name, {})) is not None
+            (replica_set, live)
+            for name, replica_set in table.replica_sets.items()
+            if self._due(replica_set, live := live_by_replica_set.get(name, {})) is not None
         ]
-        # When a machine dies with the masters of many groups, none waits for the other.
-        await asyncio.gather(*(self._hold(group, live) for group, live in due))
+        # When a machine dies with the masters of many replica sets, none waits for the other.
+        await asyncio.gather(*(self._hold(replica_set, live) for replica_set, live in due))
 
-    def _due(self, group: BrokerGroup, live: LiveReplicas) -> Election | None:
+    def _due(self, replica_set: ReplicaSet, live: LiveReplicas) -> Election | None:
         """The election to be held now."""
-        due = self._groups.election_due(group, live)
-        self._note_orphan(group, live, is_orphan=due is None and not has_master(group, live))
-        if due is None or not is_hasty(group, due):
-            self._hasty_since_s.pop(group.broker_name, None)
+        due = self._replica_sets.election_due(replica_set, live)
+        self._note_orphan(
+            replica_set, live, is_orphan=due is None and not has_master(replica_set, live)
+        )
+        if due is None or not is_hasty(replica_set, due):
+            self._hasty_since_s.pop(replica_set.broker_name, None)
             return due
         pause_s = HEARD_PAUSE_S if due.is_short and due.is_unclean else HASTY_PAUSE_S
-        return None if self._is_too_early(group.broker_name, pause_s) else due
+        return None if self._is_too_early(replica_set.broker_name, pause_s) else due
 
-    async def _hold(self, group: BrokerGroup, live: LiveReplicas) -> None:
+    async def _hold(self, replica_set: ReplicaSet, live: LiveReplicas) -> None:
         try:
-            await self._groups.learn_noted(group)
-            due = self._due(group, live)
+            await self._replica_sets.learn_noted(replica_set)
+            due = self._due(replica_set, live)
             if due is not None:
-                await self._groups.hold(group, due)
+                await self._replica_sets.hold(replica_set, due)
         except RegistryUnavailable as error:
             log_event(log, "election not held", level=logging.WARNING,
-                      group=group.broker_name, reason=error)  # fmt: skip
+                      group=replica_set.broker_name, reason=error)  # fmt: skip
 
     def _is_too_early(self, name: str, pause_s: float) -> bool:
         now_s = self._clock.monotonic_s()
         return now_s - self._hasty_since_s.setdefault(name, now_s) < pause_s
 
-    def _note_orphan(self, group: BrokerGroup, live: LiveReplicas, *, is_orphan: bool) -> None:
-        """Tell the operator, once, that a group has replicas and cannot have a master now."""
-        name = group.broker_name
-        short = self._groups.short_of(group, live) if is_orphan else {}
+    def _note_orphan(self, replica_set: ReplicaSet, live: LiveReplicas, *, is_orphan: bool) -> None:
+        """Tell the operator, once, that a replica set has replicas and cannot have a master now."""
+        name = replica_set.broker_name
+        short = self._replica_sets.short_of(replica_set, live) if is_orphan else {}
         if not short:
             self._short_since_s.pop(name, None)
         if not is_orphan:
@@ -112,8 +114,8 @@ class Elector:
                 event,
                 level=logging.ERROR,
                 group=name,
-                in_sync=[one.broker_id for one in group.in_sync],
+                in_sync=[one.broker_id for one in replica_set.in_sync],
                 alive=sorted(live),
-                confirmed_end=self._groups.confirmed_end(group),
+                confirmed_end=self._replica_sets.confirmed_end(replica_set),
                 lacking=short,
             )

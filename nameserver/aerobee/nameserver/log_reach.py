@@ -2,9 +2,9 @@
 
 Owns: what this nameserver has heard of it (LogPositions), and the rules for what is noted of it in
 etcd. Heard is the log position of each connected broker's last heartbeat, which is newer than the
-one in etcd, where it is written with a registration only; and for each group how far its masters'
-logs are known to be confirmed. That is a lower bound: it outlives the master's stream, and every
-log that is in sync has at least so much.
+one in etcd, where it is written with a registration only; and for each replica set how far the
+logs of its masters are known to be confirmed. That is a lower bound: it outlives the master's
+stream, and every log that is in sync has at least so much.
 
 An incarnation names a log as long as it lost nothing, and the replica itself says so. A folder that
 was copied says it, too, and does not know that it is old. So what was confirmed and on the disk is
@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 from aerobee.nameserver.election import LiveReplicas
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableLog,
     DurableLogs,
+    ReplicaSet,
 )
 from aerobee.runtime.errors import ReplicaIncomplete
 
@@ -46,7 +46,7 @@ class _Confirmed(NamedTuple):
 
 
 class LogPositions:
-    """Positions by broker, bounded by the brokers that are connected; confirmed ends by group."""
+    """Positions by broker, of those that are connected; confirmed ends by replica set."""
 
     def __init__(self) -> None:
         self._heard: dict[BrokerKey, _Heard] = {}
@@ -64,22 +64,29 @@ class LogPositions:
         """`live` with the positions that are known here."""
         return {broker_id: self._with_position(record) for broker_id, record in live.items()}
 
-    def confirmed(self, group: BrokerGroup, end: int) -> None:
+    def confirmed(self, replica_set: ReplicaSet, end: int) -> None:
         """Everything below `end` is confirmed under this record; an outdated one says nothing."""
-        known = self._confirmed.get(group.broker_name)
-        if known is not None and known.epoch > group.epoch:
+        known = self._confirmed.get(replica_set.broker_name)
+        if known is not None and known.epoch > replica_set.epoch:
             return
-        end = max(end, self.confirmed_end(group))
-        self._confirmed[group.broker_name] = _Confirmed(group.epoch, group.master_instance, end)
+        end = max(end, self.confirmed_end(replica_set))
+        self._confirmed[replica_set.broker_name] = _Confirmed(
+            replica_set.epoch, replica_set.master_instance, end
+        )
 
-    def confirmed_end(self, group: BrokerGroup) -> int:
+    def confirmed_end(self, replica_set: ReplicaSet) -> int:
         """So much is known to be in every log that is in sync by this record; 0: nothing known."""
-        known = self._confirmed.get(group.broker_name)
-        if known is None or known.epoch > group.epoch:
+        known = self._confirmed.get(replica_set.broker_name)
+        if known is None or known.epoch > replica_set.epoch:
             return 0  # the record is outdated, or etcd was restored from a backup
-        if known.epoch == group.epoch and known.master_instance != group.master_instance:
+        if (
+            known.epoch == replica_set.epoch
+            and known.master_instance != replica_set.master_instance
+        ):
             return 0
-        is_cut = any(known.epoch < epoch <= group.epoch for epoch in group.unclean_epochs)
+        is_cut = any(
+            known.epoch < epoch <= replica_set.epoch for epoch in replica_set.unclean_epochs
+        )
         return 0 if is_cut else known.end
 
     def _with_position(self, record: BrokerRecord) -> BrokerRecord:
@@ -129,10 +136,10 @@ def compared(durable: DurableLogs, wished: BrokerRecord, named: Collection[str])
     return dataclasses.replace(wished, is_incomplete=missed and wished.incarnation not in named)
 
 
-def confirmed_end(group: BrokerGroup, durable: Mapping[int, DurableLogs]) -> int:
+def confirmed_end(replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> int:
     """What the notes, by broker id, say of how far the log of every replica in sync reaches: what
     one of them had confirmed all of them have."""
-    named = {(one.broker_id, one.incarnation) for one in group.in_sync}
+    named = {(one.broker_id, one.incarnation) for one in replica_set.in_sync}
     ends = (
         log.end
         for broker_id, logs in durable.items()
@@ -142,7 +149,7 @@ def confirmed_end(group: BrokerGroup, durable: Mapping[int, DurableLogs]) -> int
     return max(ends, default=0)
 
 
-def named_in_sync(group: BrokerGroup | None, key: BrokerKey) -> frozenset[str]:
+def named_in_sync(replica_set: ReplicaSet | None, key: BrokerKey) -> frozenset[str]:
     """The incarnations under which a replica counts as having everything."""
-    in_sync = () if group is None else group.in_sync
+    in_sync = () if replica_set is None else replica_set.in_sync
     return frozenset(one.incarnation for one in in_sync if one.broker_id == key.broker_id)

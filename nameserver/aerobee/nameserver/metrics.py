@@ -1,7 +1,7 @@
-"""What a nameserver tells Prometheus: its routes, how it stands with etcd, the groups' masters.
+"""What a nameserver tells Prometheus: its routes, how it stands with etcd, who is master.
 
-Values only, copied on the loop in one step: there are as many rows as broker groups. Every
-nameserver tells of all groups, so add nothing up over them.
+Values only, copied on the loop in one step: there are as many rows as replica sets. Every
+nameserver tells of all replica sets, so add nothing up over them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 
 NODE_TYPE = "nameserver"
 WILDCARDS = frozenset({"0.0.0.0", "[::]"})
-GROUPS_MAX = 1_000
-"""Broker groups with series of their own."""
+REPLICA_SETS_MAX = 1_000
+"""Replica sets with series of their own."""
 
 
 class NameserverFigures:
@@ -125,14 +125,14 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         "broker_group",
         "state",
     )
-    live_by_group = table.live_by_group()
-    for name in sorted(table.groups)[:GROUPS_MAX]:
-        group, live = table.groups[name], live_by_group.get(name, {})
-        epoch.add(group.epoch, name)
-        has_live_master.add(has_master(group, live), name)
-        replicas.add(len(group.replicas), name, "known")
+    live_by_replica_set = table.live_by_replica_set()
+    for name in sorted(table.replica_sets)[:REPLICA_SETS_MAX]:
+        replica_set, live = table.replica_sets[name], live_by_replica_set.get(name, {})
+        epoch.add(replica_set.epoch, name)
+        has_live_master.add(has_master(replica_set, live), name)
+        replicas.add(len(replica_set.replicas), name, "known")
         replicas.add(len(live), name, "live")
-        replicas.add(len(group.in_sync), name, "in_sync")
+        replicas.add(len(replica_set.in_sync), name, "in_sync")
     _add_rest(table, has_live_master)
     return [
         one_gauge("aerobee_nameserver_routes_revision", "Of etcd, as shown.", table.version),
@@ -148,9 +148,10 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
 
 def _add_rest(table: RouteTable, has_live_master: Family) -> None:
     """Beyond the bound: whether all of them have a master."""
-    rest = sorted(table.groups)[GROUPS_MAX:]
+    rest = sorted(table.replica_sets)[REPLICA_SETS_MAX:]
     if rest:
         has_all = all(
-            has_master(table.groups[name], table.replicas_of(table.groups[name])) for name in rest
+            has_master(table.replica_sets[name], table.replicas_of(table.replica_sets[name]))
+            for name in rest
         )
         has_live_master.add(has_all, OTHER)

@@ -8,12 +8,12 @@ Owns: who may stand at a broker's key. A key belongs to one instance (one start 
                                             we used its folder after it
   another instance, at the same address  -> ours: it could not have bound the port otherwise, so the
                                             earlier process is gone; but if it is the master of a
-                                            group with other replicas, only when we used its folder
+                                            set with other replicas, only when we used its folder
                                             after it, which is locked while it lives
 
-Every change is a transaction on the key and on its group's record, so two claims at once cannot
-both succeed, and a claim knows the group as of its own moment. If the claim makes an election due -
-the first of a group, a restarted master, one that resigns - the same transaction holds it.
+Every change is a transaction on the key and on its replica set's record, so two claims at once
+cannot both succeed, and a claim knows the set as of its own moment. If the claim makes an election
+due - the first of a set, a restarted master, one that resigns - the same transaction holds it.
 
 A log that lacks what its incarnation is known to have had (log_reach.py) is not registered.
 """
@@ -29,18 +29,18 @@ from functools import partial
 from aerobee.nameserver import election, log_reach
 from aerobee.nameserver.config import BrokerLeaseConfig
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.groups import Groups, GroupView, is_hasty, log_election
 from aerobee.nameserver.key_values import Delete, Lease, LeaseNotFound, Put
+from aerobee.nameserver.replica_sets import ReplicaSets, ReplicaSetView, is_hasty, log_election
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableLog,
     DurableLogs,
     Keys,
+    ReplicaSet,
     encode_broker,
     encode_durable,
-    encode_group,
+    encode_replica_set,
 )
 from aerobee.runtime.errors import DuplicateBroker, RegistryUnavailable
 from aerobee.runtime.log import log_event
@@ -57,7 +57,7 @@ class Registered:
     record: BrokerRecord
     lease_duration_ms: int
     """As etcd granted it."""
-    group: BrokerGroup
+    replica_set: ReplicaSet
     """As of the claim, or newer: never from before it."""
     live: election.LiveReplicas
     """Who was registered right before the claim."""
@@ -67,7 +67,7 @@ class Registered:
 class _Claim:
     """What a registration changes, and what it expects."""
 
-    group: BrokerGroup
+    replica_set: ReplicaSet
     """As it will be."""
     expected: dict[str, int]
     due: election.Election | None
@@ -76,10 +76,12 @@ class _Claim:
 class Registry:
     """The broker keys of one cluster."""
 
-    def __init__(self, etcd: Etcd, keys: Keys, groups: Groups, config: BrokerLeaseConfig) -> None:
+    def __init__(
+        self, etcd: Etcd, keys: Keys, replica_sets: ReplicaSets, config: BrokerLeaseConfig
+    ) -> None:
         self._etcd = etcd
         self._keys = keys
-        self._groups = groups
+        self._replica_sets = replica_sets
         self._config = config
 
     def lease_duration_ms(self, wished_ms: int) -> int:
@@ -104,17 +106,17 @@ class Registry:
         Raises:
             DuplicateBroker: a live instance holds the key.
             ReplicaIncomplete: the log is not what its incarnation stands for.
-            RegistryUnavailable: etcd is away, or the group's record is damaged.
+            RegistryUnavailable: etcd is away, or the replica set's record is damaged.
         """
         for _ in range(_ATTEMPTS_MAX):
-            view = await self._groups.view(wished.key.broker_name)
+            view = await self._replica_sets.view(wished.key.broker_name)
             current = view.live.get(wished.key.broker_id)
             if current is not None:
                 _check_claim(view, current, wished, is_start=is_start)
                 wished = _with_resignation(current, wished)
             durable = view.durable.get(wished.key.broker_id, DurableLogs())
             log_reach.check_whole(durable, wished, opened_end)
-            named = log_reach.named_in_sync(view.group, wished.key)
+            named = log_reach.named_in_sync(view.replica_set, wished.key)
             wished = log_reach.compared(durable, wished, named)
             lease, is_new = await self._lease_for(current, wished, wished_lease_ms)
             claim = self._claim(view, wished)
@@ -123,7 +125,7 @@ class Registry:
             if may_keep and current is not None and _is_enough(view, current, wished, claim):
                 # The key stood before and after the lease was renewed, so it stood all the time:
                 # nobody was elected in this one's place since the view.
-                return Registered(current, lease.duration_ms, claim.group, view.live)
+                return Registered(current, lease.duration_ms, claim.replica_set, view.live)
             done = await self._write(view, claim, wished, lease)
             if done is not None:
                 entry = view.entries.get(wished.key)
@@ -175,19 +177,19 @@ class Registry:
 
         Raises RegistryUnavailable: it is unknown whether it was noted.
         """
-        view = await self._groups.view(record.key.broker_name)
+        view = await self._replica_sets.view(record.key.broker_name)
         current = view.live.get(record.key.broker_id)
         if current is None or current.instance != record.instance:
             return False
         return await self._note(view, current, end)
 
-    async def _note(self, view: GroupView, current: BrokerRecord, end: int) -> bool:
+    async def _note(self, view: ReplicaSetView, current: BrokerRecord, end: int) -> bool:
         key = current.key
         before = view.durable.get(key.broker_id, DurableLogs())
         after = log_reach.noted(
             before,
             DurableLog(current.incarnation, end, current.instance),
-            log_reach.named_in_sync(view.group, key),
+            log_reach.named_in_sync(view.replica_set, key),
         )
         if after is before:
             return True
@@ -195,7 +197,9 @@ class Registry:
         expected = {
             self._keys.durable(key): before.revision,
             self._keys.broker(key): current.revision,
-            self._keys.group(key.broker_name): 0 if view.group is None else view.group.revision,
+            self._keys.replica_set(key.broker_name): 0
+            if view.replica_set is None
+            else view.replica_set.revision,
         }
         change = Put(self._keys.durable(key), encode_durable(after))
         return (await self._etcd.transaction(expected, [change])).succeeded
@@ -216,7 +220,7 @@ class Registry:
     async def leave(self, key: BrokerKey, instance: str, *, durable_end: int = 0) -> None:
         """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`,
         0 if that is not known."""
-        view = await self._groups.view(key.broker_name)
+        view = await self._replica_sets.view(key.broker_name)
         current = view.live.get(key.broker_id)
         if current is None or current.instance != instance:
             return
@@ -240,49 +244,53 @@ class Registry:
         duration_ms = self.lease_duration_ms(wished_lease_ms)
         return await self._etcd.grant_lease(duration_ms), True
 
-    def _claim(self, view: GroupView, wished: BrokerRecord) -> _Claim:
-        """The group with `wished` registered, and with a new master if one is due then."""
+    def _claim(self, view: ReplicaSetView, wished: BrokerRecord) -> _Claim:
+        """The replica set with `wished` registered, and with a new master if one is due then."""
         key = wished.key
         entry = view.entries.get(key)
         revision = 0 if entry is None else entry.revision
-        before = view.group or BrokerGroup(key.broker_name)
-        group = election.with_replica(before, key.broker_id)
+        before = view.replica_set or ReplicaSet(key.broker_name)
+        replica_set = election.with_replica(before, key.broker_id)
         expected = {
             self._keys.broker(key): revision,
-            self._keys.group(key.broker_name): before.revision,
+            self._keys.replica_set(key.broker_name): before.revision,
         }
         live = {**view.live, key.broker_id: dataclasses.replace(wished, revision=revision)}
-        self._groups.note_confirmed(before, view.durable)
-        due = self._groups.election_due(group, live)
-        if due is None or is_hasty(group, due):
-            return _Claim(group, expected, None)
-        return _Claim(due.group, {**self._groups.expected(due), **expected}, due)
+        self._replica_sets.note_confirmed(before, view.durable)
+        due = self._replica_sets.election_due(replica_set, live)
+        if due is None or is_hasty(replica_set, due):
+            return _Claim(replica_set, expected, None)
+        return _Claim(due.replica_set, {**self._replica_sets.expected(due), **expected}, due)
 
     async def _write(
-        self, view: GroupView, claim: _Claim, wished: BrokerRecord, lease: Lease
+        self, view: ReplicaSetView, claim: _Claim, wished: BrokerRecord, lease: Lease
     ) -> Registered | None:
-        """One transaction: the broker's key, and its group's if that changes."""
+        """One transaction: the broker's key, and its replica set's if that changes."""
         changes = [Put(self._keys.broker(wished.key), encode_broker(wished), lease.lease_id)]
-        group = claim.group
-        if group != view.group:
-            changes.append(Put(self._keys.group(group.broker_name), encode_group(group)))
+        replica_set = claim.replica_set
+        if replica_set != view.replica_set:
+            changes.append(
+                Put(
+                    self._keys.replica_set(replica_set.broker_name), encode_replica_set(replica_set)
+                )
+            )
         try:
             done = await self._etcd.transaction(claim.expected, changes)
         except LeaseNotFound:
             return None
         if not done.succeeded:
             return None
-        if group != view.group:
-            group = dataclasses.replace(group, revision=done.revision)
+        if replica_set != view.replica_set:
+            replica_set = dataclasses.replace(replica_set, revision=done.revision)
         if claim.due is not None:
-            before = view.group or BrokerGroup(group.broker_name)
-            log_election(before, group, claim.due, self._groups.confirmed_end(before))
+            before = view.replica_set or ReplicaSet(replica_set.broker_name)
+            log_election(before, replica_set, claim.due, self._replica_sets.confirmed_end(before))
         record = dataclasses.replace(wished, revision=done.revision, lease_id=lease.lease_id)
-        return Registered(record, lease.duration_ms, group, view.live)
+        return Registered(record, lease.duration_ms, replica_set, view.live)
 
 
 def _check_claim(
-    view: GroupView, current: BrokerRecord, wished: BrokerRecord, *, is_start: bool
+    view: ReplicaSetView, current: BrokerRecord, wished: BrokerRecord, *, is_start: bool
 ) -> None:
     if current.instance == wished.instance:
         return
@@ -305,11 +313,11 @@ def _check_claim(
             f"broker {name} at {wished.address} was succeeded by a process that started later; "
             "only one of the two may run"
         )
-    group = view.group
+    replica_set = view.replica_set
     if (
-        group is not None
-        and election.is_master(group, current)
-        and group.replicas != (wished.key.broker_id,)
+        replica_set is not None
+        and election.is_master(replica_set, current)
+        and replica_set.replicas != (wished.key.broker_id,)
         and not is_its_successor
     ):
         raise DuplicateBroker(
@@ -331,11 +339,13 @@ def same_position(current: BrokerRecord, wished: BrokerRecord) -> bool:
     return (current.log_epoch, current.log_end) == (wished.log_epoch, wished.log_end)
 
 
-def _is_enough(view: GroupView, current: BrokerRecord, wished: BrokerRecord, claim: _Claim) -> bool:
+def _is_enough(
+    view: ReplicaSetView, current: BrokerRecord, wished: BrokerRecord, claim: _Claim
+) -> bool:
     """Whether nothing needs to be written. Where a log ends matters only to an election."""
-    if claim.group != view.group or not _same_but_position(current, wished):
+    if claim.replica_set != view.replica_set or not _same_but_position(current, wished):
         return False
-    return election.has_master(claim.group, view.live) or same_position(current, wished)
+    return election.has_master(claim.replica_set, view.live) or same_position(current, wished)
 
 
 def _same_but_position(current: BrokerRecord, wished: BrokerRecord) -> bool:

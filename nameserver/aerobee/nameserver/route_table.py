@@ -21,12 +21,12 @@ from typing import TypeVar
 from aerobee.nameserver import election
 from aerobee.nameserver.key_values import KeyEvent, KeyValue, Snapshot
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableKey,
     History,
     Keys,
+    ReplicaSet,
     Topic,
     TopicDeletion,
     Unreadable,
@@ -63,11 +63,11 @@ class TopicChanges:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """Brokers, broker groups and topics at `version`."""
+    """Brokers, replica sets and topics at `version`."""
 
     version: int
     brokers: Mapping[BrokerKey, BrokerRecord]
-    groups: Mapping[str, BrokerGroup]
+    replica_sets: Mapping[str, ReplicaSet]
     topics: Mapping[str, Topic]
     deleted_topics: Mapping[str, int] = field(default_factory=lambda: _NOTHING)
     """Name -> revision of the deletion, for deletions after `deletions_since`."""
@@ -114,7 +114,7 @@ class RouteTable:
 
     def _changed(self, keys: Keys, changes: Iterable[tuple[str, KeyValue | None]]) -> RouteTable:
         """Copies with each key set, or removed where its entry is None or unreadable."""
-        brokers, groups = dict(self.brokers), dict(self.groups)
+        brokers, replica_sets = dict(self.brokers), dict(self.replica_sets)
         topics, unreadable = dict(self.topics), set(self.unreadable)
         deletions, history = dict(self.deletions), self.history
         last_deletion = self.last_deletion
@@ -129,7 +129,7 @@ class RouteTable:
                 case BrokerKey() as broker_key:
                     _set(brokers, broker_key, value if isinstance(value, BrokerRecord) else None)
                 case ("groups", name):
-                    _set(groups, name, value if isinstance(value, BrokerGroup) else None)
+                    _set(replica_sets, name, value if isinstance(value, ReplicaSet) else None)
                 case ("topics", name):
                     _set(topics, name, value if isinstance(value, Topic) else None)
                 case ("deleted", name):
@@ -141,7 +141,7 @@ class RouteTable:
         return dataclasses.replace(
             self,
             brokers=brokers,
-            groups=groups,
+            replica_sets=replica_sets,
             topics=topics,
             deletions=deletions,
             last_deletion=last_deletion,
@@ -166,33 +166,35 @@ class RouteTable:
         # Every change that shows makes new ones.
         return self.brokers is before.brokers and self.topics is before.topics
 
-    def group(self, broker_name: str) -> BrokerGroup:
-        """The group as stored; without a record it has no master."""
-        return self.groups.get(broker_name, BrokerGroup(broker_name))
+    def replica_set(self, broker_name: str) -> ReplicaSet:
+        """The replica set as stored; without a record it has no master."""
+        return self.replica_sets.get(broker_name, ReplicaSet(broker_name))
 
     def is_master(self, record: BrokerRecord) -> bool:
-        """Whether a registered process is the master of its group."""
-        return election.is_master(self.group(record.key.broker_name), record)
+        """Whether a registered process is the master of its replica set."""
+        return election.is_master(self.replica_set(record.key.broker_name), record)
 
-    def replicas_of(self, group: BrokerGroup) -> dict[int, BrokerRecord]:
-        """The live ones of a group's replicas, by id."""
-        keys = (BrokerKey(group.broker_name, broker_id) for broker_id in group.replicas)
+    def replicas_of(self, replica_set: ReplicaSet) -> dict[int, BrokerRecord]:
+        """The live ones of a replica set's replicas, by id."""
+        keys = (BrokerKey(replica_set.broker_name, broker_id) for broker_id in replica_set.replicas)
         return {key.broker_id: self.brokers[key] for key in keys if key in self.brokers}
 
-    def live_by_group(self) -> dict[str, dict[int, BrokerRecord]]:
-        """All live brokers, by group and id."""
-        groups: dict[str, dict[int, BrokerRecord]] = {}
+    def live_by_replica_set(self) -> dict[str, dict[int, BrokerRecord]]:
+        """All live brokers, by replica set and id."""
+        replica_sets: dict[str, dict[int, BrokerRecord]] = {}
         for key, record in self.brokers.items():
-            groups.setdefault(key.broker_name, {})[key.broker_id] = record
-        return groups
+            replica_sets.setdefault(key.broker_name, {})[key.broker_id] = record
+        return replica_sets
 
     def brokers_of(self, topic: Topic) -> tuple[BrokerRecord, ...]:
-        """Live brokers of the groups that hold queues of `topic`, by name and id."""
-        groups = topic.queues_by_broker
-        return tuple(self.brokers[key] for key in sorted(self.brokers) if key.broker_name in groups)
+        """Live brokers of the replica sets that hold queues of `topic`, by name and id."""
+        replica_sets = topic.queues_by_broker
+        return tuple(
+            self.brokers[key] for key in sorted(self.brokers) if key.broker_name in replica_sets
+        )
 
-    def groups_with_master(self) -> tuple[str, ...]:
-        """Broker groups whose master is alive, by name: they can take new queues."""
+    def replica_sets_with_master(self) -> tuple[str, ...]:
+        """Replica sets whose master is alive, by name: they can take new queues."""
         masters = (record for record in self.brokers.values() if self.is_master(record))
         return tuple(sorted(record.key.broker_name for record in masters))
 

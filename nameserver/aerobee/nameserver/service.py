@@ -10,7 +10,7 @@ import grpc
 
 from aerobee.nameserver import convert
 from aerobee.nameserver.broker_session import BrokerSession
-from aerobee.nameserver.groups import Groups
+from aerobee.nameserver.replica_sets import ReplicaSets
 from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
@@ -39,7 +39,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         cache: RouteCache,
         topics: Topics,
         sessions: BrokerSessions,
-        groups: Groups,
+        replica_sets: ReplicaSets,
         auto_create: bool,
         spread_timeout_s: float,
     ) -> None:
@@ -47,7 +47,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._cache = cache
         self._topics = topics
         self._sessions = sessions
-        self._groups = groups
+        self._replica_sets = replica_sets
         self._auto_create = auto_create
         self._spread_timeout_s = spread_timeout_s
         self._stopping = False
@@ -69,8 +69,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                     task = reader.create_task(inbox.fill(requests), name="register-heartbeats")
                     await self._until_silent(inbox, context)
                     task.cancel()
-        except BaseExceptionGroup as group:
-            raise first_leaf(group) from None
+        except BaseExceptionGroup as replica_set:
+            raise first_leaf(replica_set) from None
 
     async def _until_silent(self, inbox: _Inbox, context: Context) -> None:
         """Nothing else ends the stream of a broker whose machine or network is gone."""
@@ -209,12 +209,13 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             record = table.brokers[key]
             heartbeat, age_ms = self._last_heartbeat(record)
             description.brokers.append(
-                convert.broker_endpoint(self._cluster, table.group(key.broker_name), record)
+                convert.broker_endpoint(self._cluster, table.replica_set(key.broker_name), record)
             )
             description.heartbeat_age_ms.append(age_ms)
             description.last_heartbeats.append(heartbeat)
         description.groups.extend(
-            convert.group_record(table.groups[name]) for name in sorted(table.groups)
+            convert.replica_set_record(table.replica_sets[name])
+            for name in sorted(table.replica_sets)
         )
         return description
 
@@ -225,23 +226,25 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         """Answers with the record as it now stands: another set than the wished one says that
         the record was not the expected one any more, and that nothing was changed."""
         self._check_cluster(request.cluster)
-        group = await self._groups.alter_in_sync_set(
+        replica_set = await self._replica_sets.alter_in_sync_set(
             request.broker_name,
             master=(request.master_id, request.master_instance),
             epoch=request.epoch,
             in_sync=convert.in_sync_set(request.in_sync),
             expected_revision=request.expected_revision,
         )
-        return convert.group_record(group)
+        return convert.replica_set_record(replica_set)
 
     @own_protocol.unary
     async def RemoveReplica(
         self, request: nameserver_pb2.RemoveReplicaRequest, context: Context
     ) -> nameserver_pb2.GroupRecord:
         self._check_cluster(request.cluster)
-        group = await self._groups.remove_replica(request.broker_name, request.broker_id)
-        await self._cache.wait_version(group.revision, self._spread_timeout_s)
-        return convert.group_record(group)
+        replica_set = await self._replica_sets.remove_replica(
+            request.broker_name, request.broker_id
+        )
+        await self._cache.wait_version(replica_set.revision, self._spread_timeout_s)
+        return convert.replica_set_record(replica_set)
 
     def _last_heartbeat(self, record: BrokerRecord) -> tuple[nameserver_pb2.BrokerHeartbeat, int]:
         """What the broker said last and how long ago; -1 when another nameserver hears it."""

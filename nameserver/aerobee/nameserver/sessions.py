@@ -185,7 +185,7 @@ class BrokerSessions:
     async def wait_informed(
         self, broker_names: Collection[str], revision: int, timeout_s: float
     ) -> bool:
-        """Whether the brokers of these groups that are connected here have stored `revision`.
+        """Whether the brokers of these replica sets that are connected here have stored `revision`.
 
         Lets the creator of a topic use it at once; brokers connected elsewhere hear of it as fast,
         but cannot be waited for.

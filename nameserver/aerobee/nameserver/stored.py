@@ -79,8 +79,8 @@ class InSyncReplica:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerGroup:
-    """Who is master of a broker group, and under which epoch."""
+class ReplicaSet:
+    """Who is master of a replica set, and under which epoch."""
 
     broker_name: str
     epoch: int = 0
@@ -122,7 +122,7 @@ class Topic:
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
     queues_by_broker: Mapping[str, int] = field(default_factory=dict)
-    """Broker group -> number of queues; ids run from 0."""
+    """Replica set -> number of queues; ids run from 0."""
     revision: int = 0
 
     @property
@@ -147,7 +147,7 @@ class History:
     id: str
 
 
-Stored = BrokerRecord | BrokerGroup | Topic | DurableLogs | TopicDeletion | History
+Stored = BrokerRecord | ReplicaSet | Topic | DurableLogs | TopicDeletion | History
 
 
 class Keys:
@@ -161,10 +161,10 @@ class Keys:
         return f"{self.brokers_of(key.broker_name)}{key.broker_id}"
 
     def brokers_of(self, broker_name: str) -> str:
-        """What the keys of a group's brokers begin with."""
+        """What the keys of a replica set's brokers begin with."""
         return f"{self.prefix}brokers/{broker_name}/"
 
-    def group(self, broker_name: str) -> str:
+    def replica_set(self, broker_name: str) -> str:
         return f"{self.prefix}groups/{broker_name}"
 
     def topic(self, name: str) -> str:
@@ -177,7 +177,7 @@ class Keys:
         return f"{self.durable_of(key.broker_name)}{key.broker_id}"
 
     def durable_of(self, broker_name: str) -> str:
-        """What the keys of a group's durable logs begin with."""
+        """What the keys of a replica set's durable logs begin with."""
         return f"{self.prefix}durable/{broker_name}/"
 
     def parse(self, key: str) -> BrokerKey | DurableKey | tuple[str, str] | None:
@@ -207,7 +207,7 @@ class Keys:
             case DurableKey():
                 return _read(entry, lambda document: _durable_from(document, entry))
             case ("groups", name):
-                return _read(entry, lambda document: _group_from(name, document, entry))
+                return _read(entry, lambda document: _replica_set_from(name, document, entry))
             case ("topics", name):
                 return _read(entry, lambda document: _topic_from(name, document, entry))
             case ("deleted", name):
@@ -237,18 +237,18 @@ def encode_broker(record: BrokerRecord) -> bytes:
     )
 
 
-def encode_group(group: BrokerGroup) -> bytes:
+def encode_replica_set(replica_set: ReplicaSet) -> bytes:
     return _encode(
         {
-            "epoch": group.epoch,
-            "masterId": group.master_id,
-            "masterInstance": group.master_instance,
+            "epoch": replica_set.epoch,
+            "masterId": replica_set.master_id,
+            "masterInstance": replica_set.master_instance,
             "inSync": [
                 {"brokerId": name.broker_id, "incarnation": name.incarnation}
-                for name in group.in_sync
+                for name in replica_set.in_sync
             ],
-            "replicas": list(group.replicas),
-            "uncleanEpochs": list(group.unclean_epochs),
+            "replicas": list(replica_set.replicas),
+            "uncleanEpochs": list(replica_set.unclean_epochs),
         }
     )
 
@@ -318,16 +318,16 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
     )
 
 
-def _group_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> BrokerGroup:
+def _replica_set_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> ReplicaSet:
     """A record from before there was replication has neither an instance nor an in-sync set: it
-    reads as a group whose master has gone and in which nothing was replicated."""
+    reads as a replica set whose master has gone and in which nothing was replicated."""
     in_sync = {
         InSyncReplica(_broker_id(member["brokerId"]), str(member["incarnation"]))
         for member in document.get("inSync", ())
     }
     if len({member.broker_id for member in in_sync}) != len(in_sync):
         raise ValueError("a replica is in the in-sync set twice")
-    return BrokerGroup(
+    return ReplicaSet(
         name,
         epoch=_number(document["epoch"]),
         master_id=_broker_id(document["masterId"]),
@@ -368,7 +368,9 @@ def _broker_id(value: Any) -> int:
 
 
 def _topic_from(name: str, document: Mapping[str, Any], entry: KeyValue) -> Topic:
-    queues = {str(group): int(count) for group, count in document["queuesByBroker"].items()}
+    queues = {
+        str(replica_set): int(count) for replica_set, count in document["queuesByBroker"].items()
+    }
     if any(count < 0 for count in queues.values()):
         raise ValueError("a queue count is negative")
     return Topic(

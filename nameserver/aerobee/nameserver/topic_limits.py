@@ -68,15 +68,15 @@ class TopicLimits:
             self._under_way -= 1
 
     def check_queues(self, topics: Iterable[Topic], added: Mapping[str, int]) -> None:
-        """May broker groups get these queues in addition? Raises LimitReached."""
+        """May replica sets get these queues in addition? Raises LimitReached."""
         queues = Counter(added)
         for topic in topics:
-            for group in added:
-                queues[group] += topic.queues_by_broker.get(group, 0)
-        for group, count in sorted(queues.items()):
-            if added[group] > 0 and count > self._policy.queues_per_group_max:
+            for replica_set in added:
+                queues[replica_set] += topic.queues_by_broker.get(replica_set, 0)
+        for replica_set, count in sorted(queues.items()):
+            if added[replica_set] > 0 and count > self._policy.queues_per_group_max:
                 raise LimitReached(
-                    f"broker group {group} would have {count} queues and may have "
+                    f"broker group {replica_set} would have {count} queues and may have "
                     f"{self._policy.queues_per_group_max} (topics.queues_per_group_max of the "
                     "nameserver): take fewer queues, add a broker group, delete topics that nobody "
                     "needs, or raise the limit"

@@ -74,7 +74,7 @@ class Topics:
         attributes: Mapping[str, str] | None = None,
         automatic: bool = False,
     ) -> Topic:
-        """A new topic with `queues` in total (0: the default) on the live broker groups.
+        """A new topic with `queues` in total (0: the default) on the live replica sets.
 
         Raises:
             IllegalName, InvalidArgument, TopicExists, NoBrokerAvailable, RegistryUnavailable.
@@ -86,9 +86,9 @@ class Topics:
         _check_perm(perm or PERM_DEFAULT)
         check_topic_attributes(attributes or {})
         _check_size(attributes or {})
-        groups = self._groups_for(name)
+        replica_sets = self._replica_sets_for(name)
         total = queues or min(
-            self._policy.default_queues_per_group * len(groups), self._policy.queues_max
+            self._policy.default_queues_per_group * len(replica_sets), self._policy.queues_max
         )
         self._check_queues(total)
         topic = Topic(
@@ -96,7 +96,7 @@ class Topics:
             perm=perm or PERM_DEFAULT,
             order=order,
             attributes=dict(attributes or {}),
-            queues_by_broker=place_queues(name, total, groups),
+            queues_by_broker=place_queues(name, total, replica_sets),
         )
         deletion = await self._deletion_known_to_masters(name)
         with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
@@ -270,19 +270,19 @@ class Topics:
                 "messages would be lost; create another topic instead"
             )
         self._check_queues(queues)
-        groups = self._groups_for(topic.name)
-        grown = grow_queues(topic.name, topic.queues_by_broker, queues, groups)
+        replica_sets = self._replica_sets_for(topic.name)
+        grown = grow_queues(topic.name, topic.queues_by_broker, queues, replica_sets)
         added = {name: count - topic.queues_by_broker.get(name, 0) for name, count in grown.items()}
         self._limits.check_queues(self._cache.table.topics.values(), added)
         return dataclasses.replace(topic, queues_by_broker=grown)
 
-    def _groups_for(self, name: str) -> tuple[str, ...]:
-        groups = self._cache.table.groups_with_master()
-        if not groups:
+    def _replica_sets_for(self, name: str) -> tuple[str, ...]:
+        replica_sets = self._cache.table.replica_sets_with_master()
+        if not replica_sets:
             raise NoBrokerAvailable(
                 f"topic {name!r} cannot be placed: no broker is registered; start one"
             )
-        return groups
+        return replica_sets
 
     def _check_queues(self, queues: int) -> None:
         if not 0 < queues <= self._policy.queues_max:
@@ -315,28 +315,32 @@ def _check_size(attributes: Mapping[str, str]) -> None:
         )
 
 
-def place_queues(topic: str, queues: int, groups: Sequence[str]) -> dict[str, int]:
-    """Group -> number of queues; groups that would get none are left out."""
-    return grow_queues(topic, {}, queues, groups)
+def place_queues(topic: str, queues: int, replica_sets: Sequence[str]) -> dict[str, int]:
+    """Replica set -> number of queues; replica sets that would get none are left out."""
+    return grow_queues(topic, {}, queues, replica_sets)
 
 
 def grow_queues(
-    topic: str, current: Mapping[str, int], queues: int, groups: Sequence[str]
+    topic: str, current: Mapping[str, int], queues: int, replica_sets: Sequence[str]
 ) -> dict[str, int]:
-    """`current` with queues added until there are `queues`, each to the group that has fewest: they
-    are spread as evenly as whole numbers allow. The groups that get one more than the others begin
-    at a place that the topic's name decides, so that many small topics do not all sit on the first
-    group, and every nameserver decides alike.
+    """`current` with queues added until there are `queues`, each to the replica set that has
+    fewest: they are spread as evenly as whole numbers allow. The sets that get one more than the
+    others begin at a place that the topic's name decides, so that many small topics do not all sit
+    on the first set, and every nameserver decides alike.
 
-    Only `groups` get new ones; what a group has it keeps, because queue ids run from 0 on each.
+    Only `replica_sets` get new ones; what a set has it keeps: queue ids run from 0 on each.
     """
-    assert groups, "there must be a group to place queues on"
+    assert replica_sets, "there must be a replica set to place queues on"
     assert queues >= sum(current.values()), "queues are never taken away"
-    ordered = sorted(groups)
+    ordered = sorted(replica_sets)
     start = zlib.crc32(topic.encode()) % len(ordered)
     turns = ordered[start:] + ordered[:start]
-    counts = {group: current.get(group, 0) for group in turns}
+    counts = {replica_set: current.get(replica_set, 0) for replica_set in turns}
     for _ in range(queues - sum(current.values())):
         fewest = min(turns, key=counts.__getitem__)  # the first of equals
         counts[fewest] += 1
-    return {group: count for group, count in sorted((dict(current) | counts).items()) if count}
+    return {
+        replica_set: count
+        for replica_set, count in sorted((dict(current) | counts).items())
+        if count
+    }

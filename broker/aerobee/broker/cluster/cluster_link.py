@@ -81,7 +81,7 @@ class ClusterLink:
         parts.replication.roles.heartbeat_sent(sequence)
 
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
-        """Hear of the group and take on topics; returns once the topics are on disk.
+        """Hear of the replica set and take on topics; returns once the topics are on disk.
 
         On a full disk they are served from memory until the next snapshot finds room; a restart
         before that asks the nameserver again.
@@ -93,9 +93,9 @@ class ClusterLink:
         # First who is master, then the lease, or it could outlive the news of another one.
         roles = parts.replication.roles
         roles.hear_endpoints(map(place_of, directive.replicas))
-        group = self._group_of(directive)
-        if group is not None:
-            roles.hear_group(group)
+        replica_set = self._replica_set_of(directive)
+        if replica_set is not None:
+            roles.hear_replica_set(replica_set)
         lease_ms = directive.lease_duration_ms or parts.config.registration_lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
@@ -117,7 +117,7 @@ class ClusterLink:
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
 
-    def _group_of(self, directive: nameserver_pb2.BrokerDirective) -> ReplicaSetView | None:
+    def _replica_set_of(self, directive: nameserver_pb2.BrokerDirective) -> ReplicaSetView | None:
         """The record; from a nameserver that knows of no replicas, what it says of this one. None
         from one that has not reached etcd: this replica may be anything but alone."""
         if directive.HasField("group"):

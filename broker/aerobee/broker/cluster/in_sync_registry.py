@@ -1,4 +1,4 @@
-"""A master's changes of its group's record, through any of the nameservers.
+"""A master's changes of its replica set's record, through any of the nameservers.
 
 Owns: which nameserver answered last; it is asked first. A change may be asked for again, at another
 one too: it is a compare-and-swap on the record's revision. A connection over which no answer came

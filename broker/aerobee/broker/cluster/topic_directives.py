@@ -1,7 +1,7 @@
 """The nameserver's word on topics, made this broker's.
 
 Owns: the translation of announced topics into the topic table. A topic without queues on this
-broker group is not kept; topics that no nameserver announced (the store's own) are left alone.
+replica set is not kept; topics that no nameserver announced (the store's own) are left alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncedTopic:
-    """One topic as the nameserver announces it; `queue_count` is this broker group's share."""
+    """One topic as the nameserver announces it; `queue_count` is this replica set's share."""
 
     name: str
     queue_count: int

@@ -32,7 +32,7 @@ def _why_no_role(parts: Parts) -> str:
     roles = replication.roles
     if roles.may_act():
         return ""
-    group = roles.group
+    group = roles.replica_set
     if roles.term is not None:
         return "the replica's lease as master is not renewed: another one may be master by now"
     if group is None:

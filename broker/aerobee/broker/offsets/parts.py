@@ -218,7 +218,7 @@ class _Role:
         return None if term is None else term.epoch
 
     def is_unclean(self, epoch: int) -> bool:
-        group = self._roles.group
+        group = self._roles.replica_set
         return group is not None and epoch in group.unclean_epochs
 
 

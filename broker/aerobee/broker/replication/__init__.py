@@ -1,1 +1,1 @@
-"""A broker group's replicas: the pure decisions here, the streams in aerobee.broker.edge.own."""
+"""A replica set's replicas: the pure decisions here, the streams in aerobee.broker.edge.own."""

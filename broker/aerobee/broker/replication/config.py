@@ -1,4 +1,4 @@
-"""What an operator can set about a broker's place in its group."""
+"""What an operator can set about a broker's place in its replica set."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ReplicationMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationConfig:
-    """What the group's replicas do for each other. All of a group should have the same, for each
+    """What the replicas of a set do for each other. All of them should have the same, for each
     may become master; see [replicas and fail-over](failover.md).
 
     Raises InvalidArgument for a value that cannot work.

@@ -55,8 +55,10 @@ class Handover:
     @property
     def successor_id(self) -> int | None:
         """Whom the registry should elect; None once a newer epoch has begun, whoever leads it."""
-        group = self._roles.mastership.group
-        if self._wished is None or (group is not None and group.epoch > self._wished[0]):
+        replica_set = self._roles.mastership.replica_set
+        if self._wished is None or (
+            replica_set is not None and replica_set.epoch > self._wished[0]
+        ):
             return None
         return self._wished[1]
 
@@ -90,9 +92,11 @@ class Handover:
             await self._until_elected(term, deadline_s)
         finally:
             roles.is_pausing = False
-        group = roles.mastership.group
-        assert group is not None, "a newer epoch was heard"
-        return HandedOver(group.master_id, group.epoch, self._clock.monotonic_s() - began_s)
+        replica_set = roles.mastership.replica_set
+        assert replica_set is not None, "a newer epoch was heard"
+        return HandedOver(
+            replica_set.master_id, replica_set.epoch, self._clock.monotonic_s() - began_s
+        )
 
     async def _connected(
         self, term: MasterTerm, successor_id: int | None, deadline_s: float
@@ -155,8 +159,8 @@ class Handover:
 
     async def _until_elected(self, term: MasterTerm, deadline_s: float) -> None:
         while True:
-            group = self._roles.mastership.group
-            if group is not None and group.epoch > term.epoch:
+            replica_set = self._roles.mastership.replica_set
+            if replica_set is not None and replica_set.epoch > term.epoch:
                 return
             if self._clock.monotonic_s() >= deadline_s:
                 raise DeadlineExceeded(

@@ -113,7 +113,7 @@ class InSyncProposer:
             await asyncio.sleep(UNKNOWN_PAUSE_S)
         else:
             log_event(log, "in-sync set", epoch=record.epoch, set=_ids(record))
-            self._roles.hear_group(record)
+            self._roles.hear_replica_set(record)
 
     async def _pause(self, seconds: float) -> None:
         self._news.clear()

@@ -1,4 +1,4 @@
-"""PURE: what a replica makes of the group's record: lead, follow, step down, wait; and whether it
+"""PURE: what a replica makes of its set's record: lead, follow, step down, wait; and whether it
 may act as master at this moment.
 
 Owns: the newest record that it was told, its lease, and its term. It does nothing itself: `decide`
@@ -63,7 +63,7 @@ class Mastership:
         self.own = own
         self.instance = instance
         self.is_alone = is_alone
-        self.group: ReplicaSetView | None = None
+        self.replica_set: ReplicaSetView | None = None
         self.term: MasterTerm | None = None
         self.lease = MasterLease(margin)
         self.resigned_epoch: int | None = None
@@ -76,31 +76,35 @@ class Mastership:
 
     # ------------------------------------------------------------------------------ facts
 
-    def hear(self, group: ReplicaSetView) -> bool:
-        """The group's record; False if it is older than what is known.
+    def hear(self, replica_set: ReplicaSetView) -> bool:
+        """The replica set's record; False if it is older than what is known.
 
         Of one directive this is to be called before `renewed`, so that a lease never outlives the
         news of another master.
         """
-        known = self.group
+        known = self.replica_set
         # Epochs rise with revisions, unless etcd was restored; then the higher epoch is the newer.
         # And while this replica is alone nobody else can be master, but in another etcd.
-        is_other = group.master_id not in (NO_MASTER, self.own.broker_id)
+        is_other = replica_set.master_id not in (NO_MASTER, self.own.broker_id)
         self._is_outdated = (
             known is not None
-            and group.revision < known.revision
-            and group.epoch <= known.epoch
+            and replica_set.revision < known.revision
+            and replica_set.epoch <= known.epoch
             and not (self.is_alone and is_other)
         )
         if self._is_outdated:
             return False
-        self.group = group
-        if group.replicas - {self.own.broker_id}:
+        self.replica_set = replica_set
+        if replica_set.replicas - {self.own.broker_id}:
             self.is_alone = False
-        elif self._is_named(group):
+        elif self._is_named(replica_set):
             self.is_alone = True
-        if self.term is not None and self._is_named(group) and group.epoch == self.term.epoch:
-            self.term.in_sync_changed(group.in_sync, group.revision)
+        if (
+            self.term is not None
+            and self._is_named(replica_set)
+            and replica_set.epoch == self.term.epoch
+        ):
+            self.term.in_sync_changed(replica_set.in_sync, replica_set.revision)
         return True
 
     def heartbeat_sent(self, sequence: int, now_s: float) -> None:
@@ -129,44 +133,48 @@ class Mastership:
             return False
         if self.is_alone:
             return True
-        group = self.group
+        replica_set = self.replica_set
         return (
-            group is not None
-            and group.epoch == term.epoch
-            and self._is_named(group)
+            replica_set is not None
+            and replica_set.epoch == term.epoch
+            and self._is_named(replica_set)
             and self.lease.is_valid(now_s)
         )
 
     def decide(self) -> Decision:
         """What is due; the same until something is heard or done."""
-        group, term = self.group, self.term
-        if group is None:
+        replica_set, term = self.replica_set, self.term
+        if replica_set is None:
             return Stay()
-        if group.master_id == self.own.broker_id:
+        if replica_set.master_id == self.own.broker_id:
             # Our predecessor, or a duplicate that the registry must refuse: wait for an election.
-            is_new = term is None or group.epoch > term.epoch
-            if term is not None and group.epoch < term.epoch:
+            is_new = term is None or replica_set.epoch > term.epoch
+            if term is not None and replica_set.epoch < term.epoch:
                 # Of another record than the term, as after etcd was restored: cannot be taken up.
                 is_new = not self.is_alone
-            if self._is_named(group) and is_new and not self._has_resigned(group.epoch):
-                return Lead(group.epoch)
+            if self._is_named(replica_set) and is_new and not self._has_resigned(replica_set.epoch):
+                return Lead(replica_set.epoch)
             return Stay()
-        if group.master_id == NO_MASTER:
+        if replica_set.master_id == NO_MASTER:
             return Stay()
         if term is None:
-            return Follow(group.master_id, group.epoch)
+            return Follow(replica_set.master_id, replica_set.epoch)
         # Also under a lower epoch: then this term is none of the record's, for within one record
         # epochs rise. Whoever was alone and finds others in a new etcd follows.
-        return Stay() if self.is_alone else StepDown(group.epoch)
+        return Stay() if self.is_alone else StepDown(replica_set.epoch)
 
     def lead(self, term: MasterTerm) -> None:
         """The term has begun; its epoch is in the log's history."""
         assert self.term is None or self.term.epoch < term.epoch, "epochs rise"
         assert not self._has_resigned(term.epoch), "what was resigned is not taken up again"
         self.term = term
-        group = self.group
-        if group is not None and self._is_named(group) and group.epoch == term.epoch:
-            term.in_sync_changed(group.in_sync, group.revision)
+        replica_set = self.replica_set
+        if (
+            replica_set is not None
+            and self._is_named(replica_set)
+            and replica_set.epoch == term.epoch
+        ):
+            term.in_sync_changed(replica_set.in_sync, replica_set.revision)
 
     def resign(self) -> None:
         """Never act again under the present epoch."""
@@ -182,8 +190,11 @@ class Mastership:
         """The term is over; no other begins before `lead`."""
         self.term = None
 
-    def _is_named(self, group: ReplicaSetView) -> bool:
-        return (group.master_id, group.master_instance) == (self.own.broker_id, self.instance)
+    def _is_named(self, replica_set: ReplicaSetView) -> bool:
+        return (replica_set.master_id, replica_set.master_instance) == (
+            self.own.broker_id,
+            self.instance,
+        )
 
     def _has_resigned(self, epoch: int) -> bool:
         return self.resigned_epoch is not None and epoch <= self.resigned_epoch

@@ -1,5 +1,5 @@
-"""Where in its group a reader should go on reading, and what a replica may tell it of a queue's
-bounds.
+"""Where in a replica set a reader should go on reading, and what a replica may tell it of a
+queue's bounds.
 
 The rule is Apache RocketMQ's: a reader further behind the log's end than the master keeps in memory
 is sent to a slave, so that it does not push from memory what all others read. Only to one that is
@@ -63,19 +63,19 @@ class ReadPlaces:
         return self._slave(queue_id) if behind_bytes > self._far_bytes else None
 
     def _master(self) -> int | None:
-        group = self._roles.group
-        if group is None or self._roles.master_address() is None:
+        replica_set = self._roles.replica_set
+        if replica_set is None or self._roles.master_address() is None:
             return None
-        return group.master_id
+        return replica_set.master_id
 
     def _slave(self, queue_id: int) -> int | None:
         """One of those that are alive and in sync; the queues spread over them."""
         roles = self._roles
-        if roles.group is None:
+        if roles.replica_set is None:
             return None
         usable = [
             name.broker_id
-            for name in roles.group.in_sync
+            for name in roles.replica_set.in_sync
             if name.broker_id != roles.own.broker_id and name.broker_id in roles.endpoints
         ]
         return sorted(usable)[queue_id % len(usable)] if usable else None

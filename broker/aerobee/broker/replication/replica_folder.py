@@ -70,7 +70,7 @@ def open_replica(
     """Take the folder over for a new instance. Blocks; the folder is locked by us.
 
     Raises:
-        InvalidArgument: the files cannot be read or written, or they say that the group has other
+        InvalidArgument: the files cannot be read or written, or they say that the set has other
             replicas, which a broker without a nameserver cannot deal with.
     """
     try:
@@ -132,7 +132,7 @@ def _next_run(
     is_alone = before.replicas <= {identity.broker_id}
     is_unused = found.end == 0 and not kept.entries
     if identity.has_nameservers and (not before.replicas or is_unused):
-        # It stopped before it heard of its group, or before anybody was master there: another
+        # It stopped before it heard of its replica set, or before anybody was master there: another
         # replica may be by now.
         is_alone = False
     _check_usable(identity, before, history, is_alone=is_alone)
@@ -216,7 +216,7 @@ def note_log_repaired(disk: Disk, chance: random.Random) -> None:
 
 def note_incomplete(disk: Disk) -> None:
     """After the registry has said that a closed folder's log is not what its incarnation stands
-    for: it counts as another one, and who else is in the group must be heard anew. Blocks.
+    for: it counts as another one, and who else is in the replica set must be heard anew. Blocks.
 
     Raises StoreUnusable, OSError.
     """

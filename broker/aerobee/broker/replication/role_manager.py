@@ -1,4 +1,4 @@
-"""Carries out what the group's record asks of this replica: lead, follow, or begin again.
+"""Carries out what the replica set's record asks of this replica: lead, follow, or begin again.
 
 Owns: the task that looks at the mastership's decision after every piece of news, and the task that
 follows a master. Everything that takes time happens here, one step after another: so a promotion is
@@ -161,9 +161,9 @@ class RoleManager:
     async def _note_replicas(self) -> None:
         """Durably, before a stream of another replica is accepted: from then on this broker does
         not lead again without being told to."""
-        group = self._roles.mastership.group
-        if group is not None:
-            replicas = group.replicas
+        replica_set = self._roles.mastership.replica_set
+        if replica_set is not None:
+            replicas = replica_set.replicas
             if replicas != self._folder.state.replicas:
                 await self._folder.save_replicas(replicas)
             self._roles.known_replicas = replicas
@@ -204,22 +204,22 @@ class RoleManager:
         history = EpochHistory((*kept.entries, EpochStart(epoch, start)))
         await self._folder.save_history(history)
         roles.history = history
-        group = roles.mastership.group
-        if group is None or roles.mastership.decide() != Lead(epoch):
+        replica_set = roles.mastership.replica_set
+        if replica_set is None or roles.mastership.decide() != Lead(epoch):
             self.wake()  # the news has changed meanwhile
             return
         # While leading alone, messages came in while the file was written: they are of this epoch.
-        self._begin_term(epoch, group, self._store.appended_end, roles.confirmed_end)
+        self._begin_term(epoch, replica_set, self._store.appended_end, roles.confirmed_end)
 
     def _begin_term(
-        self, epoch: int, group: ReplicaSetView | None, log_end: int, confirmed_end: int
+        self, epoch: int, replica_set: ReplicaSetView | None, log_end: int, confirmed_end: int
     ) -> None:
         roles = self._roles
         term = MasterTerm(
             epoch=epoch,
             own=roles.own,
-            in_sync=(roles.own,) if group is None else group.in_sync,
-            revision=0 if group is None else group.revision,
+            in_sync=(roles.own,) if replica_set is None else replica_set.in_sync,
+            revision=0 if replica_set is None else replica_set.revision,
             log_end=log_end,
             confirmed_end=confirmed_end,
             policy=roles.config.term_policy,

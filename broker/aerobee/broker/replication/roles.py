@@ -1,7 +1,7 @@
 """This replica's role, as the rest of the broker sees it: master under an epoch, or slave.
 
 Owns: the mastership, the log's history of epochs, how far the log is known to be confirmed, and
-where the group's replicas are. On the loop; nothing here waits. `RoleManager` does what takes time:
+where the other replicas are. On the loop; nothing here waits. `RoleManager` does what takes time:
 it promotes, follows and steps down.
 
 What always holds: whoever acts as master asks `may_act` or `check_may_act` at the moment of acting.
@@ -68,9 +68,9 @@ class Roles:
         self.is_pausing = False
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()
-        """The group's replicas as the folder has noted them durably."""
+        """The replica set's replicas as the folder has noted them durably."""
         self._had_master = False
-        """The nameserver showed a live master of the group when it was last heard."""
+        """The nameserver showed a live master of the replica set when it was last heard."""
         self._instances: dict[int, str] = {}
         """The process of each replica that was last heard of as registered."""
         self._were_registered: set[int] = set()
@@ -89,9 +89,9 @@ class Roles:
         return self.mastership.own
 
     @property
-    def group(self) -> ReplicaSetView | None:
+    def replica_set(self) -> ReplicaSetView | None:
         """The newest record that was heard; None before the first."""
-        return self.mastership.group
+        return self.mastership.replica_set
 
     @property
     def term(self) -> MasterTerm | None:
@@ -104,7 +104,7 @@ class Roles:
         known = self.history.latest_epoch
         if self.term is not None:
             known = max(known, self.term.epoch)
-        return known if self.group is None else max(known, self.group.epoch)
+        return known if self.replica_set is None else max(known, self.replica_set.epoch)
 
     @property
     def is_alone(self) -> bool:
@@ -135,11 +135,11 @@ class Roles:
         )
 
     def master_address(self) -> str | None:
-        """Where the group's master is reached, if it is another replica and known."""
-        group = self.group
-        if group is None or group.master_id in (NO_MASTER, self.own.broker_id):
+        """Where the replica set's master is reached, if it is another replica and known."""
+        replica_set = self.replica_set
+        if replica_set is None or replica_set.master_id in (NO_MASTER, self.own.broker_id):
             return None
-        endpoint = self.endpoints.get(group.master_id)
+        endpoint = self.endpoints.get(replica_set.master_id)
         return None if endpoint is None else endpoint.address
 
     # ------------------------------------------------------------------------------ may we
@@ -251,8 +251,8 @@ class Roles:
             self.on_changed()
 
     def heard_epoch(self, epoch: int) -> None:
-        """Somebody of the group knows `epoch`. If it is newer than ours, act no more before the
-        registry has said again that we are master. Once it has, that epoch is none of this group's
+        """Another replica knows `epoch`. If it is newer than ours, act no more before the
+        registry has said again that we are master. Once it has, that epoch is none of this set's
         and is not asked about again."""
         term = self.term
         if term is None or self.is_alone:
@@ -271,9 +271,9 @@ class Roles:
 
     # ------------------------------------------------------------------------------ news
 
-    def hear_group(self, group: ReplicaSetView) -> None:
-        """The group's record, from a directive or as the answer to a change of it."""
-        if self.mastership.hear(group):
+    def hear_replica_set(self, replica_set: ReplicaSetView) -> None:
+        """The replica set's record, from a directive or as the answer to a change of it."""
+        if self.mastership.hear(replica_set):
             self.on_advanced()
             self.on_changed()
 
@@ -287,7 +287,7 @@ class Roles:
         self.on_advanced()
 
     def hear_endpoints(self, endpoints: Iterable[ReplicaPlace]) -> None:
-        """Where the group's live replicas are."""
+        """Where the replica set's live replicas are."""
         self.endpoints = {endpoint.broker_id: endpoint for endpoint in endpoints}
         self._were_registered.update(self.endpoints)
         self._instances.update(

@@ -102,7 +102,7 @@ class ReplicationSender:
         """
         limit_s = self._limits.silence_s
         sender, hello = await within(limit_s, "the slave", stream.read)
-        # Its epoch is looked at when it is known to be of this group.
+        # Its epoch is looked at when it is known to be of this replica set.
         check_sender(Sender(self._cluster, self._broker_name, sender.epoch), sender)
         if not isinstance(hello, Hello):
             raise InvalidArgument("a replication stream begins with a hello")
@@ -156,14 +156,14 @@ class ReplicationSender:
     def _agree(self, hello: Hello, sender: Sender) -> tuple[Agreement, JoinedSlave | None]:
         """What both logs share; None if the slave must change its log first."""
         roles = self._roles
-        term, group, name = roles.term, roles.group, hello.name
+        term, replica_set, name = roles.term, roles.replica_set, hello.name
         if term is None:
             raise NotMaster("this replica of the group is not its master: ask who is")
         own, theirs = roles.log_state(), hello.log
         newest = theirs.epochs.up_to(theirs.end).latest_epoch
         if newest > own.epochs.latest_epoch:
             roles.heard_epoch(newest)
-        unclean_epochs = () if group is None else group.unclean_epochs
+        unclean_epochs = () if replica_set is None else replica_set.unclean_epochs
         start = where_to_start(theirs, own, unclean_epochs=unclean_epochs)
         log_event(
             log,

@@ -28,7 +28,7 @@ class ReplicaState:
     epoch: int = 0
     """The newest epoch that was written to the epoch file."""
     replicas: frozenset[int] = frozenset()
-    """Of the group, as last heard; empty: never heard of any."""
+    """Of the replica set, as last heard; empty: never heard of any."""
     boot_id: str = ""
     """Of the machine's start in which the instance ran; empty if unknown."""
     is_sync_flush: bool = False

@@ -45,7 +45,7 @@ class ReplicationStatistics:
 def replicas_of(
     term: MasterTerm, known: frozenset[int], log_end: int, now_s: float
 ) -> tuple[ReplicaStatistics, ...]:
-    """The replicas of a term's group, connected or not, by broker id."""
+    """The replicas of a term's replica set, connected or not, by broker id."""
     progress = {one.name.broker_id: one for one in term.progress()}
     in_sync = {name.broker_id for name in term.in_sync}
     ids = sorted((known | in_sync | set(progress)) - {term.own.broker_id})

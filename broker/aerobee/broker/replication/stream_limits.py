@@ -1,4 +1,4 @@
-"""What the streams between a group's replicas keep to: times, window, chunks, rate."""
+"""What the streams between a replica set's replicas keep to: times, window, chunks, rate."""
 
 from __future__ import annotations
 

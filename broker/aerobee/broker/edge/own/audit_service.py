@@ -75,7 +75,7 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
 
     def _broker(self, reading: Reading) -> audit_pb2.SnapshotBroker:
         roles = self._roles
-        term, group = roles.term, roles.group
+        term, group = roles.term, roles.replica_set
         if term is not None:
             in_sync = [name.broker_id for name in term.in_sync]
             master_id = roles.own.broker_id

@@ -26,7 +26,7 @@ def role_families(statistics: BrokerStatistics, roles: Roles, *, now_s: float) -
     """What the replica is, and until when."""
     mastership = roles.mastership
     lease_s = mastership.lease.end_s
-    group = mastership.group
+    group = mastership.replica_set
     master_id = None if group is None or group.master_id == NO_MASTER else group.master_id
     role = gauge("aerobee_broker_role", "1 for the role that the replica has, else 0.", "role")
     role.add(int(statistics.is_master), "master")

@@ -1,6 +1,6 @@
-"""The records of the broker groups in etcd: read, elected anew, changed by master and operator.
+"""The records of the replica sets in etcd: read, elected anew, changed by master and operator.
 
-Owns: every change of a group's record but its creation, which comes with the first registration
+Owns: every change of a set's record but its creation, which comes with the first registration
 (registry.py). Each is one transaction that expects the very record and the very registrations that
 it was decided from, so any number of nameservers may try at once. What is allowed, election.py
 says.
@@ -19,16 +19,16 @@ from aerobee.nameserver.etcd import Etcd
 from aerobee.nameserver.key_values import Delete, KeyValue, Put
 from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.stored import (
-    BrokerGroup,
     BrokerKey,
     BrokerRecord,
     DurableKey,
     DurableLogs,
     InSyncReplica,
     Keys,
+    ReplicaSet,
     Stored,
     Unreadable,
-    encode_group,
+    encode_replica_set,
 )
 from aerobee.runtime.errors import GroupNotFound, RegistryUnavailable, StaleEpoch
 from aerobee.runtime.log import log_event
@@ -39,10 +39,10 @@ _ATTEMPTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
-    """A group and its registrations as of one etcd revision."""
+class ReplicaSetView:
+    """A replica set and its registrations as of one etcd revision."""
 
-    group: BrokerGroup | None
+    replica_set: ReplicaSet | None
     """None: there is no record yet."""
     entries: Mapping[BrokerKey, KeyValue]
     """What stands at the brokers' keys, readable or not."""
@@ -51,8 +51,8 @@ class GroupView:
     """By broker id, as far as anything is known."""
 
 
-class Groups:
-    """The groups of one cluster."""
+class ReplicaSets:
+    """The replica sets of one cluster."""
 
     def __init__(
         self, etcd: Etcd, keys: Keys, positions: LogPositions, *, allow_unclean: bool
@@ -62,14 +62,14 @@ class Groups:
         self._positions = positions
         self._allow_unclean = allow_unclean
 
-    async def view(self, broker_name: str) -> GroupView:
-        """The group as etcd has it now.
+    async def view(self, broker_name: str) -> ReplicaSetView:
+        """The replica set as etcd has it now.
 
         Raises:
-            RegistryUnavailable: etcd is away, or the group's record makes no sense.
+            RegistryUnavailable: etcd is away, or the replica set's record makes no sense.
         """
-        group_entry, others = await self._etcd.get_with_prefixes(
-            self._keys.group(broker_name),
+        replica_set_entry, others = await self._etcd.get_with_prefixes(
+            self._keys.replica_set(broker_name),
             self._keys.brokers_of(broker_name),
             self._keys.durable_of(broker_name),
         )
@@ -86,58 +86,61 @@ class Groups:
                     if not isinstance(logs, DurableLogs):
                         logs = DurableLogs(revision=entry.revision)
                     durable[key.broker.broker_id] = logs
-        return GroupView(self._group_of(group_entry), entries, live, durable)
+        return ReplicaSetView(self._replica_set_of(replica_set_entry), entries, live, durable)
 
-    def election_due(self, group: BrokerGroup, live: LiveReplicas) -> Election | None:
+    def election_due(self, replica_set: ReplicaSet, live: LiveReplicas) -> Election | None:
         """What `elect` says, with every live replica in the record."""
-        if election.has_master(group, live):
+        if election.has_master(replica_set, live):
             return None
         for broker_id in live:
-            group = election.with_replica(group, broker_id)
+            replica_set = election.with_replica(replica_set, broker_id)
         return election.elect(
-            group,
+            replica_set,
             self._positions.newest(live),
             allow_unclean=self._allow_unclean,
-            confirmed_end=self._positions.confirmed_end(group),
+            confirmed_end=self._positions.confirmed_end(replica_set),
         )
 
-    def short_of(self, group: BrokerGroup, live: LiveReplicas) -> dict[int, int]:
+    def short_of(self, replica_set: ReplicaSet, live: LiveReplicas) -> dict[int, int]:
         """Replicas in sync that are here and lack some of what was confirmed, as far as is known:
         where their logs end, by broker id."""
-        newest, end = self._positions.newest(live), self._positions.confirmed_end(group)
-        return {one.key.broker_id: one.log_end for one in election.short_of(group, newest, end)}
+        newest, end = self._positions.newest(live), self._positions.confirmed_end(replica_set)
+        return {
+            one.key.broker_id: one.log_end for one in election.short_of(replica_set, newest, end)
+        }
 
-    def confirmed_end(self, group: BrokerGroup) -> int:
-        """How much of the group's log is known to be confirmed."""
-        return self._positions.confirmed_end(group)
+    def confirmed_end(self, replica_set: ReplicaSet) -> int:
+        """How much of the replica set's log is known to be confirmed."""
+        return self._positions.confirmed_end(replica_set)
 
-    async def learn_noted(self, group: BrokerGroup) -> None:
-        """Hear what etcd says of how far the group's log is confirmed: its master may have been
+    async def learn_noted(self, replica_set: ReplicaSet) -> None:
+        """Hear what etcd says of how far the set's log is confirmed: its master may have been
         connected elsewhere, or to a nameserver that is gone.
 
         Raises RegistryUnavailable: etcd is away.
         """
         _, entries = await self._etcd.get_with_prefixes(
-            self._keys.group(group.broker_name), self._keys.durable_of(group.broker_name)
+            self._keys.replica_set(replica_set.broker_name),
+            self._keys.durable_of(replica_set.broker_name),
         )
         durable = {}
         for entry in entries:
             match self._keys.parse(entry.key), self._readable(entry):
                 case DurableKey() as key, DurableLogs() as logs:
                     durable[key.broker.broker_id] = logs
-        self.note_confirmed(group, durable)
+        self.note_confirmed(replica_set, durable)
 
-    def note_confirmed(self, group: BrokerGroup, durable: Mapping[int, DurableLogs]) -> None:
+    def note_confirmed(self, replica_set: ReplicaSet, durable: Mapping[int, DurableLogs]) -> None:
         """The same, for who has read it already."""
-        self._positions.confirmed(group, log_reach.confirmed_end(group, durable))
+        self._positions.confirmed(replica_set, log_reach.confirmed_end(replica_set, durable))
 
-    async def hold(self, before: BrokerGroup, due: Election) -> BrokerGroup | None:
+    async def hold(self, before: ReplicaSet, due: Election) -> ReplicaSet | None:
         """Make an election's outcome the record; None: something has changed since the decision.
 
         Raises:
             RegistryUnavailable: it is unknown whether the election took place.
         """
-        elected = await self._write(before, due.group, self.expected(due))
+        elected = await self._write(before, due.replica_set, self.expected(due))
         if elected is not None:
             log_election(before, elected, due, self.confirmed_end(before))
         return elected
@@ -154,36 +157,38 @@ class Groups:
         epoch: int,
         in_sync: tuple[InSyncReplica, ...],
         expected_revision: int,
-    ) -> BrokerGroup:
+    ) -> ReplicaSet:
         """Set the in-sync set if the record is still the one of `expected_revision`.
 
         Returns the record as it now stands, with `in_sync` or, when it had changed before, without:
         then nothing was changed, and no earlier attempt from that revision can still succeed.
 
         Raises:
-            StaleEpoch: the caller is not the group's master under that epoch.
+            StaleEpoch: the caller is not the replica set's master under that epoch.
             InvalidArgument: the set lacks the master or names unknown replicas.
             RegistryUnavailable: it is unknown whether the change was made.
         """
         for _ in range(_ATTEMPTS_MAX):
-            group = (await self.view(broker_name)).group
-            if group is None:
+            replica_set = (await self.view(broker_name)).replica_set
+            if replica_set is None:
                 raise StaleEpoch(f"there is no record of {broker_name}: its master must register")
-            changed = election.alter_in_sync_set(group, master=master, epoch=epoch, in_sync=in_sync)
-            if changed == group or group.revision != expected_revision:
-                return group
-            written = await self._write(group, changed, {})
+            changed = election.alter_in_sync_set(
+                replica_set, master=master, epoch=epoch, in_sync=in_sync
+            )
+            if changed == replica_set or replica_set.revision != expected_revision:
+                return replica_set
+            written = await self._write(replica_set, changed, {})
             if written is not None:
                 log_event(log, "in-sync set", group=broker_name, epoch=epoch,
                           in_sync=[name.broker_id for name in written.in_sync])  # fmt: skip
                 return written
         raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
 
-    async def remove_replica(self, broker_name: str, broker_id: int) -> BrokerGroup:
+    async def remove_replica(self, broker_name: str, broker_id: int) -> ReplicaSet:
         """Take a replica that has gone for good out of the record.
 
         Raises:
-            GroupNotFound: there is no such group.
+            GroupNotFound: there is no such replica set.
             InvalidArgument: the replica is alive, the master, in sync, or unknown.
             RegistryUnavailable: it is unknown whether the change was made.
         """
@@ -191,37 +196,37 @@ class Groups:
         gone = self._keys.broker(key)
         for _ in range(_ATTEMPTS_MAX):
             view = await self.view(broker_name)
-            if view.group is None:
+            if view.replica_set is None:
                 raise GroupNotFound(f"there is no broker group {broker_name!r}; check the spelling")
-            changed = election.without_replica(view.group, broker_id, view.live)
+            changed = election.without_replica(view.replica_set, broker_id, view.live)
             forgotten = Delete(self._keys.durable(key))
-            written = await self._write(view.group, changed, {gone: 0}, forgotten)
+            written = await self._write(view.replica_set, changed, {gone: 0}, forgotten)
             if written is not None:
                 log_event(log, "replica removed", group=broker_name, broker_id=broker_id)
                 return written
         raise RegistryUnavailable(f"the record of {broker_name} is being changed by others")
 
     async def _write(
-        self, before: BrokerGroup, after: BrokerGroup, expected: Mapping[str, int], *also: Delete
-    ) -> BrokerGroup | None:
-        key = self._keys.group(before.broker_name)
+        self, before: ReplicaSet, after: ReplicaSet, expected: Mapping[str, int], *also: Delete
+    ) -> ReplicaSet | None:
+        key = self._keys.replica_set(before.broker_name)
         done = await self._etcd.transaction(
-            {**expected, key: before.revision}, [Put(key, encode_group(after)), *also]
+            {**expected, key: before.revision}, [Put(key, encode_replica_set(after)), *also]
         )
         return dataclasses.replace(after, revision=done.revision) if done.succeeded else None
 
-    def _group_of(self, entry: KeyValue | None) -> BrokerGroup | None:
+    def _replica_set_of(self, entry: KeyValue | None) -> ReplicaSet | None:
         if entry is None:
             return None
         try:
-            group = self._keys.decode(entry)
+            replica_set = self._keys.decode(entry)
         except Unreadable as error:
             # Whoever overwrote it could make a replica master that lacks messages.
             raise RegistryUnavailable(
                 f"a group's record in etcd is damaged ({error}); correct it by hand"
             ) from error
-        assert isinstance(group, BrokerGroup), "a group key holds a group"
-        return group
+        assert isinstance(replica_set, ReplicaSet), "a group key holds a group"
+        return replica_set
 
     def _readable(self, entry: KeyValue) -> Stored | None:
         """What stands at a key; an unreadable value counts as nobody's."""
@@ -233,17 +238,17 @@ class Groups:
             return None
 
 
-def is_hasty(before: BrokerGroup, due: Election) -> bool:
+def is_hasty(before: ReplicaSet, due: Election) -> bool:
     """Whether the choice rests on how far the logs reach, so that others should be heard first."""
     if due.is_record_lost or (due.is_short and not due.is_unclean):
         return True
-    if not before.in_sync or len(due.group.replicas) == 1:
+    if not before.in_sync or len(due.replica_set.replicas) == 1:
         return False
     return due.is_unclean
 
 
 def log_election(
-    before: BrokerGroup, elected: BrokerGroup, due: Election, confirmed_end: int
+    before: ReplicaSet, elected: ReplicaSet, due: Election, confirmed_end: int
 ) -> None:
     """`confirmed_end`: as much of the log as was known to be confirmed."""
     is_unclean = due.is_unclean
