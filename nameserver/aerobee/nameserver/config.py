@@ -111,7 +111,7 @@ class TopicPolicy:
     """Queues on each replica set unless a request says how many.
 
     Unit: queues
-    Costs: files and memory on each broker; fewer than members of a replica set leaves some idle.
+    Costs: files and memory on each broker; fewer than members of a group leaves some idle.
     """
     queues_max: int = 4_096
     """Largest number of queues of one topic, over all replica sets.
