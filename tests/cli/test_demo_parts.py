@@ -156,7 +156,7 @@ def test_the_report_says_what_came_twice_and_why() -> None:
     )
     assert "saw 2 of 2 flights in 3 deliveries; missing 0" in text
     assert "1 came twice" in text
-    assert "its queues were read on by others 3.0 s later" in text
+    assert "others continued its queues 3.0 s later" in text
     assert "1 by c1 and then c2: c1 had handled them, and was killed" in text
     assert "PROVEN: none of 2 flights is missing" in text
 

@@ -1,4 +1,4 @@
-"""What old messages cost: to read them, and to whoever sends meanwhile."""
+"""What reading old messages costs: the reader, and senders at the same time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How long nobody acknowledges: after `kill -9` of a master, and during a planned hand-over.
+"""How long no master acknowledges: after `kill -9` of a master, and during a planned hand-over.
 
-A few senders send one message after another through it all, each with a number. What they were
-told is compared with what is stored at the end: the pause counts for nothing if messages are lost.
+A few senders send numbered messages one after another throughout. At the end, what was acknowledged
+is compared with what is stored: a short pause is worth nothing if messages are lost.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ BATCH_MESSAGES = 512
 CHECKPOINT_BYTES = 16 << 20
 FILE_KEYS = 20_000_000 - 1
 HOT_KEYS_EACH = 1_000
-"""One key in so many is the hot one."""
+"""One key in this many is the hot one."""
 QUERIES = 4_000
 START_MS = 1_700_000_000_000
 HOST = HostAddress.parse("127.0.0.1:10911")

@@ -50,7 +50,7 @@ OWN = ReplicaName(0, "master")
 
 
 class _Role:
-    """Master for ever; what the slave has acknowledged is noted with the time."""
+    """Always master; notes when the slave acknowledges what."""
 
     def __init__(self, store: MessageStore, segment_bytes: int) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class _Role:
         """Everybody may."""
 
     def replica_joined(self, name: ReplicaName, end: int) -> None:
-        """In sync from the beginning: nobody is to be spared here."""
+        """In sync from the beginning: no sender needs protection from the catch-up here."""
         assert self.term is not None
         self.term.joined(name, end, end, 0.0)
         self.term.in_sync_changed((OWN, name), self.term.revision + 1)

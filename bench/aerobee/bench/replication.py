@@ -44,8 +44,8 @@ LIVE_BATCH_MESSAGES = 400
 async def run_stream(
     report: Report, load: suite.Load, say: suite.Say, *, live_messages_per_s: int
 ) -> None:
-    """A fresh slave copies a log; then it follows small appends, and large ones, also so many
-    messages a second as the caller says."""
+    """A fresh slave copies a log; then it follows small appends, large ones, and
+    `live_messages_per_s`."""
     total_bytes = max(16 << 20, load.batched * load.body_bytes)
     async with bare_stream.running_bare_server() as bare:
         say("bare stream")

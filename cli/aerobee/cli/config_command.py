@@ -158,8 +158,8 @@ def _shown(value: object) -> str:
 
 
 def _fill_standard_files() -> None:
-    """What was closed becomes the null device: else a socket gets its number, which whoever prints
-    would write to, and the event loop would refuse to close."""
+    """Opens the null device for each one that was closed. Otherwise a socket gets its number:
+    prints would go into the socket, and the event loop would refuse to close it."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -116,7 +116,7 @@ class _Drain:
                     timeout_ms=left_ms + ANSWER_TIMEOUT_MS,
                 )
             except (errors.InvalidArgument, errors.Busy, errors.DeadlineExceeded) as error:
-                # Nobody else is in sync, or another hand-over is under way: that may change.
+                # No other replica is in sync, or another hand-over is under way: that may change.
                 reason: errors.MqError = error
             except (errors.NotMaster, errors.Unreachable) as error:
                 reason = error
@@ -167,5 +167,5 @@ def _has_company(stats: broker_pb2.BrokerStats) -> bool:
 
 
 def _follows_another(stats: broker_pb2.BrokerStats) -> bool:
-    """Or leads again, should the successor have failed: then it is somebody's turn to look."""
+    """Or is master again, if the successor failed: then an operator has to look."""
     return stats.role == common_pb2.MASTER or stats.slave.connected

@@ -149,7 +149,6 @@ def draw(found: Sequence[Measured]) -> str:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--records", default="5000000,10000000,20000000")

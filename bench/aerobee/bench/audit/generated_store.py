@@ -1,7 +1,7 @@
 """A store of any size, written as fast as the disk takes it: log, queue files and tables.
 
-All records are equally long, so where the record with a number lies, and which queue it is in, is
-arithmetic; blocks of them are made as arrays. Runs of neighbours share a queue, as batches do.
+All records are equally long, so the position of the n-th record and its queue are arithmetic;
+blocks of them are made as arrays. Runs of neighbours share a queue, as batches do.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ CLUSTER = "aerobee"
 ROWS_PER_PART = 2_048
 END_OFFSET = 1_000_000
 LAGGING_EVERY = 1_000
-"""One commit of so many lags by more than an audit lets pass."""
+"""One commit in this many lags by more than an audit accepts."""
 LAG = 50_000
 UNREAD_AGE_MS = 3_600_000
 

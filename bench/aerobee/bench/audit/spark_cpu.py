@@ -20,7 +20,7 @@ _TIMES: Final = slice(11, 15)
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """One run over so many rows."""
+    """What one run took."""
 
     throughput: Throughput
     cpu_s: float

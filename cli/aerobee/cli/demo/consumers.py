@@ -65,7 +65,7 @@ class ConsumerProcess:
         return new
 
     def check_alive(self) -> None:
-        """Raises Failure when it ended and nobody asked it to."""
+        """Raises Failure if it ended without being asked to."""
         code = self.process.returncode
         if code is not None and not self.was_killed:
             raise Failure(
@@ -127,7 +127,7 @@ class GroupTally:
         return 0.0 if self.first_s is None else self.last_s - self.first_s
 
     def check_alive(self) -> None:
-        """Raises Failure when a consumer ended that nobody killed."""
+        """Raises Failure if a consumer ended that was not killed."""
         for consumer in self.consumers:
             consumer.check_alive()
 

@@ -109,10 +109,10 @@ def event_lines(outcome: Outcome) -> list[str]:
     """What happened on the way that explains the figures."""
     lines = []
     if outcome.takeover_s is None:
-        lines.append(f"{outcome.killed} was killed; nobody had to read on in its queues")
+        lines.append(f"{outcome.killed} was killed; no other consumer had to continue its queues")
     else:
         lines.append(
-            f"{outcome.killed} was killed; its queues were read on by others "
+            f"{outcome.killed} was killed; others continued its queues "
             f"{outcome.takeover_s:.1f} s later, when its session had ended"
         )
     if outcome.killed_master is not None:

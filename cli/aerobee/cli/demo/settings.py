@@ -20,7 +20,7 @@ class DemoSettings:
     carriers: tuple[str, ...] = ("AA", "VX")
     """What the second group reads, by tag."""
     flights_max: int | None = None
-    """Only so many of the flights; None: all."""
+    """At most this many flights; None: all."""
     master_kill_at_share: float = 0.2
     """With replicas: a master is killed when the group has seen this share of all flights."""
     kill_at_share: float = 0.5

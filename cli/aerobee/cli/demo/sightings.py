@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """Where a message lies in the cluster."""
+    """The place of a message in the cluster."""
 
     broker_name: str
     queue_id: int

@@ -40,7 +40,7 @@ def free_ports(
     replicas: int = 1,
     taken: Collection[int] = (),
 ) -> Ports:
-    """Ports that nobody listens on and that are not `taken`, for clusters that run beside others.
+    """Ports without a listener that are not `taken`, for a cluster beside others.
 
     Raises:
         EnvironmentFailure: there are none.
