@@ -292,8 +292,7 @@ class ListenerPool:
             work,
             failures,
             error,
-            attempts_max=self._options.retry.attempts_max,
-            reason="it returned RETRY_LATER" if error is None else repr(error),
+            "it returned RETRY_LATER" if error is None else repr(error),
         )
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
@@ -352,13 +351,13 @@ class ListenerPool:
             if isinstance(decision, Awaitable):
                 decision = await decision
         except Exception as error:
-            self._log(
-                "on_exhausted failed, the messages are kept", logging.ERROR, work, failures, error
-            )
+            event = "on_exhausted failed, the messages are kept"
+            self._log(event, logging.ERROR, work, failures, error, repr(error))
             return False
         if decision is not Exhausted.SKIP:
             return False
-        self._log("messages skipped by on_exhausted", logging.WARNING, work, failures, None)
+        event = "messages skipped by on_exhausted"
+        self._log(event, logging.WARNING, work, failures, None, "it returned SKIP")
         return True
 
     def _log(
@@ -368,7 +367,7 @@ class ListenerPool:
         work: _Work,
         attempt: int,
         error: Exception | None,
-        **fields: object,
+        reason: str,
     ) -> None:
         """With the traceback each time; `attempt` is how often the listener was given these."""
         log_event(
@@ -382,7 +381,8 @@ class ListenerPool:
             message_id=_id_of(work.entries),
             messages=len(work.entries),
             attempt=attempt,
-            **fields,
+            attempts_max=self._options.retry.attempts_max,
+            reason=reason,
         )
 
     def _arm_timer(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -108,6 +109,22 @@ async def test_the_upkeep_writes_queues_checkpoints_and_the_next_segment(tmp_pat
         await flushing.until_flushed()
     store.close()
     assert not (tmp_path / "abort").exists()
+
+
+async def test_a_log_that_has_stopped_growing_is_left_alone_only_after_its_checkpoint(
+    tmp_path: Path,
+) -> None:
+    config = replace(ASYNC, checkpoint_interval_ms=500)
+    async with running(tmp_path, config) as flushing:
+        store = flushing.store
+        append(store, "Orders", 0, b"x")
+        flushing.thread.appended()
+        await flushing.until_flushed()
+        assert not store.ledger.is_settled
+        flushed_s = time.monotonic()
+        await until(lambda: store.ledger.is_settled)
+        assert time.monotonic() - flushed_s < 2, "it came with the look at an idle store"
+    store.close()
 
 
 async def test_a_store_that_is_busy_is_flushed_although_no_flush_is_due(tmp_path: Path) -> None:

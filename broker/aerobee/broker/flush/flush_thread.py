@@ -185,10 +185,10 @@ class FlushThread:
             self._upkeep.submit(MeasureWork(self._disk))
 
     async def _pause(self) -> None:
-        """Until the next tick, or a failure. A log that has not grown since the last tick is left
-        alone for longer, until it grows."""
+        """Until the next tick, or a failure. A store that has nothing to write, and has not grown
+        since the last tick, is left alone for longer, until it grows."""
         store = self._store
-        self._is_idle = store.appended_end == self._ticked_end and store.unflushed_bytes == 0
+        self._is_idle = store.appended_end == self._ticked_end and store.ledger.is_settled
         self._ticked_end = store.appended_end
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_IDLE_INTERVAL_S if self._is_idle else self._policy.tick_s):

@@ -105,12 +105,21 @@ class FlushLedger:
             return True
         if self._index.pending_bytes >= self._config.index_pending_bytes_max:
             return True
-        news = (
+        is_due = at_once or self._clock.monotonic_s() >= self._checkpoint_due_s
+        return is_due and self._has_news
+
+    @property
+    def _has_news(self) -> bool:
+        return (
             self._queues.has_unwritten
             or self._index.has_unwritten
             or self._log.store_timestamp_ms != self._checkpoint.physic_msg_timestamp
         )
-        return news and (at_once or self._clock.monotonic_s() >= self._checkpoint_due_s)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether flushes and checkpoints have nothing to do until the log grows."""
+        return self.flushed_end == self._log.end and not self._has_news
 
     def take_checkpoint(self, flushed_end: int) -> CheckpointWork:
         """Valid once the log is on the disk up to `flushed_end`."""
