@@ -1,4 +1,5 @@
-"""What may happen while a cleaning run waits: it is cancelled, groups come or are set back."""
+"""Cleaning asks every owner of old data. While it waits it may be cancelled, and groups may come or
+be set back."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ import pytest
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.cleaning import Cleaning
+from aerobee.broker.retention.holds import GroupsHold, Hold, Need, PendingHold, Upkeep
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.retention_ledger import Candidate
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.clock import SystemClock
 from tests.support.fault_disk import FaultDisk
-from tests.support.retention import COMMAND, RETAINED, expire, fill, roomy_disk
+from tests.support.retention import COMMAND, COMMAND_UNREAD, RETAINED, expire, fill, roomy_disk
 from tests.support.stores import check_agreement, open_store
 
 CONFIG = replace(
@@ -55,7 +58,7 @@ class Cleaned:
 
 
 @asynccontextmanager
-async def cleaned(disk: FaultDisk) -> AsyncIterator[Cleaned]:
+async def cleaned(disk: FaultDisk, *more_holds: Hold) -> AsyncIterator[Cleaned]:
     """A store with some ten expired segments, and what cleans it."""
     clock = SystemClock()
     store = open_store(disk, CONFIG, clock)
@@ -64,7 +67,12 @@ async def cleaned(disk: FaultDisk) -> AsyncIterator[Cleaned]:
     topics.put(TopicConfig(name="t", read_queue_count=1, write_queue_count=1))
     offsets, groups = ConsumerOffsetTable(), Members()
     readers = DisturbedReaders(topics, offsets, groups, store)
-    cleaning = Cleaning(store.retention, readers, CONFIG.retention)
+    holds = [
+        PendingHold(store.retention, offsets),
+        GroupsHold(store.retention, readers),
+        *more_holds,
+    ]
+    cleaning = Cleaning(store.retention, holds, CONFIG.retention)
     flushing = FlushThread(store, disk, clock, CONFIG, on_flushed=lambda _: None)
     cleaning.attach(flushing.upkeep)
     run = asyncio.create_task(flushing.run())
@@ -149,3 +157,74 @@ async def test_while_groups_come_all_the_time_nothing_goes(tmp_path: Path) -> No
         assert "groups came" in report.kept_because
         now.readers.disturb = None
         assert len((await now.cleaning.clean(COMMAND)).removed) > 5
+
+
+class Archive(Hold):
+    """An owner of another kind, which keeps the log from a position on."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def __init__(self, position: int | None) -> None:
+        self.position = position
+        self.unsure = ""
+        self.asked: list[int] = []
+
+    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
+        self.asked.append(candidate.base)
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return None if self.position is None else Need(self.position, "the archive has no copy yet")
+
+    def changed(self) -> str:
+        return self.unsure
+
+
+async def test_any_owner_keeps_what_it_needs_until_it_lets_go(tmp_path: Path) -> None:
+    """Its reason is told in the report and to senders; nothing else knows that it exists."""
+    archive = Archive(2 * CONFIG.segment_bytes)
+    async with cleaned(roomy_disk(tmp_path), archive) as now:
+        report = await now.cleaning.clean(COMMAND)
+        assert now.store.min_offset == 2 * CONFIG.segment_bytes
+        assert (len(report.removed), report.kept_because) == (2, "the archive has no copy yet")
+        assert now.store.statistics().retention.kept_because == "the archive has no copy yet"
+        archive.position = None
+        report = await now.cleaning.clean(COMMAND)
+        assert len(report.removed) > 3
+        assert report.kept_because == ""
+        check_agreement(now.store)
+
+
+async def test_a_command_for_unread_messages_takes_them_and_nothing_else(tmp_path: Path) -> None:
+    archive = Archive(CONFIG.segment_bytes)
+    async with cleaned(roomy_disk(tmp_path), archive) as now:
+        now.offsets.commit("billing", "t", 0, 2)
+        report = await now.cleaning.clean(COMMAND)
+        assert (report.removed, archive.asked) == ([], []), "the groups are asked before"
+        report = await now.cleaning.clean(COMMAND_UNREAD)
+        assert now.store.min_offset == CONFIG.segment_bytes
+        assert report.kept_because == "the archive has no copy yet"
+        lost = now.store.queues.bounds("t", 0).min_offset - 2
+        assert [(each.group, each.messages) for each in report.unread] == [("billing", lost)]
+
+
+async def test_an_answer_that_is_true_no_more_is_asked_for_again(tmp_path: Path) -> None:
+    """Right before the removal, and not without end; what was said last is told."""
+    archive = Archive(None)
+    archive.unsure = "the archive is moving"
+    async with cleaned(roomy_disk(tmp_path), archive) as now:
+        report = await now.cleaning.clean(COMMAND)
+        assert (report.removed, archive.asked) == ([], [0, 0, 0])
+        assert report.kept_because == "the archive is moving"
+
+
+async def test_an_owner_that_is_asked_after_the_groups_takes_nothing_from_them(
+    tmp_path: Path,
+) -> None:
+    """While it is asked, a group that had read everything is set back."""
+    archive = Archive(None)
+    async with cleaned(roomy_disk(tmp_path), archive) as now:
+        now.offsets.commit("billing", "t", 0, 60)
+        archive.meanwhile = lambda: now.offsets.commit("billing", "t", 0, 0)
+        report = await now.cleaning.clean(COMMAND)
+        assert report.removed == []
+        assert "group billing has not read topic t" in report.kept_because

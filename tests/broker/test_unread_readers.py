@@ -10,7 +10,7 @@ import pytest
 from aerobee.broker.groups.members import Member, Members, Subscription
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from tests.support.stores import append, open_store

@@ -219,7 +219,7 @@ STORE: Final = (
     Mutant(
         name="retention-by-the-fastest-group",
         breaks="messages go that a slower group has not read",
-        file=f"{_STORE}/retention/queue_readers.py",
+        file=f"{_STORE}/retention/unread_search.py",
         old="return min(self.offsets.values())",
         new="return max(self.offsets.values())",
         tests=(
@@ -238,6 +238,28 @@ STORE: Final = (
         tests=(
             f"{_TESTS}/test_retention_faults.py"
             "::test_messages_whose_queue_file_is_gone_count_as_unread",
+        ),
+    ),
+    Mutant(
+        name="retention-by-an-old-answer",
+        breaks="a group that is set back while others are asked loses messages unread",
+        file="broker/aerobee/broker/retention/cleaning.py",
+        old="if not changed:",
+        new="if changed is not None:",
+        tests=(
+            "tests/broker/test_cleaning_races.py"
+            "::test_an_owner_that_is_asked_after_the_groups_takes_nothing_from_them",
+        ),
+    ),
+    Mutant(
+        name="retention-commanded-against-every-owner",
+        breaks="a command for unread messages removes what a journal still needs",
+        file="broker/aerobee/broker/retention/cleaning.py",
+        old="if not (need.is_unread and candidate.request.unread):",
+        new="if not candidate.request.unread:",
+        tests=(
+            "tests/broker/test_cleaning_races.py"
+            "::test_a_command_for_unread_messages_takes_them_and_nothing_else",
         ),
     ),
     # ------------------------------------------------------------------------------ records

@@ -281,10 +281,8 @@ class Driver:
 
     def _remove(self, candidate: Candidate, search: UnreadSearch) -> None:
         store = self._opened()
-        removal = store.retention.take_removal(candidate, search)
-        if removal is None:
-            self._is_cleaning = False
-            return
+        store.retention.finish_search(search)
+        removal = store.retention.take_removal(candidate, search.unread)
         self.model.min_offsets.append(store.min_offset)
         self._note(f"the log begins at {store.min_offset}")
 

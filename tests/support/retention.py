@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from aerobee.broker.retention.holds import need_of_group
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import RetentionLedger
 from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
 from aerobee.broker.store.retention.retention_statistics import RemovedSegment
 from aerobee.broker.store.retention.retention_works import RemovalWork
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.runtime.clock import Clock
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import SMALL, append, flush, open_store
@@ -63,28 +64,42 @@ def expire(root: Path, clock: Clock) -> None:
 
 
 def take_removal(
-    store: MessageStore, readers: list[QueueReaders] | None = None, request: CleanRequest = COMMAND
+    store: MessageStore, readers: Sequence[QueueReaders] = (), request: CleanRequest = COMMAND
 ) -> RemovalWork | None:
-    """All steps up to the removal itself."""
-    survey = store.retention.take_survey(request)
+    """All steps up to the removal itself; None if the oldest segment stays."""
+    return _take_removal(store.retention, readers, request)
+
+
+def _take_removal(
+    retention: RetentionLedger, readers: Sequence[QueueReaders], request: CleanRequest
+) -> RemovalWork | None:
+    survey = retention.take_survey(request)
     if survey is None:
         return None
     survey.run()
-    candidate = store.retention.finish_survey(survey)
+    candidate = retention.finish_survey(survey)
     if candidate is None:
         return None
-    search = store.retention.take_search(candidate, readers or [])
+    search = retention.take_search(candidate, readers)
     search.run()
-    return store.retention.take_removal(candidate, search)
+    holding = retention.finish_search(search)
+    if holding is not None and not request.unread:
+        retention.keep(need_of_group(holding).reason)
+        return None
+    return retention.take_removal(candidate, search.unread)
 
 
 def finish(store: MessageStore, removal: RemovalWork) -> RemovedSegment | None:
     """What is left to do of a removal that has run."""
-    follow = store.retention.finish_removal(removal)
+    return _finish(store.retention, removal)
+
+
+def _finish(retention: RetentionLedger, removal: RemovalWork) -> RemovedSegment | None:
+    follow = retention.finish_removal(removal)
     if follow is None:
         return None
     follow.run()
-    return store.retention.finish_follow(follow)
+    return retention.finish_follow(follow)
 
 
 def clean_here(
@@ -100,31 +115,12 @@ def clean_here(
     """
     removed: list[RemovedSegment] = []
     while len(removed) < segments_max:
-        segment = _clean_one(retention, readers, request)
+        removal = _take_removal(retention, readers, request)
+        if removal is None:
+            break
+        removal.run()
+        segment = _finish(retention, removal)
         if segment is None:
             break
         removed.append(segment)
     return removed
-
-
-def _clean_one(
-    retention: RetentionLedger, readers: Sequence[QueueReaders], request: CleanRequest
-) -> RemovedSegment | None:
-    survey = retention.take_survey(request)
-    if survey is None:
-        return None
-    survey.run()
-    candidate = retention.finish_survey(survey)
-    if candidate is None:
-        return None
-    search = retention.take_search(candidate, readers)
-    search.run()
-    removal = retention.take_removal(candidate, search)
-    if removal is None:
-        return None
-    removal.run()
-    follow = retention.finish_removal(removal)
-    if follow is None:
-        return None
-    follow.run()
-    return retention.finish_follow(follow)

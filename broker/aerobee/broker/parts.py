@@ -42,6 +42,7 @@ from aerobee.broker.replication_parts import (
     roles_of,
 )
 from aerobee.broker.retention.cleaning import Cleaning
+from aerobee.broker.retention.holds import GroupsHold, JournalHold, PendingHold
 from aerobee.broker.retention.unread_readers import UnreadReaders
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
@@ -287,13 +288,16 @@ def _cleaning(
 ) -> Cleaning:
     store = folder.store
     readers = UnreadReaders(folder.topics, folder.offsets, groups.state.members, store)
-    cleaning = Cleaning(store.retention, readers, config.store.retention)
 
     async def save() -> None:
         await files.save_if_room(CONSUMER_OFFSETS_PATH)
 
-    cleaning.attach_journal(lambda end: groups.journal.prepare_removal(end, save))
-    return cleaning
+    holds = (
+        JournalHold(groups.journal, save),
+        PendingHold(store.retention, folder.offsets),
+        GroupsHold(store.retention, readers),
+    )
+    return Cleaning(store.retention, holds, config.store.retention)
 
 
 def _table_files(folder: OpenedFolder, disk: Disk, clock: Clock, pool: Executor) -> TableFiles:

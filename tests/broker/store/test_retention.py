@@ -10,10 +10,11 @@ import pytest
 
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.queues.reading import GetStatus
-from aerobee.broker.store.retention.queue_readers import QueueReaders, UnreadRemoval
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import local_hour
 from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest, DiskSpace
+from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound, NotWritable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.statistics import StoreState
 from aerobee.runtime.clock import ManualClock
 from tests.support.fault_disk import FaultDisk, broken

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_policy import CleanRequest
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.runtime.clock import ManualClock
 from tests.support.property_runs import examples
 from tests.support.retention import clean_here, fill, settle

@@ -8,11 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.store.retention.queue_readers import (
-    QueueReaders,
-    UnreadRemoval,
-    removed_unread,
-)
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_policy import (
     PERIODIC,
@@ -28,12 +23,14 @@ from aerobee.broker.store.retention.retention_statistics import (
     LOSSES_TOLD_MAX,
     RemovedSegment,
     RetentionCounters,
+    UnreadRemoval,
 )
 from aerobee.broker.store.retention.steady_time import (
     STEP_BELIEVED_AFTER_S,
     SegmentAges,
     SteadyTime,
 )
+from aerobee.broker.store.retention.unread_search import QueueReaders, removed_unread
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import InvalidArgument
 

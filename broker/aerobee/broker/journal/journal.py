@@ -305,6 +305,12 @@ class Journal(Generic[Entry, Term]):
         """The snapshot on the disk has all records below this one."""
         self._saved_offset = next_offset
 
+    @property
+    def image_position(self) -> int:
+        """From this log position on the journal says all that stands; UNKNOWN_IMAGE: perhaps it
+        does not."""
+        return self._state.image_position
+
     async def prepare_removal(self, end: int, save: Callable[[], Awaitable[None]]) -> str:
         """The log is about to lose everything below `end`: say all that stands once more after it.
 

@@ -1,28 +1,29 @@
 """Removes what the log need not keep any more: by time, and when an operator asks.
 
-Owns: the order of one run. The store says what may go by age and by the disk's space, the groups'
-offsets say what is still wanted, the upkeep thread removes; one segment at a time, with a pause
-between two. Runs never overlap. What groups lose unread is logged when it happens.
+Owns: the order of one run. The store says what may go by age and by the disk's space, the holds say
+what is still needed, the upkeep thread removes; one segment at a time, with a pause between two.
+Runs never overlap. What groups lose unread is logged when it happens.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aerobee.broker.flush.work_thread import Work
-from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.retention.holds import Hold, Need, Upkeep
 from aerobee.broker.store.errors import FileTrouble
-from aerobee.broker.store.queues.queue_set import QueueName
-from aerobee.broker.store.retention.queue_readers import QueueReaders, UnreadRemoval
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
 from aerobee.broker.store.retention.retention_policy import PERIODIC, CleanRequest
-from aerobee.broker.store.retention.retention_statistics import RemovedSegment, largest_removals
+from aerobee.broker.store.retention.retention_statistics import (
+    RemovedSegment,
+    UnreadRemoval,
+    largest_removals,
+)
 from aerobee.broker.store.retention.retention_works import RemovalWork
-from aerobee.broker.store.retention.unread_search import UnreadSearch
 from aerobee.runtime.errors import ShuttingDown
 from aerobee.runtime.log import log_event
 
@@ -31,10 +32,7 @@ log = logging.getLogger(__name__)
 COMMAND_ROUNDS = 20
 """A command may remove so many times what one run by time may."""
 _LOSSES_LOGGED_MAX = 20
-_SEARCHES_MAX = 3
-
-Upkeep = Callable[[Work], Awaitable[None]]
-Prepare = Callable[[int], Awaitable[str]]
+_ROUNDS_MAX = 3
 
 
 @dataclass(slots=True)
@@ -64,27 +62,20 @@ class Cleaning:
     """See the module; on the loop."""
 
     def __init__(
-        self, retention: RetentionLedger, readers: UnreadReaders, config: RetentionConfig
+        self, retention: RetentionLedger, holds: Sequence[Hold], config: RetentionConfig
     ) -> None:
+        """The holds are asked in this order; the first that needs a segment is the one named."""
         self._retention = retention
-        self._readers = readers
+        self._holds = holds
         self._config = config
         self._upkeep: Upkeep | None = None
-        self._prepare: Prepare | None = None
         self._running = asyncio.Lock()
         self._kept_because = ""
-        self._held_by: QueueName | None = None
-        self._pending: list[QueueReaders] | None = None
         self._causes_told: set[tuple[str, int | None]] = set()
 
     def attach(self, upkeep: Upkeep) -> None:
         """What runs a work on the thread that writes the store's derived files."""
         self._upkeep = upkeep
-
-    def attach_journal(self, prepare: Prepare) -> None:
-        """What the offset journal needs before the log loses what lies below a position; it returns
-        why that must stay for now, or nothing."""
-        self._prepare = prepare
 
     async def run(self) -> None:
         """Clean again and again, until cancelled.
@@ -137,45 +128,28 @@ class Cleaning:
         candidate = retention.finish_survey(survey)
         if candidate is None:
             return None
-        if self._prepare is not None and (why := await self._prepare(candidate.span.end)):
-            retention.keep(why)
-            return None
-        for _ in range(_SEARCHES_MAX):
-            revision = self._readers.revision
-            search = await self._search(candidate)
-            # From here to the removal nothing waits, so what was found is still so.
-            if revision == self._readers.revision:
-                known = self._readers.refresh(search.unread)
-                removal = retention.take_removal(candidate, search, known)
-                return None if removal is None else await self._remove(removal)
-        retention.keep("groups came, or were set back, while it was found out who reads what")
+        for _ in range(_ROUNDS_MAX):
+            need = await self._ask(candidate)
+            if need is not None:
+                retention.keep(need.reason)
+                return None
+            # From here to the removal nothing waits, so what the holds said is still so.
+            changed = next((why for hold in self._holds if (why := hold.changed())), "")
+            if not changed:
+                losing = [readers for hold in self._holds for readers in hold.losing()]
+                return await self._remove(retention.take_removal(candidate, losing))
+        retention.keep(changed)
         return None
 
-    async def _search(self, candidate: Candidate) -> UnreadSearch:
-        """Who has not read the candidate. Whoever held it last time is asked first: while he does
-        not move, a look at one queue is enough. So are messages that nobody delivers here."""
-        pending = await self._find_pending()
-        first = [*pending, *(self._readers.of_queue(*self._held_by) if self._held_by else ())]
-        if first and not candidate.request.unread:
-            search = self._retention.take_search(candidate, first)
-            await self._do(search)
-            if search.holding is not None:
-                return search
-        search = self._retention.take_search(candidate, pending)
-        async for readers in self._readers.collect():
-            search.add(readers)
-        await self._do(search)
-        holding = search.holding
-        self._held_by = None if holding is None else holding.name
-        return search
-
-    async def _find_pending(self) -> list[QueueReaders]:
-        """Once: nobody adds any, and nobody takes any out."""
-        if self._pending is None:
-            search = self._retention.take_pending(self._readers.checked_transactions)
-            await self._do(search)
-            self._pending = search.found
-        return self._pending
+    async def _ask(self, candidate: Candidate) -> Need | None:
+        """What keeps the candidate: the first hold's that needs any of it."""
+        for hold in self._holds:
+            need = await hold.need(candidate, self._do)
+            if need is None or need.position >= candidate.end:
+                continue
+            if not (need.is_unread and candidate.request.unread):
+                return need
+        return None
 
     async def _remove(self, removal: RemovalWork) -> RemovedSegment | None:
         """The log begins later already: what is left to do is done, also under cancellation."""

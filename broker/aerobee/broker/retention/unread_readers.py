@@ -26,8 +26,7 @@ from dataclasses import replace
 
 from aerobee.broker.groups.members import Members
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.retention.pending_messages import CHECKS_GROUP
-from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
 from aerobee.runtime.names import is_system_topic
@@ -105,17 +104,11 @@ class UnreadReaders:
         """While it is the same, nobody has come to want more than before."""
         return self._offsets.rewinds, self._groups.view_changes, self._topics.changes
 
-    def checked_transactions(self, topic: str, queue_id: int) -> int:
-        """How far Apache's broker came in a topic of half messages or their answers."""
-        return self._offsets.query(CHECKS_GROUP, topic, queue_id) or 0
-
     def refresh(self, known: Iterable[QueueReaders]) -> list[QueueReaders]:
         """The same readers with their offsets at this moment."""
         return [self._refreshed(readers) for readers in known]
 
     def _refreshed(self, readers: QueueReaders) -> QueueReaders:
-        if readers.pending:
-            return readers
         offsets = {}
         for group, before in readers.offsets.items():
             committed = self._offsets.query(group, readers.topic, readers.queue_id)

@@ -14,7 +14,7 @@ from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
 from aerobee.broker.replication.statistics import ReplicationStatistics
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.ingest import Receipt
-from aerobee.broker.store.retention.queue_readers import UnreadRemoval
+from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
 from aerobee.runtime import names
 from aerobee.runtime.errors import Busy, FilterIllegal, MqError
 from aerobee.runtime.own_protocol import code_of

@@ -27,7 +27,7 @@ from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import segment_path
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue, EntriesRead
 from aerobee.broker.store.queues.queue_set import QueueSet
-from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.unread_search import QueueReaders
 from aerobee.broker.store.tables.atomic_file import read_with_backup
 from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
 from aerobee.runtime.errors import MqError
@@ -95,7 +95,7 @@ class PendingSearch:
         except (OSError, MqError, StoreUnusable):
             offset = queue.min_offset
         if offset is not None and offset < queue.end:
-            self.found.append(QueueReaders(topic, queue_id, {kind: offset}, pending=True))
+            self.found.append(QueueReaders(topic, queue_id, {kind: offset}))
 
     # ------------------------------------------------------------------------------ delays
 

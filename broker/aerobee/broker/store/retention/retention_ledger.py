@@ -1,7 +1,7 @@
 """Removal of the log's oldest segments, one at a time: what was taken and what has come back.
 
     survey   when were the segments written, how full is the disk    -> a candidate, or none
-    search   who has not read the candidate's messages               -> it goes, or it is kept
+    search   who has not read the candidate's messages               -> what holds it, if any does
     removal  the log's minimum moves in memory, then the file goes   -> or it was protected
     follow   queue files and index files go, the queues' minimums move
 
@@ -13,7 +13,7 @@ what goes before it goes; whoever has the file open reads on.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk
@@ -26,7 +26,6 @@ from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.retention.pending_messages import Committed, PendingSearch
-from aerobee.broker.store.retention.queue_readers import QueueReaders, removed_unread
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.retention.retention_policy import (
     Cause,
@@ -47,7 +46,12 @@ from aerobee.broker.store.retention.retention_works import (
     measure,
 )
 from aerobee.broker.store.retention.steady_time import SegmentAges, SteadyTime
-from aerobee.broker.store.retention.unread_search import SegmentSpan, UnreadQueue, UnreadSearch
+from aerobee.broker.store.retention.unread_search import (
+    QueueReaders,
+    UnreadQueue,
+    UnreadSearch,
+    removed_unread,
+)
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.names import file_name
 
@@ -56,7 +60,9 @@ from aerobee.store_format.names import file_name
 class Candidate:
     """The oldest segment, which may go as far as age and disk are concerned."""
 
-    span: SegmentSpan
+    base: int
+    end: int
+    """The log offset after its last byte."""
     cause: Cause
     modified_ms: int
     request: CleanRequest
@@ -163,8 +169,7 @@ class RetentionLedger:
         if segment.end > self._in_files_end():
             self.keep("its messages' places in their queues are not on the disk yet")
             return None
-        span = SegmentSpan(segment.base, segment.end)
-        return Candidate(span, verdict.cause, modified_ms, work.request)
+        return Candidate(segment.base, segment.end, verdict.cause, modified_ms, work.request)
 
     def _know_segments(self) -> None:
         bases = [segment.base for segment in self._log.segments()[:-1]]
@@ -187,61 +192,16 @@ class RetentionLedger:
     ) -> UnreadSearch:
         """Who of `readers`, and of those that are added to the search before it is run, has not
         read the candidate's messages."""
-        search = UnreadSearch(self._disk, self._queues, candidate.span, self._log.end)
+        search = UnreadSearch(
+            self._disk, self._queues, candidate.base, candidate.end, self._log.end
+        )
         search.add(readers)
         return search
 
-    def take_removal(
-        self,
-        candidate: Candidate,
-        search: UnreadSearch,
-        readers_now: Sequence[QueueReaders] | None = None,
-    ) -> RemovalWork | None:
-        """None if unread messages hold the segment. Otherwise the log begins after it from now on.
-
-        `readers_now`: those of `search.unread` as they are at this moment, from which the losses
-        are counted; by default as they were when the search was taken.
-        """
-        assert self._removal is None, "one removal at a time"
-        assert self._log.min_offset == candidate.span.base
+    def finish_search(self, search: UnreadSearch) -> UnreadQueue | None:
+        """`search.run` returned: the queue that holds the candidate, if one does."""
         self._troubles += [each.trouble for each in search.found if each.trouble is not None]
-        holding = search.holding
-        if holding is not None and not candidate.request.unread:
-            self.keep(self._describe(holding))
-            return None
-        self.keep("")
-        segment = self._log.drop_oldest()
-        work = RemovalWork(self._disk, segment, candidate.cause, candidate.modified_ms)
-        losers = search.unread if readers_now is None else readers_now
-        for readers in losers:
-            queue = self._queues.get(readers.topic, readers.queue_id)
-            if queue is not None:
-                work.losing.append((readers, queue, queue.min_offset))
-        self._removal = work
-        return work
-
-    def _describe(self, holding: UnreadQueue) -> str:
-        readers = holding.readers
-        group = min(readers.offsets, key=lambda each: (readers.offsets[each], each))
-        if holding.trouble is not None:
-            return (
-                f"{holding.trouble}; so nobody knows whether group {group} has read queue "
-                f"{readers.queue_id} of topic {readers.topic}: repair the store, or remove its "
-                "messages all the same with `aerobee cluster clean --unread`"
-            )
-        if readers.pending:
-            return (
-                f"{group} of Apache's broker wait in topic {readers.topic} (queue "
-                f"{readers.queue_id} from offset {readers.offsets[group]} on), which keeps the log "
-                f"from offset {holding.position} on: go back to Apache's broker, which delivers "
-                "them, or remove them with `aerobee cluster clean --unread`"
-            )
-        return (
-            f"group {group} has not read topic {readers.topic} (queue {readers.queue_id} from "
-            f"offset {readers.offsets[group]} on), which keeps the log from offset "
-            f"{holding.position} on: let it read or reset its offsets, or remove them unread with "
-            "`aerobee cluster clean --unread`"
-        )
+        return search.holding
 
     def keep(self, reason: str) -> None:
         """The oldest segment stays for a reason; empty: not for one that anybody should know."""
@@ -249,6 +209,21 @@ class RetentionLedger:
         self._admission.held_by = reason
 
     # ------------------------------------------------------------------------------ removal
+
+    def take_removal(self, candidate: Candidate, losing: Iterable[QueueReaders]) -> RemovalWork:
+        """The log begins after the candidate from now on. `losing`: who has unread messages in it,
+        as they are at this moment; from these the losses are counted."""
+        assert self._removal is None, "one removal at a time"
+        assert self._log.min_offset == candidate.base
+        self.keep("")
+        segment = self._log.drop_oldest()
+        work = RemovalWork(self._disk, segment, candidate.cause, candidate.modified_ms)
+        for readers in losing:
+            queue = self._queues.get(readers.topic, readers.queue_id)
+            if queue is not None:
+                work.losing.append((readers, queue, queue.min_offset))
+        self._removal = work
+        return work
 
     def finish_removal(self, work: RemovalWork) -> FollowWork | None:
         """`work.run` returned: queues and index are to follow the log.

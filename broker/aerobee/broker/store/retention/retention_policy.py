@@ -1,8 +1,8 @@
 """Whether the oldest log segment may be removed now: pure decisions over ages and percentages.
 
 Segments go oldest first, one after the other, and the first that stays ends the run. The active
-segment is never asked about. Whether somebody still wants the messages is decided after this, see
-`unread_search`.
+segment is never asked about. Whether somebody still needs what it has is decided after this, see
+`aerobee.broker.retention.holds`.
 """
 
 from __future__ import annotations

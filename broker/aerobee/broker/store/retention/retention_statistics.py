@@ -6,12 +6,21 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from aerobee.broker.store.retention.queue_readers import UnreadRemoval
 from aerobee.broker.store.retention.retention_policy import Cause, DiskSpace
 
 LOSSES_TOLD_MAX = 1_000
 """So many groups and queues are named at most, those that lost most; the totals count all."""
 _LOSSES_KEPT_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadRemoval:
+    """Messages of one queue that were removed before a group had read them."""
+
+    group: str
+    topic: str
+    queue_id: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)

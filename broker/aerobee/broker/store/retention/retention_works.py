@@ -17,8 +17,8 @@ from aerobee.broker.store.index.index_files import IndexFileInfo, remove_index_f
 from aerobee.broker.store.log.segment import COMMIT_LOG_DIRECTORY, Segment
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_trim import QueueTrim
-from aerobee.broker.store.retention.queue_readers import QueueReaders
 from aerobee.broker.store.retention.retention_policy import Cause, CleanRequest, DiskSpace
+from aerobee.broker.store.retention.unread_search import QueueReaders
 
 
 class SurveyWork:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from aerobee.broker.store.disk import Disk
@@ -17,16 +17,48 @@ from aerobee.broker.store.errors import FileTrouble
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue
 from aerobee.broker.store.queues.queue_set import QueueName, QueueSet
 from aerobee.broker.store.queues.sound_entries import FiledEntries
-from aerobee.broker.store.retention.queue_readers import QueueReaders
+from aerobee.broker.store.retention.retention_statistics import UnreadRemoval
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE, unpack_entry
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentSpan:
-    """A segment's place in the log."""
+class QueueReaders:
+    """The groups that read one queue, or what else waits in it.
 
-    base: int
-    end: int
+    A queue that nobody reads, or whose messages nobody shall wait for, is not listed at all.
+    """
+
+    topic: str
+    queue_id: int
+    offsets: Mapping[str, int]
+    """Group -> the next queue offset that it will consume; at least one. Where messages of Apache's
+    broker wait, their kind is named instead of a group."""
+    keep_bytes_max: int | None = None
+    """Unread messages hold a segment only while at most so many bytes of log lie from them to the
+    log's end; None: however many."""
+
+    @property
+    def oldest(self) -> int:
+        """The smallest offset that a group has not consumed."""
+        return min(self.offsets.values())
+
+    @property
+    def slowest(self) -> str:
+        """Whose offset that is; the first by name of several."""
+        return min(self.offsets, key=lambda group: (self.offsets[group], group))
+
+
+def removed_unread(
+    readers: QueueReaders, min_offset_before: int, min_offset_after: int
+) -> list[UnreadRemoval]:
+    """What each group lost when the queue's first message changed: exact, because queue offsets
+    have no gaps."""
+    lost = []
+    for group, offset in sorted(readers.offsets.items()):
+        messages = min_offset_after - max(offset, min_offset_before)
+        if messages > 0:
+            lost.append(UnreadRemoval(group, readers.topic, readers.queue_id, messages))
+    return lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +81,10 @@ class UnreadQueue:
 class UnreadSearch:
     """One segment, and the queues that somebody has not read to the end."""
 
-    def __init__(self, disk: Disk, queues: QueueSet, segment: SegmentSpan, log_end: int) -> None:
-        self.segment = segment
+    def __init__(self, disk: Disk, queues: QueueSet, base: int, end: int, log_end: int) -> None:
+        """The segment is [base, end) of a log that ends at `log_end`."""
+        self._base = base
+        self._end = end
         self._disk = disk
         self._queues = queues
         self._log_end = log_end
@@ -66,9 +100,9 @@ class UnreadSearch:
 
     def _may_be_unread(self, queue: ConsumeQueue, readers: QueueReaders) -> bool:
         start = max(readers.oldest, queue.min_offset)
-        if start >= queue.end or queue.min_position >= self.segment.end:
+        if start >= queue.end or queue.min_position >= self._end:
             return False
-        return start < queue.written_end or queue.tail_position < self.segment.end
+        return start < queue.written_end or queue.tail_position < self._end
 
     def run(self) -> None:
         """[any thread]"""
@@ -78,8 +112,8 @@ class UnreadSearch:
                 queue = self._look_at(readers, entries)
             except OSError as error:
                 trouble = FileTrouble("read", entries.path, error)
-                holds = self._held_from(readers) < self.segment.end
-                queue = UnreadQueue(readers, self.segment.base, holds, trouble)
+                holds = self._held_from(readers) < self._end
+                queue = UnreadQueue(readers, self._base, holds, trouble)
             if queue is not None:
                 found.append(queue)
             entries.close()
@@ -88,7 +122,7 @@ class UnreadSearch:
     def _look_at(self, readers: QueueReaders, entries: _Entries) -> UnreadQueue | None:
         """None if nothing unread lies in the segment. Raises OSError."""
         position = entries.position(entries.start)
-        if position >= self.segment.end:
+        if position >= self._end:
             return None
         return UnreadQueue(readers, position, self._holds(readers, entries, position))
 
@@ -104,11 +138,11 @@ class UnreadSearch:
         held_from = self._held_from(readers)
         if position >= held_from:
             return True
-        if held_from >= self.segment.end:
+        if held_from >= self._end:
             return False
         offsets = range(entries.start, entries.end)
         index = bisect_left(offsets, held_from, key=entries.position)
-        return index < len(offsets) and entries.position(offsets[index]) < self.segment.end
+        return index < len(offsets) and entries.position(offsets[index]) < self._end
 
     # ------------------------------------------------------------------------------ results
 

@@ -1,0 +1,185 @@
+"""What keeps old segments: every owner of old data is asked one question, before each removal.
+
+    journal  all that its last image does not say once more
+    pending  messages of Apache's broker that wait in its system topics
+    groups   what a group has not read yet
+
+Owns: the question, and how each owner answers it. An owner that can move up what it needs does so
+before it answers. What a segment holds that no owner needs may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aerobee.broker.flush.work_thread import Work
+from aerobee.broker.journal.journal import Journal
+from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.store.retention.pending_messages import CHECKS_GROUP
+from aerobee.broker.store.retention.retention_ledger import Candidate, RetentionLedger
+from aerobee.broker.store.retention.unread_search import QueueReaders, UnreadQueue, UnreadSearch
+from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+
+Upkeep = Callable[[Work], Awaitable[None]]
+"""Runs a work on the thread that writes the store's derived files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """`position`: the lowest log position that an owner still needs; `reason`: why, as users and
+    operators are told it, with what they can do."""
+
+    position: int
+    reason: str
+    is_unread: bool = False
+    """Only messages that wait to be read: a removal commanded with `unread` takes them."""
+
+
+class Hold(Protocol):
+    """An owner of old data. On the loop; one candidate at a time."""
+
+    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
+        """What it needs of the log from its oldest position on; None: not the candidate. It may
+        take seconds, in which it moves up what it needs.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        ...
+
+    def changed(self) -> str:
+        """Asked right before the removal, after which nothing waits: why the last answer may be
+        true no more and has to be asked for again; empty: it is still true."""
+        return ""
+
+    def losing(self) -> Sequence[QueueReaders]:
+        """Asked right before the removal: who loses unread messages by it, as they are now."""
+        return ()
+
+
+class JournalHold(Hold):
+    """A journal writes all that stands once more, then the log may lose what it wrote before."""
+
+    def __init__(self, journal: Journal[Any, Any], save: Callable[[], Awaitable[None]]) -> None:
+        """`save` writes the journal's snapshot, if there is room."""
+        self._journal = journal
+        self._save = save
+
+    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
+        why = await self._journal.prepare_removal(candidate.end, self._save)
+        return Need(max(0, self._journal.image_position), why) if why else None
+
+
+class PendingHold(Hold):
+    """Delayed messages, timer messages and half messages of Apache's broker."""
+
+    def __init__(self, retention: RetentionLedger, offsets: ConsumerOffsetTable) -> None:
+        self._retention = retention
+        self._offsets = offsets
+        self._pending: list[QueueReaders] | None = None
+        self._losing: list[QueueReaders] = []
+
+    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
+        if self._pending is None:
+            # Once: nobody adds any, and nobody takes any out.
+            pending = self._retention.take_pending(self._checked_transactions)
+            await upkeep(pending)
+            self._pending = pending.found
+        if not self._pending:
+            return None
+        search = self._retention.take_search(candidate, self._pending)
+        await upkeep(search)
+        self._losing = search.unread
+        holding = self._retention.finish_search(search)
+        return None if holding is None else need_of_pending(holding)
+
+    def losing(self) -> Sequence[QueueReaders]:
+        return self._losing
+
+    def _checked_transactions(self, topic: str, queue_id: int) -> int:
+        """How far Apache's broker came in a topic of half messages or their answers."""
+        return self._offsets.query(CHECKS_GROUP, topic, queue_id) or 0
+
+
+class GroupsHold(Hold):
+    """Messages that a group has not read, within the ceiling of their topic."""
+
+    def __init__(self, retention: RetentionLedger, readers: UnreadReaders) -> None:
+        self._retention = retention
+        self._readers = readers
+        self._revision = readers.revision
+        self._unread: list[QueueReaders] = []
+        self._held_by: QueueName | None = None
+
+    async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
+        self._revision = self._readers.revision
+        holding = await self._find(candidate, upkeep)
+        return None if holding is None else need_of_group(holding)
+
+    async def _find(self, candidate: Candidate, upkeep: Upkeep) -> UnreadQueue | None:
+        """The queue that held the log last time is looked at first: while its group does not move,
+        that is enough."""
+        if self._held_by is not None and not candidate.request.unread:
+            first = self._retention.take_search(candidate, self._readers.of_queue(*self._held_by))
+            if (holding := await self._run(first, upkeep)) is not None:
+                return holding
+        search = self._retention.take_search(candidate)
+        async for readers in self._readers.collect():
+            search.add(readers)
+        holding = await self._run(search, upkeep)
+        self._held_by = None if holding is None else holding.name
+        return holding
+
+    async def _run(self, search: UnreadSearch, upkeep: Upkeep) -> UnreadQueue | None:
+        await upkeep(search)
+        self._unread = search.unread
+        return self._retention.finish_search(search)
+
+    def changed(self) -> str:
+        if self._revision == self._readers.revision:
+            return ""
+        return "groups came, or were set back, while it was found out who reads what"
+
+    def losing(self) -> Sequence[QueueReaders]:
+        """With the offsets that they have committed by now."""
+        return self._readers.refresh(self._unread)
+
+
+def need_of_pending(holding: UnreadQueue) -> Need:
+    """Of messages that Apache's broker has not delivered."""
+    readers = holding.readers
+    kind = readers.slowest
+    return _need_of_unread(
+        holding,
+        f"{kind} of Apache's broker wait in topic {readers.topic} (queue {readers.queue_id} from "
+        f"offset {readers.offsets[kind]} on), which keeps the log from offset {holding.position} "
+        "on: go back to Apache's broker, which delivers them, or remove them with "
+        "`aerobee cluster clean --unread`",
+    )
+
+
+def need_of_group(holding: UnreadQueue) -> Need:
+    """Of messages that a group has not read."""
+    readers = holding.readers
+    group = readers.slowest
+    return _need_of_unread(
+        holding,
+        f"group {group} has not read topic {readers.topic} (queue {readers.queue_id} from offset "
+        f"{readers.offsets[group]} on), which keeps the log from offset {holding.position} on: let "
+        "it read or reset its offsets, or remove them unread with "
+        "`aerobee cluster clean --unread`",
+    )
+
+
+def _need_of_unread(holding: UnreadQueue, reason: str) -> Need:
+    readers = holding.readers
+    if holding.trouble is not None:
+        reason = (
+            f"{holding.trouble}; so nobody knows whether group {readers.slowest} has read queue "
+            f"{readers.queue_id} of topic {readers.topic}: repair the store, or remove its "
+            "messages all the same with `aerobee cluster clean --unread`"
+        )
+    return Need(holding.position, reason, is_unread=True)
