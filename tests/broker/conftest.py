@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
+from aerobee.broker.wiring import Mount
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.rpc import build_channel
 from aerobee.runtime.supervise import Lifecycle
@@ -114,7 +115,12 @@ StartBroker = Callable[..., Awaitable[RunningBroker]]
 
 @asynccontextmanager
 async def running_broker(
-    root: Path, *, topics: dict[str, Any] | None = None, disk: Disk | None = None, **changes: Any
+    root: Path,
+    *,
+    topics: dict[str, Any] | None = None,
+    disk: Disk | None = None,
+    mounts: Sequence[Mount] = (),
+    **changes: Any,
 ) -> AsyncIterator[RunningBroker]:
     if topics is not None:
         write_topics(root, topics)
@@ -145,6 +151,7 @@ async def running_broker(
             chance=system_random(),
             disk=disk,
             on_listening=port.set_result,
+            mounts=mounts,
         )
     )
     await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)

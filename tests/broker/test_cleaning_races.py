@@ -72,9 +72,8 @@ async def cleaned(disk: FaultDisk, *more_holds: Hold) -> AsyncIterator[Cleaned]:
         GroupsHold(store.retention, readers),
         *more_holds,
     ]
-    cleaning = Cleaning(store.retention, holds, CONFIG.retention)
-    flushing = FlushThread(store, disk, clock, CONFIG, on_flushed=lambda _: None)
-    cleaning.attach(flushing.upkeep)
+    flushing = FlushThread(store, disk, clock, CONFIG)
+    cleaning = Cleaning(store.retention, holds, CONFIG.retention, flushing.upkeep)
     run = asyncio.create_task(flushing.run())
     async with asyncio.timeout(10):
         while store.retention._in_files_end() < store.appended_end:

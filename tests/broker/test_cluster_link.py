@@ -8,10 +8,13 @@ from typing import Any, cast
 import pytest
 
 from aerobee.broker.cluster.cluster_link import ClusterLink
+from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import view_of
-from aerobee.broker.parts import Parts
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import ReplicaSetView
-from aerobee.broker.sending.guard import Role
+from aerobee.broker.replication.report import ReplicationReport
+from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.v1 import common_pb2
 from aerobee.v1 import nameserver_pb2 as pb
 
@@ -34,6 +37,27 @@ class Heard:
         pass
 
 
+def link_of(roles: Any, store: Any = None) -> ClusterLink:
+    """Of a broker without topics."""
+    nothing: Any = None
+    return ClusterLink(
+        common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1"),
+        OwnAddress("h:1"),
+        roles=roles,
+        store=store,
+        topics=TopicTable(),
+        replica=cast("OpenedReplica", SimpleNamespace(predecessor="", opened_end=40)),
+        report=cast("ReplicationReport", SimpleNamespace(trouble="")),
+        handover=cast("Handover", SimpleNamespace(successor_id=None)),
+        topic_ends=nothing,
+        files=nothing,
+        no_room_reason=lambda: "",
+        on_topics_gone=lambda: None,
+        lease_ms=10_000,
+        store_host_ipv6=False,
+    )
+
+
 @pytest.mark.parametrize(("flushed", "confirmed"), [(70, 80), (80, 70)])
 def test_a_heartbeat_tells_what_no_clean_election_cuts_and_no_power_failure_takes(
     flushed: int, confirmed: int
@@ -41,26 +65,13 @@ def test_a_heartbeat_tells_what_no_clean_election_cuts_and_no_power_failure_take
     """It must never be more: a log that ends before it is taken for an old copy."""
     roles = SimpleNamespace(
         own=Heard.own,
+        term=None,
+        own_epoch=1,
         log_epoch=lambda: 1,
         confirmed_end=confirmed,
         mastership=SimpleNamespace(resigned_epoch=None),
     )
-    replication = SimpleNamespace(
-        roles=roles,
-        replica=SimpleNamespace(predecessor="", opened_end=40),
-        handover=SimpleNamespace(successor_id=None),
-        trouble="",
-    )
-    topics = SimpleNamespace(metadata_revision=0, metadata_history="")
-    store = SimpleNamespace(min_offset=0, appended_end=90, flushed_end=flushed)
-    parts = SimpleNamespace(
-        replication=replication,
-        folder=SimpleNamespace(store=store, topics=topics),
-        guard=SimpleNamespace(role=Role.SLAVE, epoch=1),
-        no_room_reason=lambda: "",
-    )
-    identity = common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1")
-    link = ClusterLink(cast("Parts", parts), identity, "h:1", store_host_ipv6=False)
+    link = link_of(roles, store=SimpleNamespace(min_offset=0, appended_end=90, flushed_end=flushed))
     heartbeat = link.heartbeat()
     assert (heartbeat.durable_end, heartbeat.log_end, heartbeat.opened_end) == (70, 90, 40)
 
@@ -70,12 +81,7 @@ async def test_a_nameserver_that_knows_nothing_makes_no_broker_believe_that_it_i
     stale: bool,
 ) -> None:
     heard = Heard()
-    parts = SimpleNamespace(
-        replication=SimpleNamespace(roles=heard),
-        config=SimpleNamespace(registration_lease_ms=10_000),
-    )
-    identity = common_pb2.BrokerIdentity(broker_name="broker-a", broker_id=0, instance="i1")
-    link = ClusterLink(cast("Parts", parts), identity, "h:1", store_host_ipv6=False)
+    link = link_of(heard)
     await link.follow(pb.BrokerDirective(stale=stale))
     assert heard.groups == []
     known = pb.GroupRecord(broker_name="broker-a", epoch=3, master_id=1, replicas=[0, 1])

@@ -95,6 +95,7 @@ def registration_at(config: RegistrationConfig, on_directive: Callable[[], None]
         chance=random.Random(1),
         heartbeat=heartbeat,
         on_directive=hear,
+        due=asyncio.Event(),
     )
 
 

@@ -227,7 +227,7 @@ async def test_a_slave_and_a_setting_of_0_end_none(scene: Scene) -> None:
     scene.start(days=0)
     await scene.expiry.run()
     scene.start()
-    scene.master.journal.end_term()
+    scene.master.journal.end()
     await scene.pass_days(2 * EXPIRE_DAYS, step_days=EXPIRE_DAYS)
     assert scene.groups() == {"g"}
 

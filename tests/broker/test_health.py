@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from aerobee.broker.app import serve_broker
-from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import STALLED_S, BrokerHealth
 from aerobee.broker.replication.opening import close_replicated
 from aerobee.broker.replication.role_manager import Reopening
+from aerobee.broker.run import Run
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import DiskFile, RealDisk
 from aerobee.broker.store.statistics import RecoveryProgress
@@ -174,11 +174,11 @@ async def test_a_demotion_whose_close_hangs_on_a_slow_disk_is_not_judged_by_prog
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     demoted, closes, may_close = asyncio.Event(), threading.Event(), threading.Event()
-    until_ended, close = Broker._until_ended, close_replicated
+    until_ended, close = Run._until_ended, close_replicated
 
-    async def until_demoted(broker: Broker, lifecycle: Lifecycle) -> Reopening | None:
+    async def until_demoted(run: Run, lifecycle: Lifecycle) -> Reopening | None:
         if demoted.is_set():
-            return await until_ended(broker, lifecycle)
+            return await until_ended(run, lifecycle)
         await demoted.wait()
         return Reopening("by the test")
 
@@ -187,7 +187,7 @@ async def test_a_demotion_whose_close_hangs_on_a_slow_disk_is_not_judged_by_prog
         assert may_close.wait(30)
         close(*arguments)
 
-    monkeypatch.setattr(Broker, "_until_ended", until_demoted)
+    monkeypatch.setattr(Run, "_until_ended", until_demoted)
     monkeypatch.setattr("aerobee.broker.app.close_replicated", close_slowly)
     lifecycle, address = Lifecycle(), f"127.0.0.1:{free_port()}"
     config = BrokerConfig(

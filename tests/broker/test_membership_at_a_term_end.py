@@ -12,6 +12,7 @@ import grpc
 from aerobee.broker.config import SessionConfig
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
@@ -50,6 +51,7 @@ async def served(
         guard,
         NoQueues(),
         clock,
+        streams=MemberStreams(),
         removal=GroupRemoval(
             master.table,
             SubscriptionGroupTable(),

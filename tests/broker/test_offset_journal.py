@@ -195,7 +195,7 @@ async def test_a_term_that_ends_tells_nobody_that_his_commit_counts() -> None:
         waiting = master.commit(5)
         await asyncio.sleep(0.01)
         unwritten = master.commit(6)
-        master.journal.end_term()
+        master.journal.end()
         master.log.confirm()
         for each in (waiting, unwritten):
             with pytest.raises(NotMaster, match="may count or not"):

@@ -43,7 +43,7 @@ async def test_after_a_clean_end_the_next_master_takes_members_and_leases_over()
             assert slave.groups.leases.holder(KEY) == lease
             assert slave.groups.leases.grace_end_s is None
         # Called off: the old master goes on.
-        master.journal.go_on()
+        master.journal.resume()
         await until(lambda: master.journal.is_ready)
         assert master.groups.leases.holder(KEY) == lease
 
@@ -64,7 +64,7 @@ async def test_a_clean_end_that_is_called_off_is_followed_by_a_run_of_its_own() 
                 await master.journal.leave()
         with pytest.raises(NotMaster):
             master.journal.writer()
-        master.journal.go_on()
+        master.journal.resume()
         log.is_sync = True
         log.confirm()
         log.flush()
@@ -134,7 +134,7 @@ async def test_a_promise_of_the_run_before_is_none_of_the_next_one() -> None:
         master.groups.save = save_slowly
         promise = asyncio.create_task(master.groups.promise_session(8_000))
         await asyncio.sleep(0.02)
-        master.journal.end_term()
+        master.journal.end()
         await master.lead(2)
         let_go.set()
         with pytest.raises(NotMaster):
@@ -155,10 +155,8 @@ async def test_after_a_crash_the_next_master_waits_but_believes_what_members_sho
     for is_unclean, confirmed in ((False, 1), (True, 0)):
         slave = Replica(master.log.copy(), broker_id=1, boot_id="another")
         slave.log.confirm()
-        if is_unclean:
-            slave.role.unclean.add(2)
         async with running(slave):
-            slave.take_role(2)
+            slave.take_role(2, is_unclean=is_unclean)
             await until(lambda: slave.journal.is_ready)  # noqa: B023
             leases = slave.groups.leases
             assert leases.grace_end_s == ManualClock().monotonic_s() + 8
@@ -181,7 +179,7 @@ async def test_a_run_that_nobody_joined_is_followed_by_one_of_another_number() -
     async with running(master):
         await master.lead(1)
         await master.journal.leave()
-        master.journal.go_on()
+        master.journal.resume()
         await until(lambda: master.journal.is_ready)
         await master.groups.promise_session(8_000)
         assert master.state.lease is not None
@@ -195,7 +193,7 @@ async def test_a_run_whose_record_was_lost_never_shares_its_number() -> None:
         await lost.lead(1)
         await lost.groups.promise_session(1_000)
         elected = Replica(lost.log.copy(), broker_id=1)
-        lost.journal.end_term()
+        lost.journal.end()
         lost.take_role(2)
         await until(lambda: lost.journal.is_ready)
         await lost.groups.promise_session(2_000)

@@ -92,7 +92,7 @@ def test_held_leases_are_believed_only_within_one_start_of_the_machine(
     previous = RunRecord(7, 10_000, False, "one")
     this_run = next_run(previous, boot_id)
     state = CurrentRun(write)
-    state.begin(previous, this_run, 0.0, believes_members=is_log_whole(previous, this_run))
+    state.begin(previous, this_run, 0.0, write, believes_members=is_log_whole(previous, this_run))
     held = [(KEY, (7 << COUNTER_BITS) + 3)]
     assert len(state.leases.resume("g", "a", held)[0]) == confirmed
 

@@ -10,7 +10,7 @@ import pytest
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.acknowledged import AcknowledgedBatch, AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
-from aerobee.broker.sending.guard import Guard, Role
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.retention.retention_policy import DiskSpace
 from aerobee.broker.store.tables.config_tables import TopicTable
@@ -27,6 +27,7 @@ JOURNAL = "AEROBEE_OFFSET_JOURNAL"
 @dataclass
 class Scene:
     root: Path
+    is_master: bool = True
     published: int = 0
     failures: list[StoreFailed] = field(default_factory=list)
     counted: list[AcknowledgedBatch] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.disk = FaultDisk(self.root)
         self.store = open_store(self.disk, replace(SMALL, disk_free_bytes_min=1_000_000))
-        self.guard = Guard(TopicTable(), broker_name="a")
+        self.guard = Guard(TopicTable(), broker_name="a", authority=self)
         self.counters = Counters()
         self.batches = AcknowledgedBatches((self.counted.append,))
         appender = Appender(
@@ -52,6 +53,14 @@ class Scene:
             limits=BatchLimits(batch_bytes_max=10_000),
             tags=TagsCodes(),
         )
+
+    def check_may_act(self) -> None:
+        if not self.is_master:
+            raise NotMaster("a slave")
+
+    def check_enough(self) -> None: ...
+
+    def check_reads(self) -> None: ...
 
     def _publish(self) -> None:
         self.published += 1
@@ -79,7 +88,7 @@ def test_what_the_broker_notes_for_itself_is_nobodys_message(scene: Scene) -> No
 
 
 def test_a_slave_writes_nothing(scene: Scene) -> None:
-    scene.guard.role = Role.SLAVE
+    scene.is_master = False
     with pytest.raises(NotMaster):
         scene.writes.append(JOURNAL, 0, b"a commit")
     assert (scene.store.appended_end, scene.published) == (0, 0)

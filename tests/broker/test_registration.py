@@ -67,6 +67,7 @@ class Broker:
     """What a Registration asks and tells."""
 
     metadata_revision: int = 0
+    due: asyncio.Event = field(default_factory=asyncio.Event)
     directives: list[nameserver_pb2.BrokerDirective] = field(default_factory=list)
     incomplete: list[errors.ReplicaIncomplete] = field(default_factory=list)
 
@@ -120,6 +121,7 @@ async def run(broker: Broker) -> AsyncIterator[Run]:
             chance=random.Random(3),
             heartbeat=broker.heartbeat,
             on_directive=broker.on_directive,
+            due=broker.due,
             on_incomplete=broker.incomplete.append,
         )
         tasks.append(asyncio.create_task(registration.run()))
@@ -170,12 +172,12 @@ async def test_topics_are_acknowledged_at_once_and_only_once(
 
 
 async def test_a_change_that_cannot_wait_is_sent_soon(
-    servers: list[ScriptedNameserver], run: Run
+    servers: list[ScriptedNameserver], run: Run, broker: Broker
 ) -> None:
     server = servers[0]
-    registration, _ = await run(server)
+    await run(server)
     await until(lambda: len(server.heartbeats) == 1)
-    registration.send_soon()
+    broker.due.set()
     await until(lambda: len(server.heartbeats) == 2, timeout_s=0.3)
 
 
@@ -250,12 +252,12 @@ async def test_an_owner_that_does_not_go_ends_the_wait_with_an_error(
 
 
 async def test_a_broker_that_was_succeeded_ends_at_once(
-    servers: list[ScriptedNameserver], run: Run
+    servers: list[ScriptedNameserver], run: Run, broker: Broker
 ) -> None:
     registration, task = await run(servers[0])
     await until(lambda: registration.statistics().registered)
     servers[0].failure = errors.DuplicateBroker("a later process took over")
-    registration.send_soon()
+    broker.due.set()
     with pytest.raises(errors.DuplicateBroker):
         await asyncio.wait_for(asyncio.shield(task), 1)
 

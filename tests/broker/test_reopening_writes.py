@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from aerobee.broker.broker import Broker
 from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
 from aerobee.broker.replication.opening import Opened, open_replicated
 from aerobee.broker.replication.role_manager import Reopening
+from aerobee.broker.run import Run
 from aerobee.broker.store.disk import RealDisk
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.v1 import broker_pb2
@@ -44,11 +44,11 @@ async def test_a_demotion_waits_for_what_a_cancelled_call_still_writes(
     demoted = asyncio.Event()
     openings: list[bool] = []
     """Whether the disk was fast at each."""
-    until_ended = Broker._until_ended
+    until_ended = Run._until_ended
 
-    async def until_demoted(broker: Broker, lifecycle: Lifecycle) -> Reopening | None:
+    async def until_demoted(run: Run, lifecycle: Lifecycle) -> Reopening | None:
         if len(openings) > 1:
-            return await until_ended(broker, lifecycle)
+            return await until_ended(run, lifecycle)
         await demoted.wait()
         return Reopening("by the test")
 
@@ -56,7 +56,7 @@ async def test_a_demotion_waits_for_what_a_cancelled_call_still_writes(
         openings.append(disk.may_rename.is_set())
         return open_replicated(*arguments)
 
-    monkeypatch.setattr(Broker, "_until_ended", until_demoted)
+    monkeypatch.setattr(Run, "_until_ended", until_demoted)
     monkeypatch.setattr("aerobee.broker.app.open_replicated", opened)
     disk = SlowDisk(tmp_path / "store")
     broker = await start_broker(disk=disk)

@@ -20,8 +20,9 @@ from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.errors import NotEnoughReplicas, NotMaster
+from aerobee.runtime.errors import NotEnoughReplicas, NotMaster, StoreFailed
 from tests.support.stores import batch_of
+from tests.support.unfollowed import NoFlusher
 
 A_BATCH = batch_of("t", b"x")
 OWN = ReplicaName(0, "log-a")
@@ -43,7 +44,7 @@ class Store:
 
 @dataclass
 class Streams:
-    """Both ends of replication."""
+    """To the slaves."""
 
     appended: int = 0
     confirmed: int = 0
@@ -53,8 +54,6 @@ class Streams:
 
     def on_confirmed(self) -> None:
         self.confirmed += 1
-
-    def on_flushed(self) -> None: ...
 
 
 @dataclass
@@ -69,6 +68,7 @@ class Scene:
     counted: list[int] = field(default_factory=list)
     told: list[tuple[int, bool]] = field(default_factory=list)
     why: list[Late] = field(default_factory=list)
+    failures: list[StoreFailed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         config = ReplicationConfig(mode=self.mode, min_insync_replicas=self.min_insync_replicas)
@@ -83,9 +83,11 @@ class Scene:
             self.batches,
             StoreConfig(flush_mode=self.flush),
             lambda end: EndWaiters(end, on_deadline_set=lambda _: None),
+            NoFlusher(),
+            self.streams,
+            self.failures.append,
         )
-        self.durability.attach_streams(self.streams, self.streams)
-        self.roles.on_advanced = self.durability.advance
+        self.roles.on_advanced(self.durability.look)
         self.mastership.hear(
             ReplicaSetView(
                 epoch=1,
@@ -109,6 +111,10 @@ class Scene:
                 now_s=self.clock.monotonic_s(),
             )
         )
+
+    def end_term(self) -> None:
+        self.roles.end_term()
+        self.durability.end()
 
     def renew(self) -> None:
         self.sequence = getattr(self, "sequence", 0) + 1
@@ -190,7 +196,7 @@ def test_who_waits_when_the_term_ends_is_told_that_the_outcome_is_open() -> None
     scene = Scene()
     scene.roles.replica_joined(OTHER, 0)
     scene.append(100)
-    scene.roles.end_term()
+    scene.end_term()
     assert scene.told == [(100, False)]
     assert scene.why == [Late.REPLICAS]
     assert len(scene.batches) == 0, "and it never counts"
@@ -241,7 +247,7 @@ def test_a_set_that_became_too_small_acknowledges_nothing() -> None:
     term = scene.roles.term
     assert term is not None
     term.in_sync_changed([OWN], 2)
-    scene.roles.on_advanced()
+    scene.durability.look()
     assert scene.store.confirmed_end == 100
     assert scene.told == []
     scene.pass_time(3_000)
@@ -261,7 +267,7 @@ def test_senders_are_slowed_down_when_the_replicas_are_behind() -> None:
 
 def test_a_slave_shows_what_its_master_confirmed_as_far_as_it_has_it() -> None:
     scene = Scene()
-    scene.roles.end_term()
+    scene.end_term()
     scene.store.appended_end = 500
     scene.durability.on_confirmed(300)
     assert scene.store.confirmed_end == 300

@@ -17,6 +17,7 @@ from aerobee.broker.replication.master_term import Proposal, ReplicaName
 from aerobee.broker.replication.replica_set import ReplicaPlace
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
+from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
 from aerobee.v1 import common_pb2
 from tests.support.roles_scene import OTHER, OWN, Scene, running
 from tests.support.waiting import until
@@ -24,19 +25,13 @@ from tests.support.waiting import until
 
 async def test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it() -> None:
     scene = Scene(history=EpochHistory.of([(1, 0)]))
-    seen: list[list[tuple[int, int]]] = []
-
-    def look() -> None:
-        if scene.roles.term is not None:
-            seen.append(scene.epochs_on_disk())
-
-    scene.roles.on_advanced = look
     async with running(scene):
         scene.hear(scene.record(3))
         await until(lambda: scene.terms == [3])
         assert scene.roles.may_act()
         assert scene.state_on_disk().epoch == 3
-        assert seen[0] == [(1, 0), (3, 1_000)]
+        (files,) = scene.files_at_roles
+        assert decode_epochs(files[EPOCH_FILE][-1]) == [(1, 0), (3, 1_000)]
 
 
 async def test_a_log_without_epochs_is_wholly_of_its_first_master() -> None:
@@ -74,7 +69,7 @@ async def test_an_epoch_that_its_log_has_already_is_never_taken_up() -> None:
     scene = Scene(history=EpochHistory.of([(5, 0)]))
     async with running(scene):
         asked: list[int] = []
-        scene.roles.on_doubt = lambda: asked.append(1)
+        scene.roles.on_doubt(lambda: asked.append(1))
         scene.hear(scene.record(5))
         await until(lambda: scene.mastership.resigned_epoch == 5)
         assert asked, "or nobody would be elected while it is registered"
@@ -153,7 +148,7 @@ async def test_only_who_was_registered_before_leaves_the_set_at_once(was_registe
 async def test_an_unknown_epoch_makes_a_master_ask_once() -> None:
     scene = Scene()
     asked: list[int] = []
-    scene.roles.on_doubt = lambda: asked.append(1)
+    scene.roles.on_doubt(lambda: asked.append(1))
     async with running(scene):
         record = scene.record(3)
         scene.hear(record)
@@ -334,7 +329,7 @@ async def test_only_the_registered_process_of_a_replica_joins() -> None:
 async def test_a_slave_says_at_once_how_far_its_log_reaches_when_its_master_has_gone() -> None:
     scene = Scene()
     asked: list[int] = []
-    scene.roles.on_doubt = lambda: asked.append(1)
+    scene.roles.on_doubt(lambda: asked.append(1))
     master, own = ReplicaPlace(broker_id=1, is_master=True), ReplicaPlace(broker_id=0)
     scene.roles.hear_endpoints([own, master])
     assert asked == []
@@ -361,7 +356,6 @@ async def test_a_resigned_master_leads_again_only_under_a_newer_epoch() -> None:
         scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
         await until(lambda: scene.terms == [1])
         scene.roles.replica_joined(OTHER, 1_000)
-        scene.roles.on_advanced()
         handing = tasks.create_task(_outcome(scene.handover.hand_over(1, 1.0)))
         await until(lambda: scene.mastership.resigned_epoch == 1)
         assert not scene.roles.may_act()

@@ -100,13 +100,17 @@ def lease(client_id: str, run: int = 1) -> Lease:
     return Lease(GroupQueue("g", "t", 0), client_id, (run << COUNTER_BITS) + 1)
 
 
+async def nowhere_else(_record: RunRecord) -> None:
+    """No journal."""
+
+
 def state_after(previous: RunRecord, written: list[RunRecord], now_s: float = 50.0) -> CurrentRun:
     async def write(record: RunRecord) -> None:
         await asyncio.sleep(0)
         written.append(RunRecord.decode(record.encode()))
 
     state = CurrentRun(write)
-    state.begin(previous, next_run(previous), now_s, believes_members=True)
+    state.begin(previous, next_run(previous), now_s, nowhere_else, believes_members=True)
     return state
 
 

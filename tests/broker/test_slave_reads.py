@@ -31,6 +31,7 @@ from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import LeaseExpired, NotMaster, ReplicaBehind
 from tests.support.stores import SMALL, append, batch_of, open_store
+from tests.support.unfollowed import NoFlusher, NoStreams
 
 FAR_BYTES = 1_000
 
@@ -251,6 +252,9 @@ async def test_a_reader_that_waits_at_a_slave_gets_what_its_master_confirms_at_o
         AcknowledgedBatches(),
         SMALL,
         lambda end: EndWaiters(end, on_deadline_set=lambda _: None),
+        NoFlusher(),
+        NoStreams(),
+        lambda error: None,
     )
     stream = Stream(PullSession(egress, is_current=lambda key, epoch: False))
     stream.session.subscribe(1, PullParameters("t", 0, 0, 100, 10, None), 1 << 20)

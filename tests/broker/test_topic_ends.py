@@ -405,7 +405,7 @@ async def test_the_life_that_a_master_has_left_alone_is_ended_by_no_later_master
         flush(slave.store)
         slave.ends.wake()
         await until(lambda: slave.replica.state.topic_ended_at_ms(TOPIC) == 1)
-        master.replica.journal.end_term()
+        master.replica.journal.end()
         await slave.replica.lead(2)
         slave.ends.wake()
         await until(lambda: slave.is_over)

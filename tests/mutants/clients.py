@@ -88,7 +88,7 @@ CLIENTS: Final = (
         name="open-outcomes-count",
         breaks="the audit misses messages whose senders were told that their outcome is open",
         file="broker/aerobee/broker/sending/durability.py",
-        old="            self._batches.give_up()\n",
+        old="        self._batches.give_up()\n",
         new="",
         tests=(
             "tests/broker/test_roles_durability.py"

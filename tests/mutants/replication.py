@@ -147,10 +147,10 @@ REPLICATION: Final = (
         name="leads-before-its-epoch-is-on-disk",
         breaks="after a crash messages of an epoch are in the log, and the epoch is not",
         file=f"{_REPLICATION}/role_manager.py",
-        old="        await self._folder.save_history(history)\n        roles.history = history\n",
-        new="        roles.history = history\n"
-        "        saving = asyncio.ensure_future(self._folder.save_history(history))\n"
-        "        saving.add_done_callback(lambda done: done.cancelled() or done.exception())\n",
+        old="    await folder.save_history(history)\n    roles.history = history\n",
+        new="    roles.history = history\n"
+        "    saving = asyncio.ensure_future(folder.save_history(history))\n"
+        "    saving.add_done_callback(lambda done: done.cancelled() or done.exception())\n",
         tests=(
             "tests/broker/test_roles_manager.py"
             "::test_a_promotion_has_its_epoch_on_disk_before_anything_is_done_under_it",

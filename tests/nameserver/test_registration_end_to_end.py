@@ -32,6 +32,7 @@ class RealBroker:
             chance=random.Random(3),
             heartbeat=self.heartbeat,
             on_directive=self.follow,
+            due=asyncio.Event(),
         )
 
     def heartbeat(self) -> pb.BrokerHeartbeat:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.members import Member, Subscription
@@ -26,13 +26,11 @@ KEYS = [GroupQueue(group, "t", queue_id) for group in ("g", "h") for queue_id in
 NEVER = 1 << 60
 
 
-@dataclass
-class Role:
-    master_epoch: int | None = None
-    unclean: set[int] = field(default_factory=set)
+class Led(NamedTuple):
+    """A term as master, as a journal is told of it."""
 
-    def is_unclean(self, epoch: int) -> bool:
-        return epoch in self.unclean
+    epoch: int
+    is_unclean: bool = False
 
 
 class Replica:
@@ -52,7 +50,6 @@ class Replica:
         self.clock = ManualClock()
         self.table = ConsumerOffsetTable() if table is None else table
         self.state = OffsetJournalState(self.table, journal_end=log.records_end)
-        self.role = Role()
         self.saved: list[RunRecord] = []
         self.resets: list[GroupQueue] = []
         self.groups = CurrentRun(self._save)
@@ -61,13 +58,11 @@ class Replica:
             log,
             self.groups,
             self.clock,
-            roles=self.role,
             run=RunIdentity(boot_id, broker_id, previous, run_number_min=1),
             image_interval_bytes=image_interval_bytes,
             on_reset=self.resets.append,
-            on_term=lambda: None,
+            on_term=lambda held_back_s: None,
         )
-        self.groups.attach(self.journal.write_lease)
 
     async def _save(self, record: RunRecord) -> None:
         self.saved.append(record)
@@ -91,10 +86,12 @@ class Replica:
         self.take_role(epoch)
         await until(lambda: self.journal.is_ready)
 
-    def take_role(self, epoch: int | None) -> None:
+    def take_role(self, epoch: int | None, *, is_unclean: bool = False) -> None:
         """Master under this epoch, or slave."""
-        self.role.master_epoch = epoch
-        self.journal.role_changed()
+        if epoch is None:
+            self.journal.end()
+        else:
+            self.journal.begin(Led(epoch, is_unclean))
 
 
 @asynccontextmanager

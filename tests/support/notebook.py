@@ -35,8 +35,9 @@ from aerobee.runtime.errors import StoreFailed
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.record import HostAddress
 from aerobee.store_format.tags import TagsCodes
-from tests.support.journal_replica import Role
+from tests.support.journal_replica import Led
 from tests.support.stores import flush, open_store
+from tests.support.unfollowed import NoStreams
 
 NOTES_TOPIC = "AEROBEE_TEST_NOTES"
 NEVER = 1 << 60
@@ -146,7 +147,6 @@ class NotedReplica:
     def __init__(
         self, log: JournalledLog, snapshot: str = "", *, image_interval_bytes: int = NEVER
     ) -> None:
-        self.role = Role()
         self.notebook = Notebook(snapshot)
         self.writers = Writers(self.notebook)
         self.journal: Journal[Note, Pen] = Journal(
@@ -156,13 +156,14 @@ class NotedReplica:
             SystemClock(),
             name="test journal",
             subject="the notes",
-            roles=self.role,
             image_interval_bytes=image_interval_bytes,
         )
 
     def take_role(self, epoch: int | None) -> None:
-        self.role.master_epoch = epoch
-        self.journal.role_changed()
+        if epoch is None:
+            self.journal.end()
+        else:
+            self.journal.begin(Led(epoch))
 
     async def write(self, name: str, text: str | None) -> None:
         await self.journal.writer().write(name, text)
@@ -189,8 +190,10 @@ class StoredReplica(NotedReplica):
             AcknowledgedBatches(),
             STORE,
             lambda end: EndWaiters(end, on_deadline_set=lambda _: None),
+            self,
+            NoStreams(),
+            _fail,
         )
-        self.durability.attach(self)
         pool = ReadPool(
             ThreadPoolExecutor(1),
             Counters(),

@@ -162,7 +162,6 @@ class Replica:
     disk: Disk
     files: ThreadPoolExecutor
     flush: FlushThread
-    on_flushed: list[Callable[[], None]] = field(default_factory=list)
 
 
 @asynccontextmanager
@@ -172,18 +171,12 @@ async def running_replica(root: Path | Disk, config: StoreConfig = STORE) -> Asy
     disk = RealDisk(root) if isinstance(root, Path) else root
     clock = SystemClock()
     store = MessageStore.open(disk, clock, config)
-    listeners: list[Callable[[], None]] = []
-
-    def on_flushed(_: int) -> None:
-        for listener in listeners:
-            listener()
-
-    flush = FlushThread(store, disk, clock, config, on_flushed=on_flushed)
+    flush = FlushThread(store, disk, clock, config)
     with ThreadPoolExecutor(2) as files:
         running = asyncio.create_task(flush.run())
         await asyncio.sleep(0)
         try:
-            yield Replica(store, config, disk, files, flush, listeners)
+            yield Replica(store, config, disk, files, flush)
         finally:
             running.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -288,7 +281,7 @@ class Slave:
             limits,
             clock,
         )
-        replica.on_flushed.append(self.follower.on_flushed)
+        replica.flush.on_flushed(self.follower.on_flushed)
         self._running: asyncio.Task[Any] | None = None
 
     def log_state(self) -> LogState:

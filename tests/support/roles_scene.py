@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from aerobee.broker.duties import Duties, Duty, OnChange
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.handover import Handover
@@ -66,6 +67,7 @@ class Scene:
         is_alone: bool = False,
         history: EpochHistory | None = None,
         lag_ms: int = 200,
+        duties: Duty | None = None,
     ) -> None:
         self.store = Store(appended_end=1_000)
         self.clock = SystemClock()
@@ -73,6 +75,8 @@ class Scene:
         self.writes_fail = False
         self.failed: list[errors.StoreFailed] = []
         self.terms: list[int | None] = []
+        self.files_at_roles: list[dict[str, list[bytes]]] = []
+        """What was on the disk when a term began or ended."""
         self.master = Master()
         self.proposals: list[Proposal] = []
         self.answers: list[errors.MqError | None] = []
@@ -94,28 +98,28 @@ class Scene:
             self.mastership, opened.history, self.store, self.clock, config, segment_bytes=1 << 20
         )
         self.folder = ReplicaFolder(opened, self._write)
+        self.proposer = InSyncProposer(
+            self.roles, self.store, self.clock, self._alter, RequestNames("broker-a-0")
+        )
+        own = (self.proposer, OnChange(self._note_role))
+        self.duties = Duties((*own, duties) if duties is not None else own)
         self.manager = RoleManager(
             self.roles,
             self.folder,
             self.store,
             self.clock,
             random.Random(1),
-            on_role=self._note_role,
+            follower=self.master,
+            duties=self.duties,
             on_store_failed=self.failed.append,
         )
-        self.manager.attach(self.master)
-        self.proposer = InSyncProposer(
-            self.roles, self.store, self.clock, self._alter, RequestNames("broker-a-0")
-        )
-        self.handover = Handover(self.roles, self.store, self.clock, on_resigned=lambda: None)
-        self.roles.on_changed = self._wake
+        self.handover = Handover(self.roles, self.store, self.clock, self.duties)
+        self.roles.on_changed(self.manager.wake)
+        self.roles.on_changed(self.proposer.wake)
         self.sequence = 0
 
-    def _wake(self) -> None:
-        self.manager.wake()
-        self.proposer.wake()
-
     def _note_role(self) -> None:
+        self.files_at_roles.append({path: list(all_of) for path, all_of in self.files.items()})
         self.terms.append(None if self.roles.term is None else self.roles.term.epoch)
 
     async def _write(self, path: str, data: bytes) -> None:

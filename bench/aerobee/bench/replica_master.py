@@ -171,7 +171,7 @@ async def _serve(root: Path, body_bytes: int) -> None:
     clock, config = SystemClock(), StoreConfig(disk_free_bytes_min=0)
     disk = RealDisk(root)
     store = MessageStore.open(disk, clock, config)
-    flush = FlushThread(store, disk, clock, config, on_flushed=lambda _: None)
+    flush = FlushThread(store, disk, clock, config)
     role = _Role(store, config.segment_bytes)
     master = _Master(store, flush, role, body_bytes)
     loop = asyncio.get_running_loop()

@@ -169,13 +169,7 @@ async def copying_slave(root: Path, address: str) -> AsyncIterator[CopyingSlave]
     store = MessageStore.open(disk, clock, config)
     slave = CopyingSlave(store, config.segment_bytes)
     with ThreadPoolExecutor(2) as pool:
-        follower: Follower | None = None
-
-        def on_flushed(_: int) -> None:
-            if follower is not None:
-                follower.on_flushed()
-
-        flush = FlushThread(store, disk, clock, config, on_flushed=on_flushed)
+        flush = FlushThread(store, disk, clock, config)
         follower = Follower(
             CLUSTER,
             GROUP,
@@ -198,6 +192,7 @@ async def copying_slave(root: Path, address: str) -> AsyncIterator[CopyingSlave]
             StreamLimits(),
             clock,
         )
+        flush.on_flushed(follower.on_flushed)
         running = [
             asyncio.create_task(flush.run()),
             asyncio.create_task(follower.follow(address, EPOCH)),

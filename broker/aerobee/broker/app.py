@@ -1,4 +1,4 @@
-"""The broker's composition root and its life: open, serve, stop.
+"""The broker's life: open, serve, stop.
 
     tell of health -> open the folder (on a thread) -> listen -> register -> serve
     SIGTERM: refuse sends -> flush, acknowledge what waits -> end the streams -> leave the routes
@@ -18,23 +18,30 @@ import gc
 import logging
 import random
 import socket
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from aerobee.broker.broker import Broker
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.observe.health import BrokerHealth
-from aerobee.broker.replication.opening import change_log, close_replicated, open_replicated
+from aerobee.broker.replication.opening import (
+    Opened,
+    change_log,
+    close_replicated,
+    open_replicated,
+)
+from aerobee.broker.replication.role_manager import Reopening
+from aerobee.broker.run import Run
+from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import Disk, RealDisk
-from aerobee.broker.threads import Threads
+from aerobee.broker.wiring import Mount, Wiring
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
-from aerobee.runtime.metrics.endpoint import MetricsEndpoint, serve_metrics
+from aerobee.runtime.metrics.endpoint import serve_metrics
 from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.open_files import connections_max, raise_limit
 from aerobee.runtime.private_files import close_to_others
@@ -83,11 +90,12 @@ async def serve_broker(
     disk: Disk | None = None,
     on_listening: Callable[[int], None] | None = None,
     on_opened: Callable[[], None] = lambda: None,
+    mounts: Sequence[Mount] = (),
 ) -> None:
     """Serve until `lifecycle.stop`; `on_listening` is told the port once clients are served.
 
     A replica may have to open its folder again, as a new instance on the same port; `on_opened` is
-    called each time.
+    called each time. `mounts` add protocols to the own one.
 
     `disk` replaces the file system below `config.store_root`, for tests.
 
@@ -110,8 +118,25 @@ async def serve_broker(
             ThreadPoolExecutor(config.read_threads_max, thread_name_prefix="read") as reads,
             ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="files") as files,
         ):
-            run = _Run(disk, Threads(reads, files), clock, chance, health, metrics, store_host)
-            await _serve_again_and_again(config, run, lifecycle, on_listening, on_opened)
+            store_config = replace(config.store, store_host=store_host)
+            folder = _Folder(disk, store_config, files, clock, chance, health)
+
+            def wire(config: BrokerConfig, opened: Opened) -> Run:
+                return Wiring(
+                    config,
+                    opened,
+                    disk=disk,
+                    reads=reads,
+                    files=files,
+                    clock=clock,
+                    chance=chance,
+                    health=health,
+                    metrics=metrics,
+                    store_host=store_host,
+                    mounts=mounts,
+                ).run
+
+            await _serve_again_and_again(config, folder, wire, lifecycle, on_listening, on_opened)
     log_event(log, "broker stopped", broker=config.broker_name)
 
 
@@ -139,59 +164,79 @@ def _own_folder(root: Path) -> RealDisk:
     return RealDisk(root)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """What all instances of one process share."""
+class _Folder:
+    """What is done to the folder before and after each run, on a thread."""
 
-    disk: Disk
-    threads: Threads
-    clock: Clock
-    chance: random.Random
-    health: BrokerHealth
-    metrics: MetricsEndpoint
-    store_host: HostAddress
+    def __init__(
+        self,
+        disk: Disk,
+        store_config: StoreConfig,
+        pool: Executor,
+        clock: Clock,
+        chance: random.Random,
+        health: BrokerHealth,
+    ) -> None:
+        self._disk = disk
+        self._store_config = store_config
+        self._pool = pool
+        self._clock = clock
+        self._chance = chance
+        self._health = health
+
+    async def open(self, config: BrokerConfig) -> Opened:
+        """For a new instance. Raises as `open_replicated`."""
+        self._health.opens()
+        return await asyncio.get_running_loop().run_in_executor(
+            self._pool,
+            open_replicated,
+            config,
+            self._store_config,
+            self._disk,
+            self._clock,
+            self._chance,
+            self._health.advanced,
+        )
+
+    async def close(self, opened: Opened) -> None:
+        """Raises as `close_replicated`."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._pool, close_replicated, self._disk, opened)
+
+    async def change(self, reopening: Reopening) -> None:
+        """While it is closed. Raises as `change_log`."""
+        self._health.opens()
+        await asyncio.get_running_loop().run_in_executor(
+            self._pool,
+            change_log,
+            self._disk,
+            self._store_config,
+            reopening.change,
+            self._chance,
+            self._health.advanced,
+        )
 
 
 async def _serve_again_and_again(
     config: BrokerConfig,
-    run: _Run,
+    folder: _Folder,
+    wire: Callable[[BrokerConfig, Opened], Run],
     lifecycle: Lifecycle,
     on_listening: Callable[[int], None] | None,
     on_opened: Callable[[], None],
 ) -> None:
     """One instance after another over the same folder; the last one ends by a stop."""
-    loop = asyncio.get_running_loop()
-    disk, clock, chance, health = run.disk, run.clock, run.chance, run.health
-    files = run.threads.files
-    store_config = replace(config.store, store_host=run.store_host)
     while True:
-        health.opens()
-        opened = await loop.run_in_executor(
-            files, open_replicated, config, store_config, disk, clock, chance, health.advanced
-        )
+        opened = await folder.open(config)
         try:
-            broker = Broker(
-                config,
-                opened,
-                disk,
-                run.threads,
-                clock,
-                chance,
-                health,
-                run.metrics,
-                store_host=run.store_host,
-            )
-            reopening = await broker.run(lifecycle, on_listening, on_opened)
+            run = wire(config, opened)
+            reopening = await run.run(lifecycle, on_listening, on_opened)
         finally:
-            await loop.run_in_executor(files, close_replicated, disk, opened)
+            await folder.close(opened)
         if reopening is None:
             break
-        health.opens()
-        await loop.run_in_executor(
-            files, change_log, disk, store_config, reopening.change, chance, health.advanced
-        )
+        await folder.change(reopening)
         # Clients and replicas know the port; whoever started this broker was told of it.
-        config, on_listening = replace(config, listen=broker.listens_on), None
+        config, on_listening = replace(config, listen=run.listens_on), None
 
 
 async def _store_host(config: BrokerConfig, clock: Clock) -> HostAddress:

@@ -8,10 +8,14 @@ import json
 from typing import Any
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.parts import Parts
-from aerobee.broker.reading.egress import ColdRead, Fetched, ReadCode
-from aerobee.broker.sending.message_encoder import OutgoingMessage
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.reading.egress import ColdRead, Egress, Fetched, ReadCode
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.ingest import Ingest
+from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessage
 from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.wiring import Wiring
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, MqError, QueueNotFound, TopicNotFound
 from aerobee.store_format.record import iterate_records
 from aerobee.store_format.record_layout import HostAddress
@@ -38,16 +42,37 @@ ENDS: dict[ReadCode, str] = {
 class LinesEdge:
     """Serves lines."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        ingest: Ingest,
+        encoder: MessageEncoder,
+        durability: Durability,
+        egress: Egress,
+        offsets: ConsumerOffsets,
+        clock: Clock,
+    ) -> None:
+        self._ingest = ingest
+        self._encoder = encoder
+        self._durability = durability
+        self._egress = egress
+        self._offsets = offsets
+        self._clock = clock
         self._server: asyncio.Server | None = None
+        self.port = 0
+        self.is_serving = False
 
     async def start(self) -> int:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self.port
 
-    async def stop(self) -> None:
+    async def set_serving(self, serving: bool) -> None:
+        self.is_serving = serving
+
+    def end_pulls(self) -> None:
+        """None of them waits."""
+
+    async def stop(self, grace_s: float) -> None:
         if self._server is not None:
             self._server.close()
 
@@ -64,33 +89,44 @@ class LinesEdge:
         writer.close()
 
     async def _send(self, topic: str, queue: int, body: str, tag: str = "") -> dict[str, Any]:
-        parts = self._parts
         message = OutgoingMessage(topic=topic, queue_id=queue, body=body.encode(), tag=tag)
-        encoded = parts.encoder.encode(message, SOMEWHERE)
-        (receipt,) = parts.ingest.accept([encoded.batch])
+        encoded = self._encoder.encode(message, SOMEWHERE)
+        (receipt,) = self._ingest.accept([encoded.batch])
         if receipt.error is not None:
             raise receipt.error
         if receipt.wait_end:
-            deadline_s = parts.clock.monotonic_s() + 5.0
-            receipt.late = await parts.durability.wait_safe(receipt.wait_end, deadline_s)
+            deadline_s = self._clock.monotonic_s() + 5.0
+            receipt.late = await self._durability.wait_safe(receipt.wait_end, deadline_s)
         safe = "unknown" if receipt.late else "promised" if receipt.wait_end else "in memory"
         return {"offset": receipt.base_queue_offset, "id": encoded.message_id, "safe": safe}
 
     async def _pull(self, topic: str, queue: int, offset: int) -> dict[str, Any]:
         wanted = QueueRead(topic, queue, offset, 1 << 20, 100)
-        found: Fetched | ColdRead = self._parts.egress.read(wanted)
+        found: Fetched | ColdRead = self._egress.read(wanted)
         if isinstance(found, ColdRead):
-            found = await self._parts.egress.load(found)
+            found = await self._egress.load(found)
         bodies = [bytes(record.body).decode() for record in iterate_records(found.records)]
         return {"end": ENDS[found.code], "bodies": bodies, "next": found.next_offset}
 
     async def _commit(self, group: str, topic: str, queue: int, offset: int) -> dict[str, Any]:
-        await self._parts.offsets.begun()
-        done = self._parts.offsets.commit(GroupQueue(group, topic, queue), offset, NO_LEASE)
+        await self._offsets.begun()
+        done = self._offsets.commit(GroupQueue(group, topic, queue), offset, NO_LEASE)
         if done is not None:
             await done
         return {"committed": offset}
 
     async def _committed(self, group: str, topic: str, queue: int) -> dict[str, Any]:
-        await self._parts.offsets.begun()
-        return {"committed": self._parts.offsets.query(GroupQueue(group, topic, queue))}
+        await self._offsets.begun()
+        return {"committed": self._offsets.query(GroupQueue(group, topic, queue))}
+
+
+def lines_edge(wiring: Wiring) -> LinesEdge:
+    """Mounts it on a broker."""
+    return LinesEdge(
+        wiring.ingest,
+        wiring.encoder,
+        wiring.durability,
+        wiring.egress,
+        wiring.offsets,
+        wiring.clock,
+    )

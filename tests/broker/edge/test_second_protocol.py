@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from aerobee.broker.edge.server import BrokerServer
 from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.wiring import Wiring
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
-from tests.broker.edge.lines_protocol import LinesEdge
+from tests.broker.conftest import RunningBroker, StartBroker
+from tests.broker.edge.lines_protocol import LinesEdge, lines_edge
+
+StartBoth = Callable[..., Awaitable[tuple[RunningBroker, LinesEdge]]]
 
 
 class Client:
@@ -41,32 +44,28 @@ async def connected(port: int) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-def lines_ports(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Brokers started from now on serve lines, too; where."""
-    ports: list[int] = []
+async def start_both(start_broker: StartBroker) -> StartBoth:
+    """Starts a broker that serves lines, too; the lines' edge comes with it."""
 
-    class BothServers(BrokerServer):
-        def __init__(self, parts: Any, identity: Any) -> None:
-            super().__init__(parts, identity)
-            self._lines = LinesEdge(parts)
+    async def start(**changes: Any) -> tuple[RunningBroker, LinesEdge]:
+        edges: list[LinesEdge] = []
 
-        async def start(self, listen: str) -> int:
-            ports.append(await self._lines.start())
-            return await super().start(listen)
+        def mount(wiring: Wiring) -> LinesEdge:
+            edges.append(lines_edge(wiring))
+            return edges[-1]
 
-        async def stop(self, grace_s: float) -> None:
-            await self._lines.stop()
-            await super().stop(grace_s)
+        broker = await start_broker(mounts=(mount,), **changes)
+        return broker, edges[-1]
 
-    monkeypatch.setattr("aerobee.broker.broker.BrokerServer", BothServers)
-    return ports
+    return start
 
 
 async def test_messages_and_offsets_of_one_protocol_are_those_of_the_other(
-    lines_ports: list[int], start_broker: Any
+    start_both: StartBoth,
 ) -> None:
-    broker = await start_broker()
-    async with connected(lines_ports[0]) as client:
+    broker, lines = await start_both()
+    assert lines.is_serving
+    async with connected(lines.port) as client:
         sent = await client.ask("send", topic="t", queue=1, body="by lines")
         assert (sent["offset"], sent["safe"]) == (0, "in memory")
         assert (await broker.send_bodies("t", 1, b"by gRPC")).base_queue_offset == 1
@@ -85,10 +84,11 @@ async def test_messages_and_offsets_of_one_protocol_are_those_of_the_other(
 
 
 async def test_each_protocol_says_an_error_in_its_own_words(
-    lines_ports: list[int], start_broker: Any
+    start_both: StartBoth,
 ) -> None:
-    broker = await start_broker()
-    async with connected(lines_ports[0]) as client:
+    broker, lines = await start_both()
+    assert lines.is_serving
+    async with connected(lines.port) as client:
         refused = await client.ask("send", topic="unknown", queue=0, body="x")
         assert refused["error"] == "no such topic"
         assert (await broker.send_bodies("unknown", 0, b"x")).code == common_pb2.TOPIC_NOT_FOUND
@@ -99,9 +99,9 @@ async def test_each_protocol_says_an_error_in_its_own_words(
 
 
 async def test_an_answer_waits_for_the_disk_where_that_is_promised(
-    lines_ports: list[int], start_broker: Any, sync_flush: StoreConfig
+    start_both: StartBoth, sync_flush: StoreConfig
 ) -> None:
-    await start_broker(store=sync_flush)
-    async with connected(lines_ports[0]) as client:
+    _, lines = await start_both(store=sync_flush)
+    async with connected(lines.port) as client:
         sent = await client.ask("send", topic="t", queue=0, body="x")
         assert sent["safe"] == "promised"

@@ -35,9 +35,8 @@ class Flushing:
         self.config = config
         self.store: MessageStore = open_store(self.disk, config, SystemClock())
         self.ends: list[int] = []
-        self.thread = FlushThread(
-            self.store, self.disk, SystemClock(), config, on_flushed=self._flushed
-        )
+        self.thread = FlushThread(self.store, self.disk, SystemClock(), config)
+        self.thread.on_flushed(self._flushed)
         self.on_flushed: Callable[..., None] | None = None
 
     def _flushed(self, *_: int) -> None:

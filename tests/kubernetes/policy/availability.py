@@ -9,8 +9,9 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
-from aerobee.broker import broker as broker_life
+from aerobee.broker import run as broker_life
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.groups import member_streams
 from aerobee.broker.offsets import journal
 from aerobee.cli import drain
 from aerobee.nameserver.config import NameserverConfig
@@ -180,10 +181,10 @@ def stop_bound_s(pod: PodTemplate) -> float:
 
 
 def broker_stop_s() -> float:
-    """The sum of the bounds of `Broker._stop`, and time to close files."""
+    """The sum of the bounds of `Run._stop`, and time to close files."""
     return (
         broker_life.DRAIN_TIMEOUT_S
-        + broker_life.MEMBERS_LEAVE_S
+        + member_streams.LEAVE_S
         + journal.CLEAN_END_TIMEOUT_S
         + broker_life.REPLICATE_TIMEOUT_S
         # Once as a slave, once more at the end.

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import place_of, view_of
 from aerobee.broker.cluster.topic_directives import AnnouncedTopic, apply_topics
 from aerobee.broker.config import BrokerConfig
-from aerobee.broker.parts import Parts
+from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import NO_MASTER, ReplicaSetView
-from aerobee.broker.sending.guard import Role
-from aerobee.broker.store.tables.config_tables import TOPICS_PATH
+from aerobee.broker.replication.report import ReplicationReport
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicTable
 from aerobee.runtime.errors import NotWritable
 from aerobee.runtime.log import log_event
 from aerobee.v1 import common_pb2, nameserver_pb2
@@ -36,49 +43,62 @@ class ClusterLink:
 
     def __init__(
         self,
-        parts: Parts,
         identity: common_pb2.BrokerIdentity,
-        address: str,
+        address: OwnAddress,
         *,
+        roles: Roles,
+        store: MessageStore,
+        topics: TopicTable,
+        replica: OpenedReplica,
+        report: ReplicationReport,
+        handover: Handover,
+        topic_ends: TopicEnds,
+        files: TableFiles,
+        no_room_reason: Callable[[], str],
+        on_topics_gone: Callable[[], None],
+        lease_ms: int,
         store_host_ipv6: bool,
     ) -> None:
-        self._parts = parts
+        """`lease_ms` counts where a nameserver says none."""
         self._identity = identity
         self._address = address
+        self._roles = roles
+        self._store = store
+        self._topics = topics
+        self._replica = replica
+        self._report = report
+        self._handover = handover
+        self._topic_ends = topic_ends
+        self._files = files
+        self._no_room_reason = no_room_reason
+        self._on_topics_gone = on_topics_gone
+        self._lease_ms = lease_ms
         self._store_host_ipv6 = store_host_ipv6
 
     def heartbeat(self) -> nameserver_pb2.BrokerHeartbeat:
         """The broker as it is now."""
-        parts = self._parts
-        store = parts.folder.store
-        replication = parts.replication
-        roles = replication.roles
+        store, roles, replica, topics = self._store, self._roles, self._replica, self._topics
         return nameserver_pb2.BrokerHeartbeat(
             identity=self._identity,
-            address=self._address,
-            role=common_pb2.MASTER if parts.guard.role is Role.MASTER else common_pb2.SLAVE,
-            epoch=parts.guard.epoch,
+            address=self._address.text,
+            role=common_pb2.SLAVE if roles.term is None else common_pb2.MASTER,
+            epoch=roles.own_epoch,
             log_begin=store.min_offset,
             log_end=store.appended_end,
-            metadata_revision=parts.folder.topics.metadata_revision,
-            metadata_history=parts.folder.topics.metadata_history,
+            metadata_revision=topics.metadata_revision,
+            metadata_history=topics.metadata_history,
             store_host_ipv6=self._store_host_ipv6,
-            writable=not parts.no_room_reason(),
+            writable=not self._no_room_reason(),
             incarnation=roles.own.incarnation,
-            predecessor=replication.replica.predecessor,
+            predecessor=replica.predecessor,
             log_epoch=roles.log_epoch(),
             confirmed_end=roles.confirmed_end,
             resigned_epoch=roles.mastership.resigned_epoch or 0,
-            successor_id=replication.handover.successor_id,
-            replication_trouble=replication.trouble[:TROUBLE_LENGTH_MAX],
+            successor_id=self._handover.successor_id,
+            replication_trouble=self._report.trouble[:TROUBLE_LENGTH_MAX],
             durable_end=min(roles.confirmed_end, store.flushed_end),
-            opened_end=replication.replica.opened_end,
+            opened_end=replica.opened_end,
         )
-
-    def sending(self, sequence: int) -> None:
-        """A heartbeat goes out now: if etcd confirms it, the lease counts from here."""
-        parts = self._parts
-        parts.replication.roles.heartbeat_sent(sequence)
 
     async def follow(self, directive: nameserver_pb2.BrokerDirective) -> None:
         """Hear of the replica set and take on topics; returns once the topics are on disk.
@@ -89,31 +109,30 @@ class ClusterLink:
         Raises:
             StoreFailed: the topics cannot be written; they are served from memory meanwhile.
         """
-        parts = self._parts
         # First who is master, then the lease, or it could outlive the news of another one.
-        roles = parts.replication.roles
+        roles = self._roles
         roles.hear_endpoints(map(place_of, directive.replicas))
         replica_set = self._replica_set_of(directive)
         if replica_set is not None:
             roles.hear_replica_set(replica_set)
-        lease_ms = directive.lease_duration_ms or parts.config.registration_lease_ms
+        lease_ms = directive.lease_duration_ms or self._lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
             return
         gone = apply_topics(
-            parts.folder.topics,
+            self._topics,
             [self._announced(topic) for topic in directive.topics],
             metadata_revision=directive.metadata_revision,
             metadata_history=directive.metadata_history,
             is_complete=directive.topics_complete,
-            ended_at_ms=parts.groups.topic_ends.ended_at_ms,
+            ended_at_ms=self._topic_ends.ended_at_ms,
         )
-        parts.groups.topic_ends.wake()
+        self._topic_ends.wake()
         if gone:
             # Readers of a topic that is gone find out by asking again.
-            parts.egress.wake_all()
+            self._on_topics_gone()
         try:
-            await parts.files.save(TOPICS_PATH)
+            await self._files.save(TOPICS_PATH)
         except NotWritable as error:
             log_event(log, "topics not saved", level=logging.WARNING, reason=error)
 
@@ -124,7 +143,7 @@ class ClusterLink:
             return view_of(directive.group)
         if directive.role == common_pb2.BROKER_ROLE_UNSPECIFIED:
             return None
-        identity, own = self._identity, self._parts.replication.roles.own
+        identity, own = self._identity, self._roles.own
         is_master = directive.role != common_pb2.SLAVE
         return ReplicaSetView(
             epoch=directive.epoch,

@@ -90,11 +90,13 @@ class Registration:
         chance: random.Random,
         heartbeat: HeartbeatSource,
         on_directive: DirectiveHandler,
+        due: asyncio.Event,
         on_sending: Callable[[int], None] = lambda _: None,
         on_incomplete: Callable[[errors.ReplicaIncomplete], None] = lambda _: None,
     ) -> None:
-        """`on_sending` is told of each heartbeat's sequence right before it is sent,
-        `on_incomplete` that no nameserver will register this log under its incarnation."""
+        """`due` is set when a heartbeat is to go out before the next beat: something that routes
+        show has changed. `on_sending` is told of each heartbeat's sequence right before it is
+        sent, `on_incomplete` that no nameserver will register this log under its incarnation."""
         self._config = config
         self._on_sending = on_sending
         self._on_incomplete = on_incomplete
@@ -103,7 +105,7 @@ class Registration:
         self._chance = chance
         self._heartbeat = heartbeat
         self._on_directive = on_directive
-        self._wake = asyncio.Event()
+        self._wake = due
         self._ended = asyncio.Event()
         self._leaving = False
         self._position = chance.randrange(len(config.nameservers))
@@ -147,10 +149,6 @@ class Registration:
             f"the registration was not renewed for {age_s:.1f} s, its lease is {lease_s:.1f} s: "
             "nameservers or etcd are away"
         )
-
-    def send_soon(self) -> None:
-        """Do not wait for the next beat: something that routes show has changed."""
-        self._wake.set()
 
     async def run(self) -> None:
         """Stay registered until `leave` or cancellation.

@@ -1,9 +1,6 @@
-"""The broker's gRPC server: its services over the assembled parts."""
+"""The broker's gRPC server."""
 
 from __future__ import annotations
-
-import asyncio
-from functools import partial
 
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.edge.own.admin_service import AdminService
@@ -11,22 +8,21 @@ from aerobee.broker.edge.own.audit_service import AuditService
 from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService, add_pull_service
-from aerobee.broker.edge.own.pull_session import PullSession
 from aerobee.broker.edge.own.request_limits import broker_request_limits
 from aerobee.broker.edge.own.send_service import SendService
 from aerobee.broker.edge.replicas.replication_service import (
     ReplicationService,
     add_replication_service,
 )
-from aerobee.broker.parts import Parts
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
 from aerobee.runtime.own_protocol import BORDER
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.rpc_latency import SUCCESS, LatencyInterceptor
-from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc, common_pb2
+from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc
 
 SERVICE_NAMES = tuple(
     service.full_name
@@ -36,105 +32,67 @@ SERVICE_NAMES = tuple(
 
 
 class BrokerServer:
-    """Listens, says whether it serves, and ends its streams when asked."""
+    """Listens, says whether it serves, and ends its pull streams when asked."""
 
-    def __init__(self, parts: Parts, identity: common_pb2.BrokerIdentity) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        latencies: RpcLatencies,
+        *,
+        send: SendService,
+        pull: PullService,
+        offsets: OffsetService,
+        groups: GroupService,
+        admin: AdminService,
+        audit: AuditService,
+        replication: ReplicationService,
+    ) -> None:
+        """`latencies` is told how long each request took."""
+        self._listen = config.listen
+        self._pull = pull
         self._rpc = RpcServer(
             BORDER,
             SERVICE_NAMES,
             limits=broker_request_limits(),
-            connections_max=connections_max(parts.config.own_files),
-            interceptors=(LatencyInterceptor(parts.latencies, parts.clock),),
-        )
-        send = SendService(
-            parts.ingest,
-            parts.encoder,
-            parts.durability,
-            parts.counters,
-            parts.clock,
-            promise=_promise(parts.config),
-            on_acknowledged=partial(_acknowledged, parts.latencies),
-        )
-        self._pull = PullService(
-            parts.egress,
-            parts.guard,
-            parts.counters,
-            parts.clock,
-            is_current=parts.is_current,
-            on_delivered=parts.traffic.delivered,
-        )
-        self._groups = GroupService(
-            parts.coordinator,
-            parts.offsets,
-            parts.guard,
-            parts.queues,
-            parts.clock,
-            removal=parts.groups.removal,
-            sessions=parts.config.sessions,
-            on_session_timeout=parts.current_run.promise_session,
-            on_group=parts.groups.known.admit,
-        )
-        offsets = OffsetService(parts.offsets, parts.groups.removal, parts.guard, parts.queues)
-        admin = AdminService(
-            identity, parts.statistics, parts.lookup, parts.cleaning, parts.replication.handover
-        )
-        audit = AuditService(
-            identity,
-            parts.statistics,
-            parts.guard,
-            parts.replication.roles,
-            parts.snapshots,
-            parts.checksums,
+            connections_max=connections_max(config.own_files),
+            interceptors=(LatencyInterceptor(latencies, clock),),
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
-        add_pull_service(self._pull, server)
+        add_pull_service(pull, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
-        broker_pb2_grpc.add_GroupServiceServicer_to_server(self._groups, server)
+        broker_pb2_grpc.add_GroupServiceServicer_to_server(groups, server)
         broker_pb2_grpc.add_AdminServiceServicer_to_server(admin, server)
         audit_pb2_grpc.add_AuditServiceServicer_to_server(audit, server)
-        add_replication_service(ReplicationService(parts.replication.sender), server)
+        add_replication_service(replication, server)
 
-    async def start(self, listen: str) -> int:
+    async def start(self) -> int:
         """Bind and answer, not yet SERVING; returns the port.
 
         Raises:
             InvalidArgument: the address is in use or not of this machine.
         """
-        return await self._rpc.start(listen, serving=False)
+        return await self._rpc.start(self._listen, serving=False)
 
     async def set_serving(self, serving: bool) -> None:
         await self._rpc.set_serving(serving)
 
-    def pull_sessions(self) -> list[PullSession]:
-        """The pull streams that are open now."""
-        return self._pull.sessions()
-
     def end_pulls(self) -> None:
         """Tell every puller to come back later."""
         self._pull.close_sessions()
-
-    async def end_memberships(self, timeout_s: float) -> None:
-        """Tell every member to come back later; it keeps what it holds. Returns once all have heard
-        it, or in time."""
-        self._groups.close_sessions()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._groups.wait_no_sessions()
-        except TimeoutError:
-            pass
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
         await self._rpc.stop(grace_s)
 
 
-def _acknowledged(latencies: RpcLatencies, in_time: bool, elapsed_s: float) -> None:
+def count_acknowledged(latencies: RpcLatencies, in_time: bool, elapsed_s: float) -> None:
     """Messages that came over a stream: the same request as a single one."""
     latencies.observe(SEND_MESSAGE, SUCCESS if in_time else "acknowledge_timeout", elapsed_s)
 
 
-def _promise(config: BrokerConfig) -> broker_pb2.Durability:
+def promise_of(config: BrokerConfig) -> broker_pb2.Durability:
     """What an acknowledgement without reservation means."""
     is_flushed = config.store.flush_mode is FlushMode.SYNC
     if config.replication.mode is ReplicationMode.SYNC:

@@ -71,15 +71,12 @@ class FlushThread:
         disk: Disk,
         clock: Clock,
         config: StoreConfig,
-        *,
-        on_flushed: Callable[[int], None],
     ) -> None:
-        """`on_flushed` is called on the loop with the log's new flushed end, after each flush."""
         self._store = store
         self._disk = disk
         self._clock = clock
         self._policy = FlushPolicy.of(config)
-        self._on_flushed = on_flushed
+        self._on_flushed: list[Callable[[int], None]] = []
         self._flushing = False
         self._flush_again = False
         self._flushed_s = clock.monotonic_s()
@@ -92,6 +89,10 @@ class FlushThread:
         self._segments: WorkThread[SupplyWork] | None = None
         self._upkeep: WorkThread[UpkeepWork] | None = None
         self._awaited: dict[asyncio.Future[None], None] = {}
+
+    def on_flushed(self, told: Callable[[int], None]) -> None:
+        """Call this on the loop with the log's new flushed end, after each flush."""
+        self._on_flushed.append(told)
 
     async def run(self) -> Never:
         """Flush until cancelled. On the way out the threads finish what they were handed.
@@ -215,7 +216,8 @@ class FlushThread:
             self._store.ledger.finish_flush(work)
             if work.checkpoint is not None and self._upkeep is not None:
                 self._upkeep.submit(work.checkpoint)
-            self._on_flushed(self._store.flushed_end)
+            for told in self._on_flushed:
+                told(self._store.flushed_end)
         except Exception as bug:  # nobody else would hear of it
             self._fail(bug)
         if self._flush_again:

@@ -142,6 +142,12 @@ class TableFiles:
         for path in self._files:
             await self.save_if_room(path)
 
+    async def keep_saving(self, interval_s: float) -> None:
+        """`save_all` again and again, until cancelled. Raises StoreFailed."""
+        while True:
+            await asyncio.sleep(interval_s)
+            await self.save_all()
+
     async def write(self, path: str, data: bytes) -> None:
         """Replace a file's content on the pool; for files without a table, too.
 

@@ -56,24 +56,23 @@ class CurrentRun:
         self.views_held_back_s = 0.0
         """How long nobody is told who is in which group."""
 
-    def attach(self, journal: SaveRecord) -> None:
-        """What writes a record to the offset journal; the journal needs this object first."""
-        self._journal = journal
-
     def begin(
         self,
         previous: RunRecord,
         this_run: RunRecord,
         now_s: float,
+        journal: SaveRecord,
         *,
         believes_members: bool,
     ) -> None:
-        """From now on sessions and leases are granted, under `this_run`.
+        """From now on sessions and leases are granted, under `this_run`. `journal` writes a
+        record to where all replicas read it.
 
         Unless `believes_members`, the log may end before what members have already fetched, and
         they must begin again at their committed offsets.
         """
         self._record = this_run
+        self._journal = journal
         self._is_recorded = False
         self._is_ending = False
         self._was_clean = previous.is_clean
@@ -100,6 +99,7 @@ class CurrentRun:
     def end(self) -> None:
         """The run is over: this replica grants nothing any more."""
         self._is_recorded = False
+        self._journal = None
         self.members.clear()
         self.ownership.clear()
 
@@ -145,8 +145,9 @@ class CurrentRun:
 
     async def _write(self, record: RunRecord) -> None:
         """Where all replicas read it, and in the file."""
-        if self._journal is not None:
-            await self._journal(record)
+        if self._journal is None:
+            raise NotMaster(_RUN_OVER)
+        await self._journal(record)
         await self.save(record)
 
     def clean_record(self) -> RunRecord:

@@ -98,6 +98,11 @@ class GroupCoordinator:
         self.membership.expire(now_s)
         self.ownership.expire(now_s)
 
+    def is_current(self, key: GroupQueue, epoch: int, now_s: float) -> bool:
+        """Whether a pull under this lease may go on."""
+        self.expire(now_s)
+        return self.ownership.leases.is_current(key, epoch)
+
     def next_expiry_s(self) -> float | None:
         """When `expire` may next have something to do."""
         leases = self.ownership.leases

@@ -11,7 +11,7 @@ From time to time the master writes an image: all that stands, once more. The lo
 oldest segments, and a replica that begins after them still knows everything.
 
 Nothing here looks by the clock: the journal goes on when more of the log is confirmed, when
-`role_changed` is called, when somebody asks for an image, and after a failure.
+the role changes, when somebody asks for an image, and after a failure.
 """
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ _LATER = (NotWritable, Busy, NotMaster, ReplicaBehind)
 """What keeps entries from being written for a while."""
 
 
-class MasterRole(Protocol):
-    """What a journal asks of this replica's role."""
+class LedTerm(Protocol):
+    """What a journal asks of a term as master."""
 
     @property
-    def master_epoch(self) -> int | None:
-        """Under which epoch it is master; None: it is not."""
-        ...
+    def epoch(self) -> int: ...
 
-    def is_unclean(self, epoch: int) -> bool:
-        """Whether the epoch began without an in-sync replica."""
+    @property
+    def is_unclean(self) -> bool:
+        """Whether it began without an in-sync replica."""
         ...
 
 
@@ -98,7 +97,6 @@ class Journal(Generic[Entry, Term]):
         *,
         name: str,
         subject: str,
-        roles: MasterRole,
         image_interval_bytes: int,
     ) -> None:
         """`name` and `subject`, what the journal is about, a plural, are for errors and logs."""
@@ -107,21 +105,23 @@ class Journal(Generic[Entry, Term]):
         self._client = client
         self._name = name
         self._subject = subject
-        self._roles = roles
         self._follower = JournalFollower(name, state, journal_log)
         self._images = JournalImages(state, journal_log, clock, interval_bytes=image_interval_bytes)
         self._writer: JournalWriter[Entry] | None = None
         self._term: Term | None = None
-        self._epoch: int | None = None
+        self._led: LedTerm | None = None
+        """None on a slave."""
+        self._has_left = False
+        """That term goes on, but nothing is written under it any more."""
         self._is_unclean = False
         self._begun_end = 0
         """Where the log ended when this replica became master."""
-        self._ended_epoch = -1
         self._saved_offset = state.next_offset
         self._due = asyncio.Event()
         self._is_retrying = False
         self._settled = asyncio.Event()
         """Set on a slave, and on a master that may be asked."""
+        self._settled.set()
         journal_log.listen(self._on_advanced)
 
     def __repr__(self) -> str:
@@ -186,7 +186,6 @@ class Journal(Generic[Entry, Term]):
         Raises:
             StoreFailed: the disk failed.
         """
-        self.role_changed()
         trouble, retry_s = "", RETRY_S
         while True:
             self._due.clear()
@@ -241,21 +240,37 @@ class Journal(Generic[Entry, Term]):
 
     # ------------------------------------------------------------------------------ terms
 
-    def role_changed(self) -> None:
-        """This replica has become master, or is one no more: a new master writes once it knows
-        everything; from one that is none nobody is told anything that is not confirmed by now."""
-        epoch = self._roles.master_epoch
-        if epoch is None:
-            if self._epoch is not None:
-                self.end_term()
-        elif epoch != self._epoch and epoch > self._ended_epoch:
-            if self._epoch is None:
-                self._begun_end = self._log.end
-                self._is_unclean = False
-            # What a run believes of its members is decided once; a term that goes on goes on.
-            self._is_unclean |= self._roles.is_unclean(epoch)
-            self._epoch = epoch
+    @property
+    def _epoch(self) -> int | None:
+        """Under which this master writes, or will once it knows everything."""
+        return None if self._led is None or self._has_left else self._led.epoch
+
+    def begin(self, term: LedTerm) -> None:
+        """This replica has become master: it writes once it knows everything. A term that goes on
+        under another epoch goes on as it is."""
+        if self._epoch is None:
+            self._begun_end = self._log.end
+            self._is_unclean = False
+        # What a run believes of its members is decided once.
+        self._is_unclean |= term.is_unclean
+        self._led, self._has_left = term, False
         self._settle()
+        self._due.set()
+
+    async def leave(self) -> None:
+        """Write no more under this term, unless it is resumed."""
+        self._has_left = self._led is not None
+        self._stop_writing()
+
+    def resume(self) -> None:
+        """The term that was left goes on after all."""
+        if self._led is not None and self._has_left:
+            self.begin(self._led)
+
+    def end(self) -> None:
+        """This replica is master no more: nobody is told anything that is not confirmed by now."""
+        self._led, self._has_left = None, False
+        self._stop_writing()
         self._due.set()
 
     def _knows_everything(self) -> bool:
@@ -276,25 +291,15 @@ class Journal(Generic[Entry, Term]):
             record=self._state.next_offset,
         )
 
-    def end_term(self) -> None:
-        """This replica writes no more, whatever its role. Under the same epoch the term goes on
-        only by `go_on`."""
-        if self._epoch is not None:
-            self._ended_epoch = self._epoch
-        self._epoch = self._term = None
-        writer, self._writer = self._writer, None
+    def _stop_writing(self) -> None:
+        writer, self._writer, self._term = self._writer, None, None
         if writer is not None:
             writer.end()
         self._settle()
         self._client.end()
 
-    def go_on(self) -> None:
-        """The term that was to end goes on after all, under the same epoch."""
-        self._ended_epoch = -1
-        self.role_changed()
-
     def _settle(self) -> None:
-        if self._term is not None or self._roles.master_epoch is None:
+        if self._term is not None or self._led is None:
             self._settled.set()
         else:
             self._settled.clear()

@@ -10,45 +10,58 @@ a restart would not help.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from aerobee.broker.cluster.registration import Registration
-from aerobee.broker.parts import Parts
+from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.replica_set import NO_MASTER
+from aerobee.broker.replication.report import ReplicationReport
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.store.message_store import MessageStore
 
 
-def readiness_of(parts: Parts, registration: Registration | None) -> Callable[[], str]:
-    """Looks at these parts when it is asked."""
+class Readiness:
+    """Looks at the parts when it is asked."""
 
-    def why_not() -> str:
+    def __init__(
+        self,
+        roles: Roles,
+        store: MessageStore,
+        report: ReplicationReport,
+        follower: Follower,
+        registration: Registration | None,
+    ) -> None:
+        self._roles = roles
+        self._store = store
+        self._report = report
+        self._follower = follower
+        self._registration = registration
+
+    def why_not(self) -> str:
+        """Empty while it is ready."""
+        registration = self._registration
         unregistered = "" if registration is None else registration.why_not_live()
-        return unregistered or _why_no_role(parts)
+        return unregistered or self._why_no_role()
 
-    return why_not
-
-
-def _why_no_role(parts: Parts) -> str:
-    replication = parts.replication
-    roles = replication.roles
-    if roles.may_act():
+    def _why_no_role(self) -> str:
+        roles = self._roles
+        if roles.may_act():
+            return ""
+        group = roles.replica_set
+        if roles.term is not None:
+            return "the replica's lease as master is not renewed: another one may be master by now"
+        if group is None:
+            return "no nameserver has said yet who is master of the group"
+        if group.master_id == roles.own.broker_id:
+            return "the replica is becoming master"
+        if roles.own.incarnation not in {
+            name.incarnation for name in group.in_sync if name.broker_id == roles.own.broker_id
+        }:
+            behind = "" if not self._report.trouble else f": {self._report.trouble}"
+            return f"the replica is not in sync{behind}"
+        joined_end = self._follower.joined_end
+        if joined_end is None:
+            master = "no master" if group.master_id == NO_MASTER else f"master {group.master_id}"
+            return f"the replica has copied from nobody yet, the group has {master}"
+        end = self._store.appended_end
+        if end < joined_end:
+            return f"the replica has copied {end} of the {joined_end} bytes that its master had"
         return ""
-    group = roles.replica_set
-    if roles.term is not None:
-        return "the replica's lease as master is not renewed: another one may be master by now"
-    if group is None:
-        return "no nameserver has said yet who is master of the group"
-    if group.master_id == roles.own.broker_id:
-        return "the replica is becoming master"
-    if roles.own.incarnation not in {
-        name.incarnation for name in group.in_sync if name.broker_id == roles.own.broker_id
-    }:
-        behind = "" if not replication.trouble else f": {replication.trouble}"
-        return f"the replica is not in sync{behind}"
-    joined_end = replication.follower.joined_end
-    if joined_end is None:
-        master = "no master" if group.master_id == NO_MASTER else f"master {group.master_id}"
-        return f"the replica has copied from nobody yet, the group has {master}"
-    end = parts.folder.store.appended_end
-    if end < joined_end:
-        return f"the replica has copied {end} of the {joined_end} bytes that its master had"
-    return ""

@@ -20,11 +20,13 @@ from aerobee.broker.groups.run_record import (
     newest_record,
     next_run,
 )
-from aerobee.broker.journal.journal import Journal, JournalledLog, MasterRole
+from aerobee.broker.journal.journal import Journal, JournalledLog
 from aerobee.broker.journal.writer import JournalWriter
-from aerobee.broker.offsets.entries import Entry
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC, Entry
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.writer import OffsetWriter
+from aerobee.broker.sending.guard import PERM_READ
+from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.runtime.log import log_event
@@ -58,7 +60,7 @@ class _Runs:
         *,
         run: RunIdentity,
         on_reset: Callable[[GroupQueue], None],
-        on_term: Callable[[], None],
+        on_term: Callable[[float], None],
     ) -> None:
         self._state = state
         self._current_run = current_run
@@ -82,14 +84,16 @@ class _Runs:
             run_number_min=max(run.run_number_min, self._run_number_begun + 1),
         )
         self._run_number_begun = this_run.run_number
+        term = OffsetWriter(self._state, writer, self._clock, on_reset=self._on_reset)
         self._current_run.begin(
             previous,
             this_run,
             self._clock.monotonic_s(),
+            term.record_leases,
             believes_members=not is_unclean and is_log_whole(previous, this_run),
         )
-        self._on_term()
-        return OffsetWriter(self._state, writer, self._clock, on_reset=self._on_reset)
+        self._on_term(self._current_run.views_held_back_s)
+        return term
 
     def end(self) -> None:
         """Nothing is granted any more."""
@@ -106,14 +110,13 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         current_run: CurrentRun,
         clock: Clock,
         *,
-        roles: MasterRole,
         run: RunIdentity,
         image_interval_bytes: int,
         on_reset: Callable[[GroupQueue], None],
-        on_term: Callable[[], None],
+        on_term: Callable[[float], None],
     ) -> None:
         """`on_reset` is told of each reset that has come true on this master; `on_term` when leases
-        may be granted."""
+        may be granted, with for how many seconds nobody is told who is in which group."""
         super().__init__(
             state,
             journal_log,
@@ -121,15 +124,13 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             clock,
             name="offset journal",
             subject="the groups' offsets",
-            roles=roles,
             image_interval_bytes=image_interval_bytes,
         )
         self._current_run = current_run
 
     async def leave(self) -> None:
-        """End the term cleanly: the next master takes over who is a member and holds what. Call it
-        while this one may still act, with all members' streams ended. Under the same epoch the term
-        goes on only by `go_on`."""
+        """The next master takes over who is a member and holds what. Call it while this one may
+        still act, with all members' streams ended."""
         term = self.term
         try:
             if term is not None:
@@ -138,7 +139,7 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             # Whoever calls it off goes on with another run: the clean record may come to count,
             # and nobody would know of what this run granted after it.
             if self.term is term:
-                self.end_term()
+                await super().leave()
 
     async def _leave_leases(self) -> None:
         try:
@@ -163,11 +164,10 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         self.writer()
         self._current_run.check_granting()
 
-    async def write_lease(self, record: RunRecord) -> None:
-        """Returns once the record is confirmed and on the disk.
 
-        Raises:
-            NotMaster, ReplicaBehind, NotWritable, Busy, StoreFailed.
-        """
-        for done in self.writer().record_leases(record):
-            await asyncio.shield(done)
+def add_journal_topic(topics: TopicTable) -> None:
+    """So that it has a queue, and clients cannot write to it."""
+    if JOURNAL_TOPIC not in topics:
+        topics.put(
+            TopicConfig(name=JOURNAL_TOPIC, read_queue_count=1, write_queue_count=1, perm=PERM_READ)
+        )

@@ -133,10 +133,16 @@ class OffsetWriter:
         """A deleted topic has no end to come; done when it is on the disk, too."""
         return self._writer.add(entry)
 
-    def record_leases(self, record: RunRecord) -> list[asyncio.Future[None]]:
-        """The newest record of queue leases, in parts; done when they are on the disk, too."""
+    async def record_leases(self, record: RunRecord) -> None:
+        """The newest record of queue leases, in parts. Returns once it is confirmed and on
+        the disk.
+
+        Raises:
+            NotMaster, ReplicaBehind, NotWritable, Busy, StoreFailed.
+        """
         now_ms = self._clock.now_ms()
-        return [self._writer.add(entry) for entry in lease_entries(record, now_ms)]
+        for done in [self._writer.add(entry) for entry in lease_entries(record, now_ms)]:
+            await asyncio.shield(done)
 
     # ------------------------------------------------------------------------------ the journal
 

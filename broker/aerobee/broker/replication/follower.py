@@ -113,7 +113,7 @@ class Follower:
         """What the master said to be confirmed; 0 without a stream."""
         return 0 if self._copy is None else self._copy.confirmed_end
 
-    def on_flushed(self) -> None:
+    def on_flushed(self, flushed_end: int) -> None:
         """More of the log is on the disk: under SYNC_FLUSH it is acknowledged now."""
         self._flushed.set()
         if self._copy is not None:

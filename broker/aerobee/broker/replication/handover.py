@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from aerobee.broker.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
 from aerobee.runtime.clock import Clock
@@ -39,16 +39,12 @@ class HandedOver:
 class Handover:
     """See the module."""
 
-    def __init__(
-        self, roles: Roles, store: ReplicatedLog, clock: Clock, *, on_resigned: Callable[[], None]
-    ) -> None:
-        """`on_resigned` has a heartbeat sent at once."""
+    def __init__(self, roles: Roles, store: ReplicatedLog, clock: Clock, duties: Duty) -> None:
+        """`duties` are left to the successor, and resumed when the hand-over is called off."""
         self._roles = roles
         self._store = store
         self._clock = clock
-        self._on_resigned = on_resigned
-        self._prepare: Callable[[], Awaitable[None]] | None = None
-        self._resume: Callable[[], None] | None = None
+        self._duties = duties
         self._wished: tuple[int, int] | None = None
         """The epoch that was resigned last, and for whom."""
 
@@ -61,12 +57,6 @@ class Handover:
         ):
             return None
         return self._wished[1]
-
-    def attach(self, prepare: Callable[[], Awaitable[None]], resume: Callable[[], None]) -> None:
-        """`prepare` writes what the successor must know to the log; `resume` takes it back when the
-        hand-over is called off."""
-        self._prepare = prepare
-        self._resume = resume
 
     async def hand_over(self, successor_id: int | None, timeout_s: float) -> HandedOver:
         """Returns once another replica is master.
@@ -119,8 +109,7 @@ class Handover:
         try:
             try:
                 async with asyncio.timeout(deadline_s - self._clock.monotonic_s()):
-                    if self._prepare is not None:
-                        await self._prepare()
+                    await self._duties.leave()
                     await self._until_caught_up(term, successor)
             except TimeoutError:
                 raise DeadlineExceeded(
@@ -128,14 +117,13 @@ class Handover:
                     "goes on as master: look at the replica's lag and try again"
                 ) from None
         except BaseException:
-            if self._resume is not None:
-                self._resume()
+            self._duties.resume()
             raise
         # From the last look to the resignation nothing waits: the lease is valid.
         self._wished = term.epoch, successor.broker_id
         roles.mastership.resign()
         log_event(log, "resigned", epoch=term.epoch, successor=successor.broker_id)
-        self._on_resigned()
+        roles.ask()
 
     async def _until_caught_up(self, term: MasterTerm, successor: ReplicaName) -> None:
         began_s = self._clock.monotonic_s()

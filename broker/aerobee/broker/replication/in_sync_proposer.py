@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from aerobee.broker.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, Proposal
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
@@ -31,7 +32,7 @@ LATE_LOOKS = 3
 """So many looks missed, and half of the lag that the set allows: this process was stopped."""
 
 
-class InSyncProposer:
+class InSyncProposer(Duty):
     """`run` it as a task; it sleeps while this replica does not lead others."""
 
     def __init__(
@@ -48,8 +49,16 @@ class InSyncProposer:
         self._clock = clock
         self._alter = alter
         self._names = names
+        self._term: MasterTerm | None = None
         self._news = asyncio.Event()
         self._looked_s = clock.monotonic_s()
+
+    def begin(self, term: MasterTerm) -> None:
+        self._term = term
+        self.wake()
+
+    def end(self) -> None:
+        self._term = None
 
     def wake(self) -> None:
         """A replica came, went, or caught up."""
@@ -58,7 +67,7 @@ class InSyncProposer:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            term = self._roles.term
+            term = self._term
             if term is None or self._roles.is_alone:
                 self._news.clear()
                 await self._news.wait()

@@ -75,9 +75,12 @@ class MasterTerm:
         confirmed_end: int,
         policy: TermPolicy,
         now_s: float,
+        is_unclean: bool = False,
     ) -> None:
-        """`log_end` is where the epoch begins; `confirmed_end` what was known to be confirmed."""
+        """`log_end` is where the epoch begins; `confirmed_end` what was known to be confirmed.
+        `is_unclean`: it began without an in-sync replica."""
         self.epoch = epoch
+        self.is_unclean = is_unclean
         self.own = own
         self.start = log_end
         self.revision = revision

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from aerobee.broker.duties import Duty
 from aerobee.broker.replication.epoch_history import EpochHistory, EpochStart
 from aerobee.broker.replication.joining import BeginAnew, Cut
 from aerobee.broker.replication.master_term import MasterTerm
@@ -80,18 +81,18 @@ class RoleManager:
         clock: Clock,
         chance: random.Random,
         *,
-        on_role: Callable[[], None],
+        follower: FollowsMaster,
+        duties: Duty,
         on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
-        """`on_role` is told of each begin and end of a term."""
         self._roles = roles
         self._folder = folder
         self._store = store
         self._clock = clock
         self._chance = chance
-        self._on_role = on_role
+        self._follower = follower
+        self._duties = duties
         self._on_store_failed = on_store_failed
-        self._follower: FollowsMaster | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._following: asyncio.Task[None] | None = None
         self._followed: tuple[Follow, str] | None = None
@@ -102,10 +103,6 @@ class RoleManager:
         self._noted = ""
         self.reopening: asyncio.Future[Reopening] = asyncio.get_running_loop().create_future()
 
-    def attach(self, follower: FollowsMaster) -> None:
-        """The follower needs this object's callbacks; this is the other half."""
-        self._follower = follower
-
     def wake(self) -> None:
         """Something was heard: look again what is due."""
         self._news.set()
@@ -115,8 +112,6 @@ class RoleManager:
         if self._roles.is_alone:
             end = self._store.appended_end
             self._begin_term(self._roles.history.latest_epoch, None, end, end)
-        else:
-            self._on_role()
 
     def count_as_another_log(self, why: ReplicaIncomplete) -> None:
         """The registry knows that this log once had more: it must not pass for that one."""
@@ -131,8 +126,7 @@ class RoleManager:
             reason=why,
         )
         if self._roles.term is not None:
-            self._roles.end_term()
-            self._on_role()
+            self._end_term()
         self._reopen(Reopening("the log takes a new incarnation", NewIncarnation()))
 
     async def run(self) -> None:
@@ -189,7 +183,7 @@ class RoleManager:
             # Never taken up: its bytes would pass for those of another run. Given back, or nobody
             # else would be elected as long as this replica is registered.
             roles.mastership.decline(epoch)
-            roles.on_doubt()
+            roles.ask()
             log_event(
                 log,
                 "elected under an old epoch; asking for a newer one",
@@ -202,8 +196,7 @@ class RoleManager:
         # master had.
         start = log_end if kept.entries else self._store.min_offset
         history = EpochHistory((*kept.entries, EpochStart(epoch, start)))
-        await self._folder.save_history(history)
-        roles.history = history
+        await adopt_history(self._folder, roles, history)
         replica_set = roles.mastership.replica_set
         if replica_set is None or roles.mastership.decide() != Lead(epoch):
             self.wake()  # the news has changed meanwhile
@@ -224,6 +217,7 @@ class RoleManager:
             confirmed_end=confirmed_end,
             policy=roles.config.term_policy,
             now_s=self._clock.monotonic_s(),
+            is_unclean=replica_set is not None and epoch in replica_set.unclean_epochs,
         )
         roles.begin_term(term)
         self.trouble = ""
@@ -235,11 +229,14 @@ class RoleManager:
             confirmed_end=roles.confirmed_end,
             in_sync=sorted(name.broker_id for name in term.in_sync),
         )
-        self._on_role()
+        self._duties.begin(term)
+
+    def _end_term(self) -> None:
+        self._roles.end_term()
+        self._duties.end()
 
     def _step_down(self, epoch: int) -> None:
-        self._roles.end_term()
-        self._on_role()
+        self._end_term()
         self._reopen(Reopening(f"another replica is master under epoch {epoch}"))
 
     def _reopen(self, reopening: Reopening) -> None:
@@ -250,17 +247,11 @@ class RoleManager:
 
     # ------------------------------------------------------------------------------ following
 
-    async def adopt_history(self, history: EpochHistory) -> None:
-        """The master's epochs are ours, before the first byte of them is. Raises NotWritable,
-        StoreFailed."""
-        await self._folder.save_history(history)
-        self._roles.history = history
-
     async def _follow(self, wanted: Follow) -> None:
         address = self._roles.master_address()
         if address is None and self._followed is not None and self._followed[0] == wanted:
             return  # the nameserver has lost sight of the master; the stream shows whether it lives
-        if address is None or self._follower is None:
+        if address is None:
             self.trouble = f"nobody has said yet where replica {wanted.master_id} is reached"
             await self._stop_following()
             return
@@ -272,7 +263,7 @@ class RoleManager:
         log_event(log, "follows", master=wanted.master_id, address=address, epoch=wanted.epoch)
         assert self._tasks is not None, "only `run` follows"
         self._following = self._tasks.create_task(
-            self._keep_following(self._follower, address, wanted.epoch), name="follow-master"
+            self._keep_following(address, wanted.epoch), name="follow-master"
         )
 
     async def _stop_following(self) -> None:
@@ -283,12 +274,12 @@ class RoleManager:
             following.cancel()
             await asyncio.wait((following,), timeout=STOP_RETRY_S)
 
-    async def _keep_following(self, follower: FollowsMaster, address: str, epoch: int) -> None:
+    async def _keep_following(self, address: str, epoch: int) -> None:
         failures = 0
         while True:
             began_s = self._clock.monotonic_s()
             try:
-                change = await follower.follow(address, epoch)
+                change = await self._follower.follow(address, epoch)
             except StoreFailed as error:
                 self._on_store_failed(error)
                 return
@@ -310,6 +301,13 @@ class RoleManager:
             self._noted = str(error)
             level = logging.ERROR if isinstance(error, FINAL) else logging.WARNING
             log_event(log, "does not follow its master", level=level, reason=error)
+
+
+async def adopt_history(folder: ReplicaFolder, roles: Roles, history: EpochHistory) -> None:
+    """These epochs are ours, before the first byte of their newest is. Raises NotWritable,
+    StoreFailed."""
+    await folder.save_history(history)
+    roles.history = history
 
 
 def _why(change: Cut | BeginAnew) -> str:

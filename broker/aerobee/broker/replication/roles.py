@@ -57,18 +57,13 @@ class Roles:
         self.term_ended = asyncio.Event()
         """Set while there is no term; a stream keeps the one of its own term, for each has one."""
         self.term_ended.set()
-        self.on_advanced: Callable[[], None] = lambda: None
-        """Called when more may have become confirmed, or nothing more will."""
-        self.on_changed: Callable[[], None] = lambda: None
-        """Called when something may be due: a change of role or of the in-sync set."""
-        self.on_doubt: Callable[[], None] = lambda: None
-        """Called when a heartbeat should go out at once."""
-        self.watchers: list[Callable[[], None]] = []
-        """Called after each begin and end of a term, once clients are answered accordingly."""
         self.is_pausing = False
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()
         """The replica set's replicas as the folder has noted them durably."""
+        self._advanced: list[Callable[[], None]] = []
+        self._changed: list[Callable[[], None]] = []
+        self._doubted: list[Callable[[], None]] = []
         self._had_master = False
         """The nameserver showed a live master of the replica set when it was last heard."""
         self._instances: dict[int, str] = {}
@@ -81,6 +76,20 @@ class Roles:
         self._known_confirmed_end = 0
         self._doubted_epoch = 0
         self._opened_end = 0 if mastership.is_alone else store.appended_end
+
+    # ------------------------------------------------------------------------------ listeners
+
+    def on_advanced(self, told: Callable[[], None]) -> None:
+        """Call this when more may have become confirmed."""
+        self._advanced.append(told)
+
+    def on_changed(self, told: Callable[[], None]) -> None:
+        """Call this when something may be due: a change of role or of the in-sync set."""
+        self._changed.append(told)
+
+    def on_doubt(self, told: Callable[[], None]) -> None:
+        """Call this when a heartbeat should go out at once."""
+        self._doubted.append(told)
 
     # ------------------------------------------------------------------------------ what is
 
@@ -105,6 +114,11 @@ class Roles:
         if self.term is not None:
             known = max(known, self.term.epoch)
         return known if self.replica_set is None else max(known, self.replica_set.epoch)
+
+    @property
+    def own_epoch(self) -> int:
+        """The epoch that this master acts under; on a slave its history's newest."""
+        return self.history.latest_epoch if self.term is None else self.term.epoch
 
     @property
     def is_alone(self) -> bool:
@@ -232,23 +246,23 @@ class Roles:
                     confirmed_end=self.term.confirmed_end,
                 )
             self.term.joined(name, end, self._store.appended_end, now_s)
-            self.on_advanced()
-            self.on_changed()
+            _tell(self._advanced)
+            _tell(self._changed)
 
     def replica_acknowledged(self, name: ReplicaName, end: int) -> None:
         """It has stored everything below `end`."""
         if self.term is not None:
             now_s = self._clock.monotonic_s()
             self.term.acknowledged(name, end, self._store.appended_end, now_s)
-            self.on_advanced()
+            _tell(self._advanced)
             if name not in self.term.in_sync:
-                self.on_changed()
+                _tell(self._changed)
 
     def replica_left(self, name: ReplicaName) -> None:
         """Its stream has ended."""
         if self.term is not None:
             self.term.left(name)
-            self.on_changed()
+            _tell(self._changed)
 
     def heard_epoch(self, epoch: int) -> None:
         """Another replica knows `epoch`. If it is newer than ours, act no more before the
@@ -267,15 +281,19 @@ class Roles:
                 own_epoch=term.epoch,
             )
             self.mastership.doubt()
-            self.on_doubt()
+            _tell(self._doubted)
 
     # ------------------------------------------------------------------------------ news
 
     def hear_replica_set(self, replica_set: ReplicaSetView) -> None:
         """The replica set's record, from a directive or as the answer to a change of it."""
         if self.mastership.hear(replica_set):
-            self.on_advanced()
-            self.on_changed()
+            _tell(self._advanced)
+            _tell(self._changed)
+
+    def ask(self) -> None:
+        """A heartbeat is due now: the nameserver should know at once."""
+        _tell(self._doubted)
 
     def heartbeat_sent(self, sequence: int) -> None:
         """About to be sent to the nameserver."""
@@ -284,7 +302,7 @@ class Roles:
     def renewed(self, sequence: int, lease_ms: int) -> None:
         """etcd has confirmed the registration that this heartbeat renewed; 0: none."""
         self.mastership.renewed(sequence, lease_ms)
-        self.on_advanced()
+        _tell(self._advanced)
 
     def hear_endpoints(self, endpoints: Iterable[ReplicaPlace]) -> None:
         """Where the replica set's live replicas are."""
@@ -295,14 +313,14 @@ class Roles:
         )
         self._note_departed()
         self._note_orphaned()
-        self.on_changed()
+        _tell(self._changed)
 
     def _note_orphaned(self) -> None:
         """An election is due, and depends on how far the logs reach: it need not wait for the next
         heartbeat to know of ours."""
         has_master = any(endpoint.is_master for endpoint in self.endpoints.values())
         if self._had_master and not has_master and self.term is None:
-            self.on_doubt()
+            _tell(self._doubted)
         self._had_master = has_master
 
     def _note_departed(self) -> None:
@@ -326,15 +344,18 @@ class Roles:
         self.term_ended = asyncio.Event()
         self.mastership.lead(term)
         self._note_departed()
-        self.on_advanced()
 
     def end_term(self) -> None:
-        """Act no more. Whoever waits for an acknowledgement is told that none will come."""
+        """Act no more."""
         if self.term is not None:
             self.note_confirmed(self.term.confirmed_end)
         self.mastership.end_term()
         self.term_ended.set()
-        self.on_advanced()
+
+
+def _tell(listeners: list[Callable[[], None]]) -> None:
+    for told in listeners:
+        told()
 
 
 _ASK_ROUTE = "ask the route again for the master"

@@ -15,6 +15,7 @@ import contextlib
 import logging
 from dataclasses import replace
 
+from aerobee.broker.duties import Duty
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.joining import (
     GoOn,
@@ -43,7 +44,7 @@ REGISTERED_WITHIN_S = 1.0
 REGISTERED_POLL_S = 0.02
 
 
-class ReplicationSender:
+class ReplicationSender(Duty):
     """See the module. `serve` is called for each stream, by tasks of their own."""
 
     def __init__(
@@ -85,10 +86,10 @@ class ReplicationSender:
         for stream in self._streams.values():
             stream.wake()
 
-    def end_streams(self, error: MqError) -> None:
-        """End every stream with `error`; the slaves come again, here or elsewhere."""
+    def end(self) -> None:
+        """End every stream; the slaves come again, here or elsewhere."""
         for stream in self._streams.values():
-            stream.end(error)
+            stream.end(NotMaster("this replica begins anew"))
 
     async def serve(self, stream: MasterStreamEnd) -> None:
         """One slave's stream, until the slave ends it.

@@ -62,20 +62,21 @@ class Cleaning:
     """See the module; on the loop."""
 
     def __init__(
-        self, retention: RetentionLedger, holds: Sequence[Hold], config: RetentionConfig
+        self,
+        retention: RetentionLedger,
+        holds: Sequence[Hold],
+        config: RetentionConfig,
+        upkeep: Upkeep,
     ) -> None:
-        """The holds are asked in this order; the first that needs a segment is the one named."""
+        """The holds are asked in this order; the first that needs a segment is the one named.
+        `upkeep` runs a work on the thread that writes the store's derived files."""
         self._retention = retention
         self._holds = holds
         self._config = config
-        self._upkeep: Upkeep | None = None
+        self._upkeep = upkeep
         self._running = asyncio.Lock()
         self._kept_because = ""
         self._causes_told: set[tuple[str, int | None]] = set()
-
-    def attach(self, upkeep: Upkeep) -> None:
-        """What runs a work on the thread that writes the store's derived files."""
-        self._upkeep = upkeep
 
     async def run(self) -> None:
         """Clean again and again, until cancelled.
@@ -172,7 +173,6 @@ class Cleaning:
         return None
 
     async def _do(self, work: Work) -> None:
-        assert self._upkeep is not None, "attach comes first"
         await self._upkeep(work)
 
     def _tell_troubles(self, troubles: list[FileTrouble]) -> None:

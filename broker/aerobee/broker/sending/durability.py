@@ -16,11 +16,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
+from aerobee.broker.duties import Duty
+from aerobee.broker.replication.master_term import MasterTerm
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.broker.store.config import FlushMode, StoreConfig
 from aerobee.broker.store.message_store import MessageStore
+from aerobee.runtime.errors import StoreFailed
 
 BEHIND_SHARE = 0.75
 """Senders are read no faster than disk and replicas take it above this share of the maximum."""
@@ -60,15 +63,7 @@ class Sending(Protocol):
         ...
 
 
-class Copying(Protocol):
-    """The stream from this slave's master."""
-
-    def on_flushed(self) -> None:
-        """More is on the disk."""
-        ...
-
-
-class Durability:
+class Durability(Duty):
     """Called by the send path after appends, by the flush thread's return after flushes, and when
     a replica has acknowledged or the role has changed."""
 
@@ -79,30 +74,24 @@ class Durability:
         batches: AcknowledgedBatches,
         config: StoreConfig,
         new_waiters: Callable[[int], EndWaiters],
+        flusher: Flusher,
+        sending: Sending,
+        on_store_failed: Callable[[StoreFailed], None],
     ) -> None:
         """`batches` is told what is acknowledged. `new_waiters` makes waiters of a watermark that
-        begins at the given position."""
+        begins at the given position. `on_store_failed` ends the broker."""
         self._store = store
         self._roles = roles
         self._batches = batches
-        self._flusher: Flusher | None = None
+        self._flusher = flusher
+        self._on_store_failed = on_store_failed
         self._is_sync_flush = config.flush_mode is FlushMode.SYNC
         self._behind_bytes = int(config.unflushed_bytes_max * BEHIND_SHARE)
-        self._sending: Sending | None = None
-        self._copying: Copying | None = None
+        self._sending = sending
         self._listeners: list[Callable[[], None]] = []
         self.flushed = new_waiters(store.flushed_end)
         self.confirmed = new_waiters(0)
         self.acknowledged = new_waiters(0)
-
-    def attach(self, flusher: Flusher) -> None:
-        """The flush thread needs `on_flushed` before it can be made; this is the other half."""
-        self._flusher = flusher
-
-    def attach_streams(self, sending: Sending, copying: Copying) -> None:
-        """Both ends of replication, which need this object's callbacks."""
-        self._sending = sending
-        self._copying = copying
 
     def listen(self, advanced: Callable[[], None]) -> None:
         """Call this whenever more is confirmed, as far as this master or this slave knows."""
@@ -120,39 +109,44 @@ class Durability:
             StoreFailed: the store can keep no promises any more.
         """
         self.advance()
-        if self._flusher is not None:
-            self._flusher.appended()
-        if self._sending is not None:
-            self._sending.on_appended()
+        self._flusher.appended()
+        self._sending.on_appended()
 
     def on_copied(self) -> None:
         """On a slave: bytes of the master's log have been appended."""
-        if self._flusher is not None:
-            self._flusher.appended()
+        self._flusher.appended()
 
     def request_flush(self) -> None:
         """Flush what is appended now, soon, whatever the flush mode."""
-        if self._flusher is not None:
-            self._flusher.request()
+        self._flusher.request()
 
     def on_flushed(self, flushed_end: int) -> None:
         """The disk holds everything below `flushed_end`. Raises StoreFailed."""
         self.flushed.reached(flushed_end)
         if self._is_sync_flush:
             self.advance()
-        if self._copying is not None:
-            self._copying.on_flushed()
+
+    def look(self) -> None:
+        """More may be safe; a failure ends the broker."""
+        try:
+            self.advance()
+        except StoreFailed as error:
+            self._on_store_failed(error)
+
+    def begin(self, term: MasterTerm) -> None:
+        self.look()
+
+    def end(self) -> None:
+        """Whoever waits for an acknowledgement is told that none will come."""
+        self.confirmed.give_up()
+        self.acknowledged.give_up()
+        self._batches.give_up()
 
     def advance(self) -> None:
-        """More may be safe, or the role has changed. Raises StoreFailed."""
+        """More may be safe. Raises StoreFailed."""
         roles = self._roles
         term = roles.term
-        if term is None:
-            self.confirmed.give_up()
-            self.acknowledged.give_up()
-            self._batches.give_up()
-            return
-        if not roles.may_act():
+        if term is None or not roles.may_act():
             return
         store = self._store
         own_end = store.flushed_end if self._is_sync_flush else store.appended_end
@@ -161,8 +155,7 @@ class Durability:
             store.confirm(confirmed_end)
         if confirmed_end > self.confirmed.end:
             self.confirmed.reached(confirmed_end)
-            if self._sending is not None:
-                self._sending.on_confirmed()
+            self._sending.on_confirmed()
             self._tell_listeners()
         if roles.is_sync:
             own_end = confirmed_end if self._has_enough() else 0

@@ -1,20 +1,17 @@
 """May this broker serve this request: role, state, topic, permission, queue.
 
-Owns: the checks that stand before every append and every read, each with its typed error, and the
-broker's state as far as they need it (role, epoch, stopping, failed). It reads the topic table and
-changes nothing else.
+Owns: the checks before every append and every read, each with its typed error, and whether the
+broker is stopping or has failed. The role is the roles' own, and the topics are the table's.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Protocol
 
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
     Busy,
-    NotMaster,
     NotReadableTopic,
     NotWritableTopic,
     QueueNotFound,
@@ -25,11 +22,6 @@ from aerobee.runtime.errors import (
 
 PERM_WRITE = 2
 PERM_READ = 4
-
-
-class Role(StrEnum):
-    MASTER = "master"
-    SLAVE = "slave"
 
 
 class Authority(Protocol):
@@ -51,7 +43,7 @@ class Authority(Protocol):
 class Guard:
     """The broker's state and the checks that follow from it."""
 
-    __slots__ = ("_authority", "_broker_name", "_failure", "_stopping", "_topics", "epoch", "role")
+    __slots__ = ("_authority", "_broker_name", "_failure", "_stopping", "_topics")
 
     def __init__(
         self, topics: TopicTable, *, broker_name: str, authority: Authority | None = None
@@ -62,8 +54,6 @@ class Guard:
         self._broker_name = broker_name
         self._stopping = False
         self._failure: str | None = None
-        self.role = Role.MASTER
-        self.epoch = 0
 
     def begin_stopping(self) -> None:
         """Refuse every new send from now on."""
@@ -105,11 +95,6 @@ class Guard:
         """Raises NotMaster when this replica may not act as master at this moment."""
         if self._authority is not None:
             self._authority.check_may_act()
-        elif self.role is not Role.MASTER:
-            raise NotMaster(
-                f"this replica of {self._broker_name} is a slave and takes no messages; ask the "
-                "route again for the master"
-            )
 
     def check_confirmed(self) -> None:
         """Raises ReplicaBehind while this replica cannot tell what consumers may see."""

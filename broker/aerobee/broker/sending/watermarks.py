@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from aerobee.runtime.clock import Clock
+
 _NEVER = float("inf")
 
 Outcome = Callable[[bool], None]
@@ -145,3 +147,24 @@ class EndWaiters:
         if deadline_s < self._timer_s:
             self._timer_s = deadline_s
             self._on_deadline_set(deadline_s)
+
+
+def timed_waiters(clock: Clock) -> Callable[[int], EndWaiters]:
+    """Makes waiters of a watermark that begins at a given position; their deadlines are timers of
+    this loop."""
+    loop = asyncio.get_running_loop()
+
+    def make(end: int) -> EndWaiters:
+        timer: asyncio.TimerHandle | None = None
+
+        def wake_at(deadline_s: float) -> None:
+            nonlocal timer
+            if timer is not None:
+                timer.cancel()
+            delay_s = max(0.0, deadline_s - clock.monotonic_s())
+            timer = loop.call_later(delay_s, lambda: waiters.on_time(clock.monotonic_s()))
+
+        waiters = EndWaiters(end, on_deadline_set=wake_at)
+        return waiters
+
+    return make

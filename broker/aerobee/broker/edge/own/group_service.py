@@ -17,6 +17,7 @@ from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
 from aerobee.broker.edge.own.turns import in_turns
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -24,7 +25,7 @@ from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import names, own_protocol
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError, ShuttingDown
+from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -52,6 +53,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         queues: QueueBoundsSource,
         clock: Clock,
         *,
+        streams: MemberStreams,
         removal: GroupRemoval,
         sessions: SessionConfig,
         on_session_timeout: Callable[[int], Awaitable[None]],
@@ -69,35 +71,19 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self._session_config = sessions
         self._on_session_timeout = on_session_timeout
         self._on_group = on_group
-        self._sessions: dict[MemberSession, None] = {}
-        self._session_ended = asyncio.Event()
-
-    async def wait_no_sessions(self) -> None:
-        """Until every member's stream has ended."""
-        while self._sessions:
-            self._session_ended.clear()
-            await self._session_ended.wait()
-
-    def close_sessions(self) -> None:
-        """End every stream: the broker is stopping. Members keep their leases over it."""
-        for session in list(self._sessions):
-            session.on_ended(ShuttingDown("the broker is shutting down; join again in a moment"))
+        self._streams = streams
 
     # ---------------------------------------------------------------------- membership
 
     @own_protocol.unary
     async def Membership(self, request_iterator: object, context: Context) -> None:
         session = MemberSession(self._offsets, self._clock)
-        self._sessions[session] = None
-        try:
+        with self._streams.opened(session):
             async with asyncio.TaskGroup() as tasks:
                 reader = tasks.create_task(self._serve(context, session), name="member-events")
                 while (event := await session.next_event()) is not None:
                     await context.write(event)
                 reader.cancel()
-        finally:
-            del self._sessions[session]
-            self._session_ended.set()
 
     async def _serve(self, context: Context, session: MemberSession) -> None:
         """Follow one member until its stream ends."""

@@ -8,16 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
+from aerobee.broker.config import BrokerConfig
 from aerobee.broker.edge.own.pull_session import PullSession
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.group_expiry import GroupExpiry
 from aerobee.broker.observe.metrics import own, rocketmq
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
-from aerobee.broker.observe.stats import BrokerStatistics
-from aerobee.broker.parts import Parts
+from aerobee.broker.observe.metrics.traffic import Traffic
+from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError
 from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import AnyFamily, one_gauge
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.metrics.slices import Slices
 
 NODE_TYPE = "broker"
@@ -31,39 +41,57 @@ class BrokerFigures:
 
     def __init__(
         self,
-        parts: Parts,
+        config: BrokerConfig,
+        clock: Clock,
+        address: OwnAddress,
         *,
-        address: str,
+        statistics: Callable[[], BrokerStatistics],
         registration: Registration | None,
+        roles: Roles,
+        guard: Guard,
+        topics: TopicTable,
+        coordinator: GroupCoordinator,
+        offsets: ConsumerOffsets,
+        expiry: GroupExpiry,
+        counters: Counters,
+        traffic: Traffic,
+        latencies: RpcLatencies,
+        loop_delay: LoopDelay,
+        times: StoreTimes,
+        lag: LagReading,
         sessions: Callable[[], list[PullSession]],
     ) -> None:
-        """`address` is where clients reach the broker; `sessions` are its pull streams."""
-        self._parts = parts
+        """`sessions` are the broker's pull streams."""
+        self._config = config
+        self._clock = clock
+        self._address = address
+        self._statistics = statistics
         self._registration = registration
+        self._roles = roles
+        self._guard = guard
+        self._topics = topics
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._expiry = expiry
+        self._counters = counters
+        self._traffic = traffic
+        self._latencies = latencies
+        self._loop_delay = loop_delay
+        self._times = times
+        self._lag = lag
         self._sessions = sessions
-        folder = parts.folder
-        self._times = StoreTimes(folder.store, parts.reads)
-        self._lag = LagReading(
-            folder.store, folder.topics, folder.offsets, parts.coordinator, sessions, self._times
-        )
-        self._labels = {
-            "cluster": parts.config.cluster,
-            "node_type": NODE_TYPE,
-            "node_id": address,
-        }
 
     async def gather(self) -> Gathered:
         """Everything that is known now."""
-        parts = self._parts
-        clock = parts.clock
+        clock = self._clock
         began_s = clock.monotonic_s()
         slices = Slices(clock)
-        families = self._at_once(parts.statistics())
+        families = self._at_once(self._statistics())
         await slices.breathe()
-        families += await self._traffic(slices)
+        families += await self._traffic_families(slices)
         families += await self._lags(slices)
         families += rocketmq.broker_families(
-            parts.statistics(),
+            self._statistics(),
             is_readable=self._is_readable(),
             oldest_age_ms=await self._oldest_age_ms(),
         )
@@ -79,14 +107,18 @@ class BrokerFigures:
                 clock.monotonic_s() - began_s,
             ),
         ]
-        return Gathered(self._labels, families)
+        labels = {
+            "cluster": self._config.cluster,
+            "node_type": NODE_TYPE,
+            "node_id": self._address.text,
+        }
+        return Gathered(labels, families)
 
     def _at_once(self, statistics: BrokerStatistics) -> list[AnyFamily]:
-        parts = self._parts
-        roles = parts.replication.roles
+        roles = self._roles
         term = roles.term
         registration = self._registration
-        config = parts.config
+        config = self._config
         return [
             own.info_family(
                 {
@@ -97,7 +129,7 @@ class BrokerFigures:
                     "replication_mode": statistics.replication.mode,
                 }
             ),
-            *own.role_families(statistics, roles, now_s=parts.clock.monotonic_s()),
+            *own.role_families(statistics, roles, now_s=self._clock.monotonic_s()),
             *own.registration_families(None if registration is None else registration.statistics()),
             *own.replication_families(
                 statistics,
@@ -107,41 +139,40 @@ class BrokerFigures:
             *own.store_families(statistics),
             *own.work_families(
                 statistics,
-                parts.loop_delay.histogram.copy(),
-                leases=parts.coordinator.ownership.leases.held_count,
+                self._loop_delay.histogram.copy(),
+                leases=self._coordinator.ownership.leases.held_count,
                 pull_streams=len(self._sessions()),
-                groups_expired=parts.groups.expiry.expired,
+                groups_expired=self._expiry.expired,
             ),
             *rocketmq.connection_families(
-                parts.counters.send_streams,
-                parts.coordinator.members.all_members(),
+                self._counters.send_streams,
+                self._coordinator.members.all_members(),
                 groups_max=config.metrics.consumers_max,
             ),
-            parts.latencies.family(),
+            self._latencies.family(),
         ]
 
-    async def _traffic(self, slices: Slices) -> list[AnyFamily]:
-        parts = self._parts
-        topics = parts.folder.topics
-        with_members = frozenset(parts.coordinator.members.names())
-        parts.traffic.forget(lambda topic: topic in topics, with_members, parts.clock.monotonic_s())
+    async def _traffic_families(self, slices: Slices) -> list[AnyFamily]:
+        traffic, topics = self._traffic, self._topics
+        with_members = frozenset(self._coordinator.members.names())
+        traffic.forget(lambda topic: topic in topics, with_members, self._clock.monotonic_s())
         incoming = rocketmq.IncomingFamilies()
-        for topic, counts in parts.traffic.incoming():
+        for topic, counts in traffic.incoming():
             incoming.add(topic, self._message_type(topic), counts)
             await slices.breathe()
         outgoing = rocketmq.OutgoingFamilies()
-        for reader, sent in parts.traffic.outgoing():
+        for reader, sent in traffic.outgoing():
             outgoing.add(reader, sent)
             await slices.breathe()
         return [*incoming.families(), *outgoing.families()]
 
     def _message_type(self, topic: str) -> str:
-        config = self._parts.folder.topics.get(topic)
+        config = self._topics.get(topic)
         kind = "" if config is None else config.attributes.get(MESSAGE_TYPE, "").lower()
         return kind if kind in _MESSAGE_TYPES else "normal"
 
     async def _lags(self, slices: Slices) -> list[AnyFamily]:
-        lags = rocketmq.LagFamilies(self._parts.config.metrics.consumers_max)
+        lags = rocketmq.LagFamilies(self._config.metrics.consumers_max)
         for row in await self._group_lags(slices):
             lags.add(row)
             await slices.breathe()
@@ -150,17 +181,16 @@ class BrokerFigures:
     async def _group_lags(self, slices: Slices) -> list[GroupLag]:
         """Nothing where the committed offsets are not known for certain: on slaves, and on a master
         that has just become one."""
-        parts = self._parts
-        if not parts.replication.roles.may_act():
+        if not self._roles.may_act():
             return []
         try:
-            parts.offsets.check_known()
+            self._offsets.check_known()
         except MqError:
             return []
-        return await self._lag.read(parts.clock.now_ms, slices)
+        return await self._lag.read(self._clock.now_ms, slices)
 
     def _is_readable(self) -> bool:
-        guard = self._parts.guard
+        guard = self._guard
         try:
             guard.check_available()
             guard.check_confirmed()
@@ -170,4 +200,4 @@ class BrokerFigures:
 
     async def _oldest_age_ms(self) -> int | None:
         first_ms = await self._times.first_ms()
-        return None if first_ms is None else max(0, self._parts.clock.now_ms() - first_ms)
+        return None if first_ms is None else max(0, self._clock.now_ms() - first_ms)

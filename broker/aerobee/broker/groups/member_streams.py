@@ -1,0 +1,56 @@
+"""The streams of members that are open now, whatever protocol they speak.
+
+Owns: their end before a term is left, or the broker stops. Members keep what they hold over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from aerobee.broker.duties import Duty
+from aerobee.runtime.errors import MqError, ShuttingDown
+
+LEAVE_S = 0.1
+"""How long members' streams may take to end before their leases are written down."""
+
+
+class EndableStream(Protocol):
+    def on_ended(self, error: MqError) -> None:
+        """The stream ends with `error`. Does not wait."""
+        ...
+
+
+class MemberStreams(Duty):
+    """See the module; on the loop."""
+
+    def __init__(self) -> None:
+        self._streams: dict[EndableStream, None] = {}
+        self._closed = asyncio.Event()
+
+    @contextmanager
+    def opened(self, stream: EndableStream) -> Iterator[None]:
+        """It is open in here."""
+        self._streams[stream] = None
+        try:
+            yield
+        finally:
+            del self._streams[stream]
+            self._closed.set()
+
+    async def leave(self) -> None:
+        await self.end_all(LEAVE_S)
+
+    async def end_all(self, timeout_s: float) -> None:
+        """Tell every member to come back later. Returns once all have heard it, or in time."""
+        for stream in list(self._streams):
+            stream.on_ended(ShuttingDown("the broker is shutting down; join again in a moment"))
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self._streams:
+                    self._closed.clear()
+                    await self._closed.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,101 @@
+"""The broker at one moment: what it is, what it has done, and why it takes no messages."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
+from aerobee.broker.replication.report import ReplicationReport
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.statistics import StoreState
+from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import MqError
+
+
+class Writability:
+    """Whether messages are taken."""
+
+    def __init__(self, guard: Guard, store: MessageStore) -> None:
+        self._guard = guard
+        self._store = store
+
+    def not_writable_reason(self) -> str:
+        """Why no messages are taken; empty if they are."""
+        try:
+            self._guard.check_master()
+        except MqError as error:
+            return str(error)
+        return self.no_room_reason()
+
+    def no_room_reason(self) -> str:
+        """Why this replica could take no messages if it were master; empty if it could."""
+        try:
+            self._guard.check_available()
+        except MqError as error:
+            return str(error)
+        state = self._store.state
+        if state is StoreState.WRITABLE:
+            return ""
+        return f"the store is {state}: {self._store.retention.why_full}".rstrip(": ")
+
+
+class BrokerState:
+    """Puts the parts' figures together."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        roles: Roles,
+        store: MessageStore,
+        topics: TopicTable,
+        coordinator: GroupCoordinator,
+        offsets: ConsumerOffsets,
+        writability: Writability,
+        replication: ReplicationReport,
+        counters: Counters,
+        loop_delay: LoopDelay,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._roles = roles
+        self._store = store
+        self._topics = topics
+        self._coordinator = coordinator
+        self._offsets = offsets
+        self._writability = writability
+        self._replication = replication
+        self._counters = counters
+        self._loop_delay = loop_delay
+        self._started_s = clock.monotonic_s()
+
+    def now(self) -> BrokerStatistics:
+        reason = self._writability.not_writable_reason()
+        store = self._store.statistics()
+        now_s = self._clock.monotonic_s()
+        members = self._coordinator.members
+        return BrokerStatistics(
+            is_master=self._roles.term is not None,
+            epoch=self._roles.own_epoch,
+            version=importlib.metadata.version("aerobee"),
+            uptime_ms=int((now_s - self._started_s) * 1_000),
+            flush_mode=self._config.store.flush_mode.value,
+            is_writable=not reason,
+            not_writable_reason=reason,
+            # The journal is nobody's but ours.
+            topics=len(self._topics) - (JOURNAL_TOPIC in self._topics),
+            groups=len({*members.names(), *self._offsets.groups()}),
+            members=members.member_count,
+            loop_delay_p99_ms=self._loop_delay.p99_ms(),
+            counters=self._counters,
+            store=store,
+            replication=self._replication.statistics(store.appended_end, now_s),
+            process=process_statistics(),
+        )

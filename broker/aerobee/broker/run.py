@@ -1,0 +1,347 @@
+"""One run of the broker over an opened folder: its tasks, and the order in which they end.
+
+Owns: the edges, the registration, and what is waited for before either ends. A run ends by a stop,
+by a failure of the store, or because this replica must open its folder again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
+
+from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
+from aerobee.broker.cluster.own_address import OwnAddress
+from aerobee.broker.cluster.registration import Registration
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.duties import Duty
+from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.observe.broker_state import Writability
+from aerobee.broker.observe.health import BrokerHealth
+from aerobee.broker.observe.metrics.figures import NODE_TYPE, BrokerFigures
+from aerobee.broker.observe.readiness import Readiness
+from aerobee.broker.offsets.journal import OffsetJournal
+from aerobee.broker.replication.replica_folder import ReplicaFolder
+from aerobee.broker.replication.role_manager import Reopening, RoleManager
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueReads
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import NotWritable, StoreFailed
+from aerobee.runtime.exception_groups import first_leaf
+from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.endpoint import MetricsEndpoint
+from aerobee.runtime.supervise import Lifecycle
+
+log = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S = 20.0
+"""How long a stop waits for the disk before it gives up on unacknowledged sends."""
+REPLICATE_TIMEOUT_S = 5.0
+"""How long a stop waits for the replicas; one that is gone leaves the in-sync set before that."""
+RETIRE_GRACE_S = 0.1
+"""How long running calls may go on when the folder is to be opened again."""
+LEAVE_TIMEOUT_S = 2.0
+"""How long a stop tries to tell a nameserver."""
+JOURNAL_TIMEOUT_S = 1.0
+"""How long a start waits until groups are served; then they follow."""
+ROLES_TASK = "roles"
+LOOK_INTERVAL_S = 1.0
+"""How often a broker without members looks what time has brought; no shorter session is promised
+by default."""
+MEMBERS_INTERVAL_S = 0.25
+"""The same with members: what they do may let something expire at any time."""
+
+
+class Edge(Protocol):
+    """A protocol that the broker is reached by."""
+
+    async def start(self) -> int:
+        """Bind and answer, not yet as one that serves; returns the port.
+
+        Raises:
+            InvalidArgument: the address is in use or not of this machine.
+        """
+        ...
+
+    async def set_serving(self, serving: bool) -> None:
+        """What those are told who ask whether it serves."""
+        ...
+
+    def end_pulls(self) -> None:
+        """Tell every puller to come back later."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, let running ones end for `grace_s` seconds, then cancel them."""
+        ...
+
+
+class Failure:
+    """The first failure of the store that any part met; it ends the run."""
+
+    def __init__(self) -> None:
+        self.happened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def report(self, error: StoreFailed) -> None:
+        if not self.happened.done():
+            self.happened.set_exception(error)
+
+
+class Timekeeper:
+    """What comes with time alone, in one task, so that an idle broker wakes once for all."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        coordinator: GroupCoordinator,
+        reads: QueueReads,
+        writability: Writability,
+        on_writable_changed: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._coordinator = coordinator
+        self._reads = reads
+        self._writability = writability
+        self._on_writable_changed = on_writable_changed
+        self._is_writable = not writability.no_room_reason()
+        """As routes show it, or will."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            now_s = self._clock.monotonic_s()
+            self._coordinator.expire(now_s)
+            self._reads.tidy()
+            self._report_writable()
+            next_s = self._coordinator.next_expiry_s()
+            if next_s is None:
+                await asyncio.sleep(LOOK_INTERVAL_S)
+            else:
+                await asyncio.sleep(min(MEMBERS_INTERVAL_S, max(0.01, next_s - now_s)))
+
+    def _report_writable(self) -> None:
+        """Let routes show at once that this broker takes messages no more, or again."""
+        reason = self._writability.no_room_reason()
+        if bool(reason) == self._is_writable:
+            self._is_writable = not reason
+            log_event(log, "writable", writable=not reason, reason=reason)
+            self._on_writable_changed()
+
+
+class Run:
+    """One broker over an opened folder: starts its tasks, and stops them in order."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        edges: Sequence[Edge],
+        tasks: Mapping[str, Callable[[], Coroutine[Any, Any, Any]]],
+        *,
+        health: BrokerHealth,
+        readiness: Readiness,
+        metrics: MetricsEndpoint,
+        figures: BrokerFigures,
+        address: OwnAddress,
+        registration: Registration | None,
+        registry: InSyncRegistry,
+        failure: Failure,
+        guard: Guard,
+        store: MessageStore,
+        files: TableFiles,
+        folder: ReplicaFolder,
+        durability: Durability,
+        roles: Roles,
+        manager: RoleManager,
+        duties: Duty,
+        journal: OffsetJournal,
+    ) -> None:
+        """The first of the `edges` is the one that routes name. `tasks` run from when all edges
+        listen until the end, `ROLES_TASK` among them."""
+        self._config = config
+        self._clock = clock
+        self._edges = edges
+        self._tasks = tasks
+        self._health = health
+        self._readiness = readiness
+        self._metrics = metrics
+        self._figures = figures
+        self._address = address
+        self._registration = registration
+        self._registry = registry
+        self._failure = failure
+        self._guard = guard
+        self._store = store
+        self._files = files
+        self._folder = folder
+        self._durability = durability
+        self._roles = roles
+        self._manager = manager
+        self._duties = duties
+        self._journal = journal
+        self._running: list[asyncio.Task[Any]] = []
+        self.listens_on = config.listen
+        """host:port, once it runs."""
+
+    async def run(
+        self,
+        lifecycle: Lifecycle,
+        on_listening: Callable[[int], None] | None,
+        on_opened: Callable[[], None],
+    ) -> Reopening | None:
+        """Serve until told to stop, or until the folder must be opened again.
+
+        Raises as `serve_broker`.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                port = await self._start(tasks)
+                self._metrics.show(NODE_TYPE, self._figures.gather)
+                await self._set_serving(True)
+                self._health.serves(self._readiness.why_not)
+                on_opened()
+                if on_listening is not None:
+                    on_listening(port)
+                lifecycle.ready()
+                log_event(
+                    log,
+                    "broker serves",
+                    broker=self._config.broker_name,
+                    port=port,
+                    flush=self._config.store.flush_mode,
+                )
+                reopening = await self._until_ended(lifecycle)
+                if reopening is None:
+                    await self._stop()
+                else:
+                    await self._retire()
+                for task in self._running:
+                    task.cancel()
+        except* StoreFailed as group:
+            await self._give_up(group)
+            raise
+        finally:
+            self._metrics.hide(NODE_TYPE)
+            await self._stop_edges(0)
+            await self._registry.close()
+            await self._files.close()
+        return reopening
+
+    # ---------------------------------------------------------------------- starting
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> int:
+        # Before anybody asks: alone it is master at once.
+        self._manager.begin_alone()
+        port, *_ = [await edge.start() for edge in self._edges]
+        self.listens_on = f"{self._config.listen.rpartition(':')[0]}:{port}"
+        self._address.listens(port)
+        for name, run in self._tasks.items():
+            self._running.append(tasks.create_task(run(), name=name))
+        # Alone, groups go on at once; elsewhere when the role is known.
+        await self._journal.begun(JOURNAL_TIMEOUT_S)
+        if self._registration is not None:
+            registering = tasks.create_task(self._registration.run(), name="registration")
+            self._running.append(registering)
+        return port
+
+    # ---------------------------------------------------------------------- running
+
+    async def _until_ended(self, lifecycle: Lifecycle) -> Reopening | None:
+        """Returns at a stop, or with what is to be done before the folder is opened again; raises
+        StoreFailed at a failure."""
+        reopening, failed = self._manager.reopening, self._failure.happened
+        async with asyncio.TaskGroup() as waiting:
+            stop = waiting.create_task(lifecycle.stop.wait(), name="stop")
+            await asyncio.wait((stop, failed, reopening), return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+        if failed.done():
+            failed.result()
+        return reopening.result() if reopening.done() and not lifecycle.stop.is_set() else None
+
+    async def _set_serving(self, serving: bool) -> None:
+        for edge in self._edges:
+            await edge.set_serving(serving)
+
+    def _end_pulls(self) -> None:
+        for edge in self._edges:
+            edge.end_pulls()
+
+    async def _stop_edges(self, grace_s: float) -> None:
+        async with asyncio.TaskGroup() as stopping:
+            for edge in self._edges:
+                stopping.create_task(edge.stop(grace_s), name="stop-edge")
+
+    # ---------------------------------------------------------------------- ending
+
+    async def _stop(self) -> None:
+        """A graceful stop: nothing that was accepted is left unanswered."""
+        self._health.ends()
+        self._guard.begin_stopping()
+        await self._set_serving(False)
+        await self._leave_as_slave()
+        await self._end_following()
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await self._durability.drain()
+        except TimeoutError:
+            log_event(log, "the disk did not take everything in time", level=logging.ERROR)
+        self._end_pulls()
+        await self._duties.leave()
+        await self._replicate()
+        if self._registration is not None:
+            await self._registration.leave(LEAVE_TIMEOUT_S)
+        await self._stop_edges(self._config.stop_grace_ms / 1_000)
+        await self._files.save_all()
+        try:
+            await self._folder.note_closed(self._store.appended_end)
+        except NotWritable as error:
+            # The next run then takes this one for crashed.
+            log_event(log, "the stop is not noted", level=logging.WARNING, reason=error)
+
+    async def _leave_as_slave(self) -> None:
+        """Nobody elects it from here on; and its master, who hears of it from the nameserver, waits
+        for it no more as soon as the stream ends. A master leaves last."""
+        if self._registration is not None and self._roles.term is None:
+            await self._registration.leave(LEAVE_TIMEOUT_S)
+
+    async def _end_following(self) -> None:
+        """What a master goes on sending would never be on the disk as a whole, and come after the
+        log's end was noted. From here on no role is taken; a master's term goes on."""
+        roles = next(task for task in self._running if task.get_name() == ROLES_TASK)
+        roles.cancel()
+        await asyncio.wait((roles,))
+
+    async def _replicate(self) -> None:
+        """A master that stops leaves everything to its in-sync replicas, acknowledged or not."""
+        if self._roles.is_alone or not self._roles.may_act():
+            return
+        deadline_s = self._clock.monotonic_s() + REPLICATE_TIMEOUT_S
+        if not await self._durability.replicate(deadline_s):
+            log_event(log, "the replicas did not take everything in time", level=logging.WARNING)
+
+    async def _retire(self) -> None:
+        """End what clients have here; they come back in a moment, or go to the new master."""
+        self._health.closes()
+        await self._set_serving(False)
+        self._end_pulls()
+        await self._duties.leave()
+        await self._stop_edges(RETIRE_GRACE_S)
+        await self._files.save_all()
+
+    async def _give_up(self, group: BaseExceptionGroup[StoreFailed]) -> None:
+        error = first_leaf(group)
+        self._health.failed(str(error))
+        self._guard.begin_failing(str(error))
+        self._store.fail(error)
+        try:
+            await self._folder.note_failed()
+        except (NotWritable, StoreFailed) as refused:
+            # Then the master finds out, from where the log ends when this replica joins again.
+            log_event(log, "the failure is not noted", level=logging.ERROR, reason=refused)
+        log_event(log, "the store failed; the broker ends", level=logging.ERROR, reason=error)
+        await self._set_serving(False)

@@ -1,0 +1,597 @@
+"""The broker's composition root: the only file that knows every part.
+
+Owns: nothing at run time. Each part is made once, after those that it uses, and is given no more
+than those. Where two need each other, one is told of events that the other has: `on_...`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+
+from aerobee.broker.cluster.cluster_link import ClusterLink, identity_of
+from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
+from aerobee.broker.cluster.own_address import OwnAddress
+from aerobee.broker.cluster.registration import Registration, RegistrationConfig
+from aerobee.broker.config import BrokerConfig
+from aerobee.broker.duties import Duties, OnChange
+from aerobee.broker.edge.own.admin_service import AdminService
+from aerobee.broker.edge.own.audit_service import AuditService
+from aerobee.broker.edge.own.group_service import GroupService
+from aerobee.broker.edge.own.offset_service import OffsetService
+from aerobee.broker.edge.own.pull_service import PullService
+from aerobee.broker.edge.own.send_service import SendService
+from aerobee.broker.edge.replicas.replication_client import connect_to_master
+from aerobee.broker.edge.replicas.replication_service import ReplicationService
+from aerobee.broker.edge.server import BrokerServer, count_acknowledged, promise_of
+from aerobee.broker.flush.flush_thread import FlushThread
+from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.groups.current_run import CurrentRun
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
+from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
+from aerobee.broker.groups.known_groups import KnownGroups
+from aerobee.broker.groups.member_streams import MemberStreams
+from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
+from aerobee.broker.journal.log import JournalLog
+from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
+from aerobee.broker.observe.audit.log_checksums import LogChecksums
+from aerobee.broker.observe.audit.snapshots import Snapshots
+from aerobee.broker.observe.broker_state import BrokerState, Writability
+from aerobee.broker.observe.health import BrokerHealth
+from aerobee.broker.observe.metrics.figures import BrokerFigures
+from aerobee.broker.observe.metrics.lag import LagReading
+from aerobee.broker.observe.metrics.store_times import StoreTimes
+from aerobee.broker.observe.metrics.traffic import Traffic
+from aerobee.broker.observe.readiness import Readiness
+from aerobee.broker.observe.stats import Counters, LoopDelay
+from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
+from aerobee.broker.offsets.entries import JOURNAL_TOPIC
+from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity, add_journal_topic
+from aerobee.broker.offsets.state import OffsetJournalState
+from aerobee.broker.offsets.topic_ends import TopicEnds
+from aerobee.broker.reading.egress import Egress
+from aerobee.broker.reading.message_lookup import MessageLookup
+from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.follower import Follower
+from aerobee.broker.replication.handover import Handover
+from aerobee.broker.replication.in_sync_proposer import InSyncProposer
+from aerobee.broker.replication.log_copy import SlaveSide
+from aerobee.broker.replication.mastership import Mastership
+from aerobee.broker.replication.opening import Opened
+from aerobee.broker.replication.read_places import ReadPlaces
+from aerobee.broker.replication.replica_folder import ReplicaFolder
+from aerobee.broker.replication.report import ReplicationReport
+from aerobee.broker.replication.role_manager import RoleManager, adopt_history
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.replication.sender import ReplicationSender
+from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.table_copies import TableCopies
+from aerobee.broker.replication.table_source import TableSource
+from aerobee.broker.retention.cleaning import Cleaning
+from aerobee.broker.retention.holds import GroupsHold, JournalHold, PendingHold
+from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.run import ROLES_TASK, Edge, Failure, Run, Timekeeper
+from aerobee.broker.sending.acknowledged import AcknowledgedBatches
+from aerobee.broker.sending.append import Appender
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.sending.ingest import Ingest
+from aerobee.broker.sending.message_encoder import MessageEncoder
+from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.broker.sending.watermarks import timed_waiters
+from aerobee.broker.store.config import FlushMode
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.tables.config_tables import (
+    CONSUMER_OFFSETS_PATH,
+    SUBSCRIPTION_GROUPS_PATH,
+    TOPICS_PATH,
+)
+from aerobee.runtime.call_context import RequestNames
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.metrics.endpoint import MetricsEndpoint
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.store_format.batch import BatchLimits
+from aerobee.store_format.record_layout import HostAddress
+from aerobee.store_format.tags import TagsCodes
+
+RESET = "the group's offset on this queue was reset or deleted"
+"""Why a lease ends with it."""
+
+
+class Wiring:
+    """The parts of one run over an opened folder; `run` has them all do their work."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        opened: Opened,
+        *,
+        disk: Disk,
+        reads: Executor,
+        files: Executor,
+        clock: Clock,
+        chance: random.Random,
+        health: BrokerHealth,
+        metrics: MetricsEndpoint,
+        store_host: HostAddress,
+        mounts: Sequence[Mount] = (),
+    ) -> None:
+        """`reads` and `files` wait for the disk: small files never after a reader that catches
+        up. `mounts` add protocols to the own one."""
+        self.config = config
+        self.clock = clock
+        self._chance = chance
+        self._store_host = store_host
+        self._files_pool = files
+        self._disk = disk
+        self.folder = opened.folder
+        self.replica = opened.replica
+        self.store = opened.folder.store
+        self.failure = Failure()
+        self.counters = Counters()
+        self.loop_delay = LoopDelay(clock)
+        self.latencies = RpcLatencies()
+        self._wire_role()
+        self._wire_reading(reads)
+        self._wire_sending()
+        self._wire_following()
+        self._wire_journal()
+        self._wire_groups()
+        self._wire_duties()
+        self._wire_observation()
+        self._wire_own_edge()
+        self._wire_registration()
+        self.edges: list[Edge] = [self.own_edge, *(mount(self) for mount in mounts)]
+        self.run = self._make_run(health, metrics)
+
+    # ------------------------------------------------------------------------------ the log
+
+    def _wire_role(self) -> None:
+        config, replica = self.config, self.replica
+        self.roles = Roles(
+            Mastership(replica.own, replica.state.instance, is_alone=replica.is_alone),
+            replica.history,
+            self.store,
+            self.clock,
+            config.replication,
+            segment_bytes=config.store.segment_bytes,
+        )
+        self.guard = Guard(self.folder.topics, broker_name=config.broker_name, authority=self.roles)
+        self.heartbeat_due = asyncio.Event()
+        self.roles.on_doubt(self.heartbeat_due.set)
+
+    def _wire_reading(self, reads: Executor) -> None:
+        config, store = self.config, self.store
+        self.reads = ReadPool(
+            reads,
+            self.counters,
+            self.clock,
+            loop_delay=self.loop_delay,
+            threads=config.read_threads_max,
+            bytes_per_s=config.catch_up_bytes_per_s,
+        )
+        slave_read_bytes = config.replication.slave_read_bytes
+        places = ReadPlaces(self.roles, store, slave_read_bytes=slave_read_bytes)
+        self.egress = Egress(self.guard, store, self.counters, pool=self.reads, places=places)
+        store.on_grown(self.egress.on_grown)
+        self.queues = QueueReader(store, self.reads)
+        self.lookup = MessageLookup(
+            self.guard, store, self.reads, index_enabled=config.store.index_enabled
+        )
+
+    def _wire_sending(self) -> None:
+        config, store, clock, roles = self.config, self.store, self.clock, self.roles
+        self._limits = StreamLimits.of(
+            config.replication, flush_is_sync=config.store.flush_mode is FlushMode.SYNC
+        )
+        self.sender = ReplicationSender(
+            config.cluster,
+            config.broker_name,
+            roles,
+            store,
+            self.reads,
+            TableSource(self._disk, self._files_pool, clock),
+            self._limits,
+            clock,
+        )
+        self.flush = FlushThread(store, self._disk, clock, config.store)
+        self.minutes = AcknowledgedMinutes(epoch=lambda: roles.own_epoch, now_ms=clock.now_ms)
+        kept = config.metrics
+        self.traffic = Traffic(topics_max=kept.topics_max, consumers_max=kept.consumers_max)
+        batches = AcknowledgedBatches((self.traffic.acknowledged, self.minutes.acknowledged))
+        waiters, failed = timed_waiters(clock), self.failure.report
+        self.durability = Durability(
+            store, roles, batches, config.store, waiters, self.flush, self.sender, failed
+        )
+        self.flush.on_flushed(self.durability.on_flushed)
+        roles.on_advanced(self.durability.look)
+        self.appender = Appender(
+            self.guard, store, batches, self.counters, self.durability.on_appended, failed
+        )
+        tags = TagsCodes(delays_ms=config.store.delay_levels_ms)
+        self.ingest = Ingest(
+            self.guard,
+            self.appender,
+            store.producers,
+            self.counters,
+            limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
+            store_host_ipv6=self._store_host.is_ipv6,
+            tags=tags,
+            waits=self.durability.waits,
+        )
+        self.encoder = MessageEncoder(
+            self.guard, clock, self._chance, self._store_host, process_id=os.getpid()
+        )
+        self.writes = OwnWrites(
+            self.appender,
+            clock,
+            store_host=self._store_host,
+            limits=BatchLimits(batch_bytes_max=config.store.batch_bytes_max),
+            tags=tags,
+        )
+
+    def _wire_following(self) -> None:
+        config, folder, durability = self.config, self.folder, self.durability
+        self.files = TableFiles(self._disk, self.clock, self._files_pool)
+        self.files.add(TOPICS_PATH, folder.topics)
+        self.files.add(SUBSCRIPTION_GROUPS_PATH, folder.groups)
+        self.replica_folder = ReplicaFolder(self.replica, self.files.write)
+        self.follower = Follower(
+            config.cluster,
+            config.broker_name,
+            self.replica.own,
+            self.replica.state.instance,
+            connect_to_master,
+            self.store,
+            self.reads,
+            SlaveSide(
+                log_state=self.roles.log_state,
+                adopt_history=partial(adopt_history, self.replica_folder, self.roles),
+                on_appended=durability.on_copied,
+                on_confirmed=lambda confirmed_end, _: durability.on_confirmed(confirmed_end),
+            ),
+            TableCopies(folder.topics, folder.groups, self.files, self._files_pool),
+            self._limits,
+            self.clock,
+        )
+        self.flush.on_flushed(self.follower.on_flushed)
+
+    # ------------------------------------------------------------------------------ groups
+
+    def _wire_journal(self) -> None:
+        config, folder, clock, run = self.config, self.folder, self.clock, self.folder.this_run
+
+        async def save(record: RunRecord) -> None:
+            await self.files.write(LEASES_PATH, record.encode())
+
+        self.current_run = CurrentRun(save, on_lease_ended=self.egress.on_lease_ended)
+        loop = asyncio.get_running_loop()
+
+        def push_views_soon() -> None:
+            """Changes of membership are told once per turn of this loop."""
+            loop.call_soon(coordinator.membership.push_views)
+
+        coordinator = self.coordinator = GroupCoordinator(
+            self.current_run.members,
+            self.current_run.ownership,
+            on_views_changed=push_views_soon,
+            is_acting=self.roles.may_act,
+        )
+        journal_log = JournalLog(
+            JOURNAL_TOPIC,
+            self.store,
+            self.durability,
+            self.roles,
+            self.reads,
+            self.writes,
+            on_store_failed=self.failure.report,
+        )
+        self.journal_state = OffsetJournalState(
+            folder.offsets,
+            journal_end=journal_log.records_end,
+            now_ms=clock.now_ms(),
+            on_group_removed=folder.groups.remove,
+        )
+        self.journal = OffsetJournal(
+            self.journal_state,
+            journal_log,
+            self.current_run,
+            clock,
+            run=RunIdentity(
+                run.boot_id, config.broker_id, folder.previous_run, run_number_min=run.run_number
+            ),
+            image_interval_bytes=config.store.segment_bytes,
+            on_reset=lambda key: coordinator.ownership.revoke(key, RESET),
+            on_term=self._on_granting,
+        )
+        self.files.add(CONSUMER_OFFSETS_PATH, folder.offsets, on_saved=self._on_offsets_saved)
+        add_journal_topic(folder.topics)
+
+    def _on_granting(self, views_held_back_s: float) -> None:
+        if views_held_back_s > 0:
+            membership = self.coordinator.membership
+            membership.hold_views_back()
+            asyncio.get_running_loop().call_later(views_held_back_s, membership.release_views)
+
+    def _on_offsets_saved(self) -> None:
+        mark = self.folder.offsets.rendered_mark
+        if mark is not None:
+            self.journal.saved(mark.next_offset)
+
+    def _wire_groups(self) -> None:
+        """What may be committed, which groups there may be, and how they and topics end."""
+        config, folder, clock = self.config, self.folder, self.clock
+        self.member_streams = MemberStreams()
+        self.known = KnownGroups(folder.groups, folder.offsets, groups_max=config.groups.max)
+        self.offsets = ConsumerOffsets(
+            folder.offsets,
+            self.journal,
+            self.coordinator,
+            self.guard,
+            clock,
+            queue_max=self.queues.max_offset,
+            admit=self.known.admit,
+        )
+        self.removal = GroupRemoval(
+            folder.offsets,
+            folder.groups,
+            self.journal,
+            self.coordinator,
+            clock,
+            save_configs=partial(self.files.save_if_room, SUBSCRIPTION_GROUPS_PATH),
+        )
+        self.expiry = GroupExpiry(
+            GroupTables(folder.groups, folder.offsets, folder.topics),
+            self.coordinator,
+            self.journal,
+            self.removal,
+            clock,
+            expire_after_ms=config.groups.expire_after_days * DAY_MS,
+            bounds=self.queues.bounds,
+        )
+        self.topic_ends = TopicEnds(
+            folder.topics,
+            self.journal_state,
+            self.journal,
+            self.coordinator,
+            self.store,
+            self.reads,
+            clock,
+            save=partial(self.files.save_if_room, TOPICS_PATH),
+        )
+        retention = self.store.retention
+        readers = UnreadReaders(folder.topics, folder.offsets, self.current_run.members, self.store)
+        self.cleaning = Cleaning(
+            retention,
+            (
+                JournalHold(self.journal, partial(self.files.save_if_room, CONSUMER_OFFSETS_PATH)),
+                PendingHold(retention, folder.offsets),
+                GroupsHold(retention, readers),
+            ),
+            config.store.retention,
+            self.flush.upkeep,
+        )
+
+    # ------------------------------------------------------------------------------ the role
+
+    def _wire_duties(self) -> None:
+        config, roles, store, clock = self.config, self.roles, self.store, self.clock
+        self.identity = identity_of(config, instance=self.replica.state.instance)
+        self.registry = InSyncRegistry(config.nameservers, self.identity)
+        self.proposer = InSyncProposer(
+            roles,
+            store,
+            clock,
+            self.registry.alter,
+            RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync"),
+        )
+        self.duties = Duties(
+            (
+                self.durability,
+                self.sender,
+                OnChange(self.egress.wake_all),  # pulls that began under the other role end
+                self.member_streams,
+                self.journal,
+                self.proposer,
+                OnChange(self.heartbeat_due.set),
+            )
+        )
+        self.manager = RoleManager(
+            roles,
+            self.replica_folder,
+            store,
+            clock,
+            self._chance,
+            follower=self.follower,
+            duties=self.duties,
+            on_store_failed=self.failure.report,
+        )
+        roles.on_changed(self.manager.wake)
+        roles.on_changed(self.proposer.wake)
+        self.handover = Handover(roles, store, clock, self.duties)
+
+    # ------------------------------------------------------------------------------ who asks
+
+    def _wire_observation(self) -> None:
+        roles, coordinator, offsets = self.roles, self.coordinator, self.offsets
+        self.report = ReplicationReport(self.replica, roles, self.manager, self.follower)
+        self.writability = Writability(self.guard, self.store)
+        self.state = BrokerState(
+            self.config,
+            self.clock,
+            roles,
+            self.store,
+            self.folder.topics,
+            coordinator,
+            offsets,
+            self.writability,
+            self.report,
+            self.counters,
+            self.loop_delay,
+        )
+        self.snapshots = Snapshots(
+            self.folder, coordinator, offsets, roles, self.minutes, self.reads, self.clock
+        )
+        self.checksums = LogChecksums(self.store, self.reads)
+
+    def _wire_own_edge(self) -> None:
+        config, guard, clock, statistics = self.config, self.guard, self.clock, self.state.now
+        coordinator = self.coordinator
+        self.pull_service = PullService(
+            self.egress,
+            guard,
+            self.counters,
+            clock,
+            is_current=lambda key, epoch: coordinator.is_current(key, epoch, clock.monotonic_s()),
+            on_delivered=self.traffic.delivered,
+        )
+        self.own_edge = BrokerServer(
+            config,
+            clock,
+            self.latencies,
+            send=SendService(
+                self.ingest,
+                self.encoder,
+                self.durability,
+                self.counters,
+                clock,
+                promise=promise_of(config),
+                on_acknowledged=partial(count_acknowledged, self.latencies),
+            ),
+            pull=self.pull_service,
+            offsets=OffsetService(self.offsets, self.removal, guard, self.queues),
+            groups=GroupService(
+                coordinator,
+                self.offsets,
+                guard,
+                self.queues,
+                clock,
+                streams=self.member_streams,
+                removal=self.removal,
+                sessions=config.sessions,
+                on_session_timeout=self.current_run.promise_session,
+                on_group=self.known.admit,
+            ),
+            admin=AdminService(
+                self.identity, statistics, self.lookup, self.cleaning, self.handover
+            ),
+            audit=AuditService(
+                self.identity, statistics, guard, self.roles, self.snapshots, self.checksums
+            ),
+            replication=ReplicationService(self.sender),
+        )
+
+    def _wire_registration(self) -> None:
+        config, lease_ms = self.config, self.config.registration_lease_ms
+        self.address = OwnAddress(config.address or config.listen)
+        link = ClusterLink(
+            self.identity,
+            self.address,
+            roles=self.roles,
+            store=self.store,
+            topics=self.folder.topics,
+            replica=self.replica,
+            report=self.report,
+            handover=self.handover,
+            topic_ends=self.topic_ends,
+            files=self.files,
+            no_room_reason=self.writability.no_room_reason,
+            on_topics_gone=self.egress.wake_all,
+            lease_ms=lease_ms,
+            store_host_ipv6=self._store_host.is_ipv6,
+        )
+        self.registration: Registration | None = None
+        if config.nameservers:
+            self.registration = Registration(
+                RegistrationConfig(nameservers=config.nameservers, lease_duration_ms=lease_ms),
+                clock=self.clock,
+                chance=self._chance,
+                heartbeat=link.heartbeat,
+                on_directive=link.follow,
+                on_sending=self.roles.heartbeat_sent,
+                on_incomplete=self.manager.count_as_another_log,
+                due=self.heartbeat_due,
+            )
+
+    def _make_figures(self) -> BrokerFigures:
+        folder = self.folder
+        times = StoreTimes(self.store, self.reads)
+        return BrokerFigures(
+            self.config,
+            self.clock,
+            self.address,
+            statistics=self.state.now,
+            registration=self.registration,
+            roles=self.roles,
+            guard=self.guard,
+            topics=folder.topics,
+            coordinator=self.coordinator,
+            offsets=self.offsets,
+            expiry=self.expiry,
+            counters=self.counters,
+            traffic=self.traffic,
+            latencies=self.latencies,
+            loop_delay=self.loop_delay,
+            times=times,
+            lag=LagReading(
+                self.store,
+                folder.topics,
+                folder.offsets,
+                self.coordinator,
+                self.pull_service.sessions,
+                times,
+            ),
+            sessions=self.pull_service.sessions,
+        )
+
+    # ------------------------------------------------------------------------------ the run
+
+    def _make_run(self, health: BrokerHealth, metrics: MetricsEndpoint) -> Run:
+        config, roles, store = self.config, self.roles, self.store
+        by_time = Timekeeper(
+            self.clock, self.coordinator, store.reads, self.writability, self.heartbeat_due.set
+        )
+        return Run(
+            config,
+            self.clock,
+            self.edges,
+            tasks={
+                "flush": self.flush.run,
+                "cleaning": self.cleaning.run,
+                "time": by_time.run,
+                "group-expiry": self.expiry.run,
+                "snapshots": lambda: self.files.keep_saving(config.snapshot_interval_ms / 1_000),
+                "loop-delay": self.loop_delay.run,
+                ROLES_TASK: self.manager.run,
+                "in-sync-set": self.proposer.run,
+                "offset-journal": self.journal.run,
+                "topic-ends": self.topic_ends.run,
+            },
+            health=health,
+            readiness=Readiness(roles, store, self.report, self.follower, self.registration),
+            metrics=metrics,
+            figures=self._make_figures(),
+            address=self.address,
+            registration=self.registration,
+            registry=self.registry,
+            failure=self.failure,
+            guard=self.guard,
+            store=store,
+            files=self.files,
+            folder=self.replica_folder,
+            durability=self.durability,
+            roles=roles,
+            manager=self.manager,
+            duties=self.duties,
+            journal=self.journal,
+        )
+
+
+Mount = Callable[[Wiring], Edge]
+"""Makes an edge over a broker's parts: another protocol beside the own one."""
