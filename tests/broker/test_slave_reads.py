@@ -52,7 +52,7 @@ class Group:
     """A replica with id 0 in a group of three, as its roles show it."""
 
     term: MasterTerm | None = None
-    group: ReplicaSetView | None = None
+    replica_set: ReplicaSetView | None = None
     endpoints: dict[int, object] = field(default_factory=dict)
     own: ReplicaName = field(default_factory=lambda: ReplicaName(0, "i0"))
     confirmed_end: int = 0
@@ -62,7 +62,7 @@ class Group:
 
     def follow(self, master_id: int = 1) -> None:
         self.term = None
-        self.group = _view(epoch=2, master_id=master_id)
+        self.replica_set = _view(epoch=2, master_id=master_id)
         self.endpoints = {1: SimpleNamespace(address="127.0.0.1:1")}
 
     def lead(self, log_end: int, in_sync: tuple[int, ...] = (0, 1, 2)) -> None:
@@ -77,12 +77,12 @@ class Group:
             policy=TermPolicy(),
             now_s=0.0,
         )
-        self.group = _view(epoch=3, master_id=0, in_sync=names)
+        self.replica_set = _view(epoch=3, master_id=0, in_sync=names)
         self.endpoints = {one: SimpleNamespace(address="") for one in (0, 1, 2)}
 
     def master_address(self) -> str | None:
-        assert self.group is not None
-        endpoint = self.endpoints.get(self.group.master_id)
+        assert self.replica_set is not None
+        endpoint = self.endpoints.get(self.replica_set.master_id)
         return None if endpoint is None else "127.0.0.1:1"
 
 
