@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aerobee.broker.duties import Duty
 from aerobee.broker.edge.replicas.replication_client import connect_to_master
 from aerobee.broker.edge.replicas.replication_service import (
     SERVICE_NAME,
@@ -70,7 +71,8 @@ class ToldRoles:
     replicas: set[int] = field(default_factory=lambda: {1, 2})
     instances: dict[int, str] = field(default_factory=dict)
     """Registered processes; of a replica that is not here every one counts."""
-    term_ended: asyncio.Event = field(default_factory=asyncio.Event)
+    duty: Duty | None = None
+    """Is told of the terms."""
     events: list[tuple[str, ReplicaName]] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
     on_confirmed: Callable[[], None] = lambda: None
@@ -78,8 +80,6 @@ class ToldRoles:
     def begin_term(self, epoch: int = 1, in_sync: tuple[ReplicaName, ...] = ()) -> MasterTerm:
         """Master under `epoch`, which the history must have already."""
         own = ReplicaName(0, "master")
-        self.term_ended.set()
-        self.term_ended = asyncio.Event()
         self.term = MasterTerm(
             epoch=epoch,
             own=own,
@@ -90,11 +90,14 @@ class ToldRoles:
             policy=TermPolicy(),
             now_s=0.0,
         )
+        if self.duty is not None:
+            self.duty.begin(self.term)
         return self.term
 
     def end_term(self) -> None:
         self.term = None
-        self.term_ended.set()
+        if self.duty is not None:
+            self.duty.end()
 
     @property
     def epoch(self) -> int:
@@ -206,6 +209,7 @@ class Master:
             CLUSTER, GROUP, self.roles, self.store, pool, tables, limits, clock
         )
         self.roles.on_confirmed = self.sender.on_confirmed
+        self.roles.duty = self.sender
         self.address = ""
 
     def append(self, batch: Any, queue_id: int = 0) -> int:

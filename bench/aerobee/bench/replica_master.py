@@ -27,7 +27,6 @@ from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
-from aerobee.broker.replication.master_side import Ended
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
@@ -57,7 +56,6 @@ class _Role:
         self._segment_bytes = segment_bytes
         self.epoch = EPOCH
         self.replica_set: ReplicaSetView | None = None
-        self.term_ended: Ended = asyncio.Event()
         self.term: MasterTerm | None = MasterTerm(
             epoch=EPOCH,
             own=OWN,

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.replica_set import ReplicaSetView
-
-
-class Ended(Protocol):
-    """Something that ends once."""
-
-    async def wait(self) -> Literal[True]: ...
 
 
 class MasterSide(Protocol):
@@ -26,11 +20,6 @@ class MasterSide(Protocol):
 
     @property
     def replica_set(self) -> ReplicaSetView | None: ...
-
-    @property
-    def term_ended(self) -> Ended:
-        """Of the present term."""
-        ...
 
     def log_state(self) -> LogState: ...
 

@@ -9,7 +9,6 @@ What always holds: whoever acts as master asks `may_act` or `check_may_act` at t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -54,9 +53,6 @@ class Roles:
         self.history = history
         self.config = config
         self.endpoints: dict[int, ReplicaPlace] = {}
-        self.term_ended = asyncio.Event()
-        """Set while there is no term; a stream keeps the one of its own term, for each has one."""
-        self.term_ended.set()
         self.is_pausing = False
         """A hand-over is under way: no messages are taken."""
         self.known_replicas: frozenset[int] = frozenset()
@@ -340,8 +336,6 @@ class Roles:
 
     def begin_term(self, term: MasterTerm) -> None:
         """The epoch is in the log's history, durably: act under it from now on."""
-        self.term_ended.set()
-        self.term_ended = asyncio.Event()
         self.mastership.lead(term)
         self._note_departed()
 
@@ -350,7 +344,6 @@ class Roles:
         if self.term is not None:
             self.note_confirmed(self.term.confirmed_end)
         self.mastership.end_term()
-        self.term_ended.set()
 
 
 def _tell(listeners: list[Callable[[], None]]) -> None:

@@ -26,7 +26,7 @@ from aerobee.broker.replication.joining import (
 )
 from aerobee.broker.replication.log_chunks import LogChunks
 from aerobee.broker.replication.master_side import MasterSide
-from aerobee.broker.replication.master_term import ReplicaName
+from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.messages import Agreement, Hello, MasterStreamEnd
 from aerobee.broker.replication.slave_stream import JoinedSlave, SlaveStream
 from aerobee.broker.replication.stream_limits import StreamLimits
@@ -86,10 +86,14 @@ class ReplicationSender(Duty):
         for stream in self._streams.values():
             stream.wake()
 
+    def begin(self, term: MasterTerm) -> None:
+        """Streams are of one term: those of an earlier one end."""
+        self.end()
+
     def end(self) -> None:
         """End every stream; the slaves come again, here or elsewhere."""
         for stream in self._streams.values():
-            stream.end(NotMaster("this replica begins anew"))
+            stream.end_term()
 
     async def serve(self, stream: MasterStreamEnd) -> None:
         """One slave's stream, until the slave ends it.
@@ -184,7 +188,6 @@ class ReplicationSender(Duty):
             instance=hello.instance,
             sender=sender,
             term=term,
-            term_ended=roles.term_ended,
             position=start.position,
             window_bytes=hello.window_bytes,
             tables=dict(hello.tables),

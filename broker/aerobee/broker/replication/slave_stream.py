@@ -16,7 +16,7 @@ from typing import Never
 from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, encode_emptied
 from aerobee.broker.replication.joining import Sender, check_ack, check_sender
 from aerobee.broker.replication.log_chunks import LogChunks
-from aerobee.broker.replication.master_side import Ended, MasterSide
+from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.messages import (
     Ack,
@@ -53,7 +53,6 @@ class JoinedSlave:
     sender: Sender
     """Who both sides' messages are from."""
     term: MasterTerm
-    term_ended: Ended
     position: int
     window_bytes: int
     tables: dict[str, int] = field(default_factory=dict)
@@ -113,7 +112,6 @@ class SlaveStream:
             send=self._send(first),
             tables=self._watch_tables(),
             silence=self._silence.watch(),
-            term=self._watch_term(),
             end=self._watch_end(),
         )
 
@@ -127,6 +125,10 @@ class SlaveStream:
         if not self._ended.done():
             self._ended.set_exception(error)
             self._ended.exception()  # heard, should `run` be over already
+
+    def end_term(self) -> None:
+        """Let `run` raise NotMaster: the term that the slave joined is over."""
+        self.end(self._not_master())
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -232,10 +234,6 @@ class SlaveStream:
                     self._tables_to_send[path] = table.content
                     self._wake.set()
             await asyncio.sleep(TABLES_INTERVAL_S)
-
-    async def _watch_term(self) -> Never:
-        await self._slave.term_ended.wait()
-        raise self._not_master()
 
     async def _watch_end(self) -> Never:
         await self._ended
