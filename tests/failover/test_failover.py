@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,21 @@ class SharedTrial:
         self._trial = self._task = None
 
     async def _hold(self, ready: asyncio.Future[Trial]) -> None:
-        async with open_trial(self._root / f"{self._made}", self._settings) as trial:
+        # What a failed trial has left on the small disk is not another trial's.
+        roots = {
+            one: _emptied(root) / f"{self._made}"
+            for one, root in self._settings.store_roots.items()
+        }
+        settings = replace(self._settings, store_roots=roots)
+        async with open_trial(self._root / f"{self._made}", settings) as trial:
             ready.set_result(trial)
             await self._end.wait()
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ class Parts:
     async def end_stream(self, broker_id: int) -> None:
         """As a nameserver does for a process that died."""
         record = (await self.groups.view(NAME)).live[broker_id]
-        await self.registry.note_disconnected(record)
+        await self.registry.note_disconnected(record.key, record.stream)
 
     async def let_in_sync(self, *broker_ids: int) -> ReplicaSet:
         before = await self.group()

@@ -4,6 +4,7 @@ through real nameservers and a real etcd."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from typing import Any
 
@@ -313,10 +314,33 @@ async def test_a_process_that_was_succeeded_says_nothing_more_of_the_log(
     first = BrokerRecord(BrokerKey(NAME, 0), "i1", "h:1", incarnation="log")
     registered = await registry.register(first, 0, opened_end=0)
     assert await registry.note_durable(registered.record, 50)
-    await registry.note_disconnected(registered.record)
+    await registry.note_disconnected(registered.record.key, registered.record.stream)
     second = BrokerRecord(BrokerKey(NAME, 0), "i2", "h:1", incarnation="log", predecessor="i1")
     with pytest.raises(ReplicaIncomplete):
         await registry.register(second, 0, opened_end=49)
     await registry.register(second, 0, opened_end=50)
     assert not await registry.note_durable(registered.record, 90), "it was succeeded"
     assert await noted(etcd, cluster, 0) == {"log": 50}
+
+
+async def test_an_end_is_noted_against_the_last_that_its_stream_wrote(
+    etcd: Etcd, cluster: str
+) -> None:
+    """A heartbeat may still be on its way to etcd when the stream that brought it ends."""
+    keys = Keys(cluster)
+    replica_sets = ReplicaSets(etcd, keys, LogPositions(), allow_unclean=False)
+    registry = Registry(etcd, keys, replica_sets, BrokerLeaseConfig(default_ms=30_000))
+    key = BrokerKey(NAME, 0)
+
+    async def is_connected() -> bool:
+        return (await replica_sets.view(NAME)).live[0].is_connected
+
+    first = BrokerRecord(key, "i1", "h:1", incarnation="log", stream="first")
+    registered = await registry.register(first, 0, opened_end=0)
+    full = dataclasses.replace(first, writable=False)
+    await registry.renew(registered, full, 0, opened_end=0)
+    await registry.note_disconnected(key, "first")
+    assert not await is_connected()
+    await registry.register(dataclasses.replace(first, stream="second"), 0, opened_end=0)
+    await registry.note_disconnected(key, "first")
+    assert await is_connected(), "its next stream is there"

@@ -42,6 +42,7 @@ class BrokerSession:
     def __init__(self, sessions: BrokerSessions, key: BrokerKey, instance: str) -> None:
         self.key = key
         self.instance = instance
+        self.stream = sessions.name_stream()
         self.heartbeat = nameserver_pb2.BrokerHeartbeat()
         self.heartbeat_s = 0.0
         self._sessions = sessions
@@ -161,13 +162,8 @@ class BrokerSession:
         before = min(self._topics_known, known)
         self._topics_known = known if before < last_deletion <= known else before
         return dataclasses.replace(
-            convert.broker_record(heartbeat), topics_known=self._topics_known
+            convert.broker_record(heartbeat), stream=self.stream, topics_known=self._topics_known
         )
-
-    @property
-    def registered_record(self) -> BrokerRecord | None:
-        """What stands in etcd for this stream; None: nothing, or no more."""
-        return None if self._registered is None else self._registered.record
 
     async def note_durable(self, now_s: float) -> None:
         """Let etcd know how far the log is confirmed and on the disk, if that is news; seldom, for

@@ -20,7 +20,6 @@ A log that lacks what its incarnation is known to have had (log_reach.py) is not
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 from dataclasses import dataclass
@@ -48,6 +47,7 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 _ATTEMPTS_MAX = 8
+_END_ATTEMPTS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,18 +204,25 @@ class Registry:
         change = Put(self._keys.durable(key), encode_durable(after))
         return (await self._etcd.transaction(expected, [change])).succeeded
 
-    async def note_disconnected(self, registered: BrokerRecord) -> None:
-        """Note that the stream of a registered process has ended, unless the registration was
-        written again since then: by another stream of that process, or by another process.
+    async def note_disconnected(self, key: BrokerKey, stream: str) -> None:
+        """Note that the stream of a registered process has ended, unless another stream of that
+        process, or another process, has registered since then. The ended stream's last write may
+        still be on its way to etcd: then what it writes is noted.
 
         Raises RegistryUnavailable: it is unknown whether it was noted.
         """
-        key = self._keys.broker(registered.key)
-        value = encode_broker(dataclasses.replace(registered, is_connected=False))
-        with contextlib.suppress(LeaseNotFound):
-            await self._etcd.transaction(
-                {key: registered.revision}, [Put(key, value, registered.lease_id)]
-            )
+        for _ in range(_END_ATTEMPTS_MAX):
+            current = (await self._replica_sets.view(key.broker_name)).live.get(key.broker_id)
+            if current is None or current.stream != stream:
+                return
+            ended = dataclasses.replace(current, is_connected=False)
+            change = Put(self._keys.broker(key), encode_broker(ended), current.lease_id)
+            try:
+                done = await self._etcd.transaction({change.key: current.revision}, [change])
+            except LeaseNotFound:
+                return
+            if done.succeeded:
+                return
 
     async def leave(self, key: BrokerKey, instance: str, *, durable_end: int = 0) -> None:
         """Remove the registration if `instance` still holds it; `durable_end`: as `note_durable`,

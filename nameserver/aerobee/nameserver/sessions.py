@@ -20,8 +20,9 @@ from aerobee.nameserver.log_reach import LogPositions
 from aerobee.nameserver.notifier import Notifier
 from aerobee.nameserver.registry import Registry
 from aerobee.nameserver.route_cache import RouteCache
-from aerobee.nameserver.stored import BrokerKey, BrokerRecord
+from aerobee.nameserver.stored import BrokerKey
 from aerobee.runtime import names
+from aerobee.runtime.call_context import current_ids
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument, RegistryUnavailable
 from aerobee.runtime.log import log_event
@@ -40,13 +41,13 @@ class StreamEnds:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._waiting: dict[BrokerKey, BrokerRecord] = {}
+        self._waiting: dict[BrokerKey, str] = {}
         self._wake = asyncio.Event()
         self._noted = Notifier()
 
-    def ended(self, registered: BrokerRecord) -> None:
-        """The stream of the process that this registration was written for has ended."""
-        self._waiting[registered.key] = registered
+    def ended(self, key: BrokerKey, stream: str) -> None:
+        """A stream of this broker has ended."""
+        self._waiting[key] = stream
         self._wake.set()
 
     async def settled(self, key: BrokerKey, timeout_s: float) -> None:
@@ -58,13 +59,13 @@ class StreamEnds:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            for registered in list(self._waiting.values()):
+            for key, stream in list(self._waiting.items()):
                 try:
-                    await self._registry.note_disconnected(registered)
+                    await self._registry.note_disconnected(key, stream)
                 except RegistryUnavailable as error:
                     log_event(log, "end of a stream not noted", level=logging.DEBUG, reason=error)
-                if self._waiting.get(registered.key) is registered:
-                    del self._waiting[registered.key]
+                if self._waiting.get(key) == stream:
+                    del self._waiting[key]
             self._noted.notify()
 
 
@@ -89,6 +90,12 @@ class BrokerSessions:
         self.heard = Notifier()
         """Notified after every heartbeat."""
         self._open: dict[BrokerKey, BrokerSession] = {}
+        self._streams = 0
+
+    def name_stream(self) -> str:
+        """A new stream's name in etcd and in the logs of both sides."""
+        self._streams += 1
+        return f"{current_ids().request_id}/{self._streams}"
 
     def __len__(self) -> int:
         """Brokers that are connected here."""
@@ -153,8 +160,8 @@ class BrokerSessions:
         """A stream has ended; `is_lost`: not because this nameserver stops."""
         if self._open.get(session.key) is session:
             del self._open[session.key]
-            if is_lost and session.registered_record is not None:
-                self.ends.ended(session.registered_record)
+            if is_lost:
+                self.ends.ended(session.key, session.stream)
             self.positions.forget(session.key)
             self.heard.notify()
 

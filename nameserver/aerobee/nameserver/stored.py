@@ -64,6 +64,8 @@ class BrokerRecord:
     """Whom it wishes for its successor; -1: nobody."""
     is_connected: bool = True
     """A nameserver has a stream of this process; False: the stream has ended and none has come."""
+    stream: str = ""
+    """The stream that it was registered by, as the nameserver that has it calls it."""
     topics_known: int | None = None
     """It knows of all deletions of topics up to this revision; None: an older version wrote it."""
     revision: int = 0
@@ -232,6 +234,7 @@ def encode_broker(record: BrokerRecord) -> bytes:
             "resignedEpoch": record.resigned_epoch,
             "successorId": record.successor_id,
             "connected": record.is_connected,
+            "stream": record.stream,
             "topicsKnown": record.topics_known,
         }
     )
@@ -312,6 +315,7 @@ def _broker_from(key: BrokerKey, document: Mapping[str, Any], entry: KeyValue) -
         resigned_epoch=_number(document.get("resignedEpoch", 0)),
         successor_id=_broker_id(document.get("successorId", -1)),
         is_connected=document.get("connected") is not False,
+        stream=str(document.get("stream", "")),
         topics_known=None if (known := document.get("topicsKnown")) is None else _number(known),
         revision=entry.revision,
         lease_id=entry.lease_id,
