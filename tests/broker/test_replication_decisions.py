@@ -377,9 +377,9 @@ def test_a_replica_that_lacks_what_it_once_had_leaves_the_set_until_it_has_it_ag
     assert back.in_sync == {OWN, other}
 
 
-def test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history() -> None:
-    newcomer = OTHERS[0]
-    term = MasterTerm(
+def lonely_term() -> MasterTerm:
+    """A master's first term over an empty log, alone in sync."""
+    return MasterTerm(
         epoch=1,
         own=OWN,
         in_sync=(OWN,),
@@ -389,6 +389,11 @@ def test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history() -> 
         policy=TermPolicy(),
         now_s=0.0,
     )
+
+
+def test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history() -> None:
+    newcomer = OTHERS[0]
+    term = lonely_term()
     # Both logs are empty: it has everything, and still no epoch in common with anybody.
     term.joined(newcomer, 0, 0, 0.0)
     assert term.propose(0, 0.1) is None
@@ -401,16 +406,7 @@ def test_a_newcomer_is_in_sync_only_once_it_has_stored_the_masters_history() -> 
 def test_a_newcomer_is_in_sync_only_once_it_has_all_that_is_confirmed() -> None:
     """It was up to date a moment ago; elected now, it would lose what was acknowledged since."""
     newcomer = OTHERS[0]
-    term = MasterTerm(
-        epoch=1,
-        own=OWN,
-        in_sync=(OWN,),
-        revision=1,
-        log_end=0,
-        confirmed_end=0,
-        policy=TermPolicy(),
-        now_s=0.0,
-    )
+    term = lonely_term()
     term.joined(newcomer, 10, 10, 0.0)
     term.acknowledged(newcomer, 10, 10, 0.1)
     assert term.confirm(20) == 20

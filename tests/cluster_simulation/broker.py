@@ -38,8 +38,6 @@ SILENCE_S = 1.2
 
 
 class Broker(Process):
-    """See the module."""
-
     __slots__ = (
         "_directive_s",
         "_found_end",

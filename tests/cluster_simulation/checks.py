@@ -56,7 +56,7 @@ class Figures:
 
 
 class Checks:
-    """See the module. Its methods raise Violation."""
+    """Its methods raise Violation."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -48,8 +48,6 @@ class JournalRecord(NamedTuple):
 
 
 class Derived:
-    """See the module."""
-
     __slots__ = ("_folder", "_waiting", "journal", "queue_ends", "table", "windows")
 
     def __init__(self, folder: Folder) -> None:

@@ -58,7 +58,7 @@ class Process:
 
 
 class Kernel:
-    """See the module. Times are seconds since the start of the run."""
+    """Times are seconds since the start of the run."""
 
     __slots__ = ("_count", "_heap", "now_s", "steps")
 

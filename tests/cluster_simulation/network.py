@@ -17,8 +17,6 @@ _DRAWS = 512
 
 
 class Network:
-    """See the module."""
-
     def __init__(self, kernel: Kernel, chance: random.Random) -> None:
         self.kernel = kernel
         self._chance = chance

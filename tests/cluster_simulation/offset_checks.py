@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OffsetChecks:
-    """See the module. Its methods raise Violation."""
+    """Its methods raise Violation."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -40,8 +40,6 @@ def draw_settings(chance: random.Random) -> Settings:
 
 
 class Scenario:
-    """See the module."""
-
     def __init__(self, seed: int, *, variant: Variant, trace: Trace | None = None) -> None:
         self._chance = chance = random.Random(seed)
         self.world = world = World(chance, draw_settings(chance), variant, trace)

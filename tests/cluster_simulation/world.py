@@ -50,8 +50,6 @@ class Settings:
 
 
 class World:
-    """See the module."""
-
     def __init__(
         self, chance: random.Random, settings: Settings, variant: Variant, trace: Trace | None
     ) -> None:

@@ -62,7 +62,7 @@ class _Call:
 
 
 class Driver:
-    """See the module. Every method may raise PowerCut, and Violation for a broken promise."""
+    """Every method may raise PowerCut, and Violation for a broken promise."""
 
     def __init__(
         self,

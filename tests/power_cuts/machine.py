@@ -45,7 +45,7 @@ class Figures:
 
 
 class Machine:
-    """See the module. Any method may raise Violation; what else it raises is a defect as well."""
+    """Any method may raise Violation; what else it raises is a defect as well."""
 
     def __init__(
         self,

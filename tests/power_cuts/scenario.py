@@ -72,8 +72,6 @@ def draw_config(chance: random.Random, *, has_journal: bool) -> StoreConfig:
 
 
 class Scenario:
-    """See the module."""
-
     def __init__(self, seed: int, *, variant: Variant, trace: Trace | None = None) -> None:
         self._chance = chance = random.Random(seed)
         self._has_journal = chance.random() < 0.5

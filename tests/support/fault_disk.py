@@ -53,7 +53,7 @@ class NameChange:
 
 
 class FaultDisk:
-    """See the module. The faults are plain attributes, to be set and cleared by a test."""
+    """The faults are plain attributes, to be set and cleared by a test."""
 
     def __init__(self, root: Path) -> None:
         self._real = RealDisk(root)

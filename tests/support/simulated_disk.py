@@ -19,8 +19,6 @@ from tests.support.simulated_nodes import DirectoryNode, FileNode, NameChange, N
 
 
 class SimulatedDisk(FileSystem):
-    """See the module."""
-
     def __init__(self, root: DirectoryNode | None = None) -> None:
         super().__init__()
         self._root = root or DirectoryNode()

@@ -19,8 +19,6 @@ class PowerCut(BaseException):
 
 
 class PowerSupply:
-    """See the module."""
-
     def __init__(self) -> None:
         self.sequence = 0
         self.steps = 0

@@ -26,7 +26,7 @@ class TimerCheckpointIllegal(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TimerCheckpoint:
-    """See the module; times are Unix ms."""
+    """Times are Unix ms."""
 
     last_read_time_ms: int = 0
     last_log_flushed_position: int = 0

@@ -67,8 +67,6 @@ class Master:
 
 
 class Slave:
-    """See the module."""
-
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.has_journal = self.chance.random() < 0.7

@@ -60,7 +60,7 @@ class GroupTables:
 
 
 class GroupExpiry:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ class EndableStream(Protocol):
 
 
 class MemberStreams(Duty):
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(self) -> None:
         self._streams: dict[EndableStream, None] = {}

@@ -32,7 +32,7 @@ class FollowedLog(Protocol):
 
 
 class JournalFollower(Generic[Entry]):
-    """See the module; on the loop, one step after another."""
+    """On the loop, one step after another."""
 
     def __init__(self, name: str, state: JournalState[Entry], journal_log: FollowedLog) -> None:
         self._name = name

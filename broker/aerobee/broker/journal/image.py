@@ -33,7 +33,7 @@ class ImagedLog(Protocol):
 
 
 class JournalImages:
-    """See the module; on the loop. The journal calls `write_if_due` when one may be, others ask and
+    """On the loop. The journal calls `write_if_due` when one may be, others ask and
     wait."""
 
     def __init__(

@@ -86,7 +86,7 @@ class JournalledLog(WrittenLog, FollowedLog, Protocol):
 
 
 class Journal(Generic[Entry, Term]):
-    """See the module; on the loop, while `run` runs."""
+    """On the loop, while `run` runs."""
 
     def __init__(
         self,

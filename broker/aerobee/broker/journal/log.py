@@ -30,7 +30,7 @@ _FOREVER = float("inf")
 
 
 class JournalLog:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

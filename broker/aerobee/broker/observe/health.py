@@ -41,7 +41,7 @@ class _Advance:
 
 
 class BrokerHealth:
-    """See the module. On the loop, `advanced` excepted."""
+    """On the loop, `advanced` excepted."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

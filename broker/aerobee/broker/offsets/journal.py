@@ -101,7 +101,7 @@ class _Runs:
 
 
 class OffsetJournal(Journal[Entry, OffsetWriter]):
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ _RECORD_BYTES = 64 * 1024
 
 
 class TopicEnds:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class _Reader(Generic[Job]):
 
 
 class FairTurns(Generic[Job]):
-    """See the module. Readers are known by name, and only while they have jobs."""
+    """Readers are known by name, and only while they have jobs."""
 
     def __init__(self, running_max: int, fewer_for: Mapping[str, int] | None = None) -> None:
         """`fewer_for` says of readers by name how many of their jobs may run at once at most."""

@@ -60,7 +60,7 @@ Connect = Callable[[str], AbstractAsyncContextManager[SlaveStreamEnd]]
 
 
 class Follower:
-    """See the module. One for as long as the store is open; follows one master at a time."""
+    """One for as long as the store is open; follows one master at a time."""
 
     def __init__(
         self,

@@ -37,8 +37,6 @@ class HandedOver:
 
 
 class Handover:
-    """See the module."""
-
     def __init__(self, roles: Roles, store: ReplicatedLog, clock: Clock, duties: Duty) -> None:
         """`duties` are left to the successor, and resumed when the hand-over is called off."""
         self._roles = roles

@@ -25,8 +25,6 @@ _HEAD = struct.Struct(">ii")  # a record's size and magic number
 
 
 class LogChunks:
-    """See the module."""
-
     def __init__(
         self,
         log: CommitLog,

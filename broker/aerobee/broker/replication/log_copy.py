@@ -58,7 +58,7 @@ class SlaveSide:
 
 
 class LogCopy:
-    """See the module. `run` it once."""
+    """`run` it once."""
 
     def __init__(
         self,

@@ -62,7 +62,7 @@ class Progress:
 
 
 class MasterTerm:
-    """See the module. Positions are log offsets, times monotonic seconds."""
+    """Positions are log offsets, times monotonic seconds."""
 
     def __init__(
         self,

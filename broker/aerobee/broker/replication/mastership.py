@@ -49,7 +49,7 @@ Decision = Lead | Follow | StepDown | Stay
 
 
 class Mastership:
-    """See the module. Times are seconds of a clock that goes on while the machine sleeps."""
+    """Times are seconds of a clock that goes on while the machine sleeps."""
 
     def __init__(
         self,

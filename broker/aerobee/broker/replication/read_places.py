@@ -31,7 +31,7 @@ class LogEnds(Protocol):
 
 
 class ReadPlaces:
-    """See the module. Positions are log offsets."""
+    """Positions are log offsets."""
 
     def __init__(self, roles: Roles, store: LogEnds, *, slave_read_bytes: int = 0) -> None:
         """`slave_read_bytes` 0: a share of the machine's memory."""

@@ -71,7 +71,7 @@ class FollowsMaster(Protocol):
 
 
 class RoleManager:
-    """See the module; `run` it as a task."""
+    """`run` it as a task."""
 
     def __init__(
         self,

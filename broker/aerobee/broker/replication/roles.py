@@ -37,8 +37,6 @@ class ReplicatedLog(Protocol):
 
 
 class Roles:
-    """See the module."""
-
     def __init__(
         self,
         mastership: Mastership,

@@ -45,7 +45,7 @@ REGISTERED_POLL_S = 0.02
 
 
 class ReplicationSender(Duty):
-    """See the module. `serve` is called for each stream, by tasks of their own."""
+    """`serve` is called for each stream, by tasks of their own."""
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class JoinedSlave:
 
 
 class SlaveStream:
-    """See the module. `run` it once; `end` it from elsewhere."""
+    """`run` it once; `end` it from elsewhere."""
 
     def __init__(
         self,

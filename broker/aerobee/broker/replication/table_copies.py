@@ -41,7 +41,7 @@ class SavedFiles(Protocol):
 
 
 class TableCopies:
-    """See the module. One for the life of the broker, over all of its streams."""
+    """One for the life of the broker, over all of its streams."""
 
     def __init__(
         self,

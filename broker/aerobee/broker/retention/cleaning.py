@@ -59,7 +59,7 @@ class CleanReport:
 
 
 class Cleaning:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

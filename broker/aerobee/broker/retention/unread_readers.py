@@ -54,7 +54,7 @@ def is_system_group(group: str) -> bool:
 
 
 class UnreadReaders:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

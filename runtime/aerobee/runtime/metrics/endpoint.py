@@ -41,7 +41,7 @@ Source = Callable[[], Awaitable[Gathered]]
 
 
 class MetricsEndpoint:
-    """See the module. All methods are for the loop."""
+    """All methods are for the loop."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ _REQUEST_CODES = {
 
 
 class RpcLatencies:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(self) -> None:
         self._histograms: dict[tuple[str, str], Histogram] = {}

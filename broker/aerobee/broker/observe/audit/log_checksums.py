@@ -38,7 +38,7 @@ class RangeChecksum:
 
 
 class LogChecksums:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(self, store: MessageStore, reads: ReadPool) -> None:
         self._store = store

@@ -105,7 +105,7 @@ class Reading:
 
 
 class Snapshots:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ _MESSAGE_TYPES = frozenset({"normal", "fifo", "delay", "transaction", "mixed"})
 
 
 class BrokerFigures:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ TIMEOUT_S = 1.0
 
 
 class StoreTimes:
-    """See the module; on the loop."""
+    """On the loop."""
 
     def __init__(self, store: MessageStore, reads: ReadPool) -> None:
         self._store = store

@@ -52,8 +52,6 @@ class Reader(NamedTuple):
 
 
 class Traffic:
-    """See the module."""
-
     def __init__(self, *, topics_max: int, consumers_max: int) -> None:
         self._topics_max = topics_max
         self._consumers_max = consumers_max
