@@ -1,7 +1,7 @@
 """`make k8s-test`: build Kubernetes' control plane if need be; run what needs it, or containers.
 
 With `--api-server-if-built` nothing is built and no container is started: what is accepted is
-judged if Kubernetes' programs are there, else skipped with the reason.
+judged if Kubernetes' programs are there, else one line says that they are not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ FOLDER = Path(__file__).resolve().parent
 
 def main() -> int:
     is_quick = "--api-server-if-built" in sys.argv
-    if built_programs() is None and not is_quick:
+    if built_programs() is None:
+        if is_quick:
+            print(f"Kubernetes {VERSION} is not built (`make k8s-test` builds it): left out")
+            return 0
         reason = why_not_buildable()
         if reason:
             print(f"{reason}; the schema checks run without it", file=sys.stderr, flush=True)
