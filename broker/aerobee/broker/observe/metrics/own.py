@@ -42,7 +42,7 @@ def role_families(statistics: BrokerStatistics, roles: Roles, *, now_s: float) -
         one_gauge("aerobee_broker_master_id", "Id of its group's master.", master_id),
         one_gauge(
             "aerobee_broker_lease_remaining_seconds",
-            "For so long its registration counts without another heartbeat; at most 0: over.",
+            "How long its registration counts without another heartbeat; 0 or less: over.",
             lease_s - now_s if lease_s > float("-inf") else None,
         ),
         one_gauge("aerobee_broker_writable", "1 while it takes messages.", statistics.is_writable),
