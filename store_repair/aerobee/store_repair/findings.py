@@ -38,20 +38,20 @@ class Kind(Enum):
     """Every kind of finding; the name is the code."""
 
     LOG_STRAY_FILE = KindText(
-        _D, "a file in commitlog/ is no segment: brokers refuse to start with it", _REPAIR
+        _D, "a file in commitlog/ is not a segment: brokers refuse to start with it", _REPAIR
     )
     LOG_STRAY_FOLDER = KindText(
-        _N, "a folder in commitlog/; Apache's 4.9 refuses to start with it", "move it away"
+        _N, "a folder in commitlog/: Apache's 4.9 refuses to start with it", "move it away"
     )
     LOG_FILE_SIZE = KindText(
-        _D, "a segment has not the length that all segments have: brokers refuse to start", _REPAIR
+        _D, "a segment does not have the length of all segments: brokers refuse to start", _REPAIR
     )
     LOG_FILE_EMPTY = KindText(
-        _W, "the last segment has no bytes at all: it was made and never filled", _REPAIR
+        _W, "the last segment has no bytes: it was created and never filled", _REPAIR
     )
     LOG_GAP = KindText(
         _D,
-        "a segment between others is missing, with all messages in it",
+        "a segment between others is missing, with all its messages",
         "put the file back if there is a copy of it; else " + _REPAIR,
     )
     LOG_BEGIN_MISSING = KindText(
@@ -60,26 +60,24 @@ class Kind(Enum):
         "if it was an accident, put them back from a copy before a broker starts",
     )
     LOG_SEGMENT_MISPLACED = KindText(
-        _D, "a segment holds the bytes of another place of the log: files were renamed", _REPAIR
+        _D, "a segment has the bytes of another place in the log: files were renamed", _REPAIR
     )
     LOG_RECORD_CRC = KindText(
         _D, "a message's body is not the one that was written", _REPAIR + " (quarantine)"
     )
     LOG_RECORD_PROPERTY_CRC = KindText(
-        _D, "the checksum over a whole record does not fit: some field changed", _REPAIR
+        _D, "the checksum of a whole record does not match: a field changed", _REPAIR
     )
     LOG_RECORD_LENGTHS = KindText(
         _D, "lengths inside a record contradict each other", _REPAIR + " (quarantine)"
     )
-    LOG_RECORD_MAGIC = KindText(
-        _D, "where a record should begin there is none", _REPAIR + " (quarantine)"
-    )
+    LOG_RECORD_MAGIC = KindText(_D, "no record begins where one should", _REPAIR + " (quarantine)")
     LOG_RECORD_TOPIC = KindText(
-        _D, "a record's topic can be no topic's name", _REPAIR + " (quarantine)"
+        _D, "a record's topic is not a valid topic name", _REPAIR + " (quarantine)"
     )
     LOG_RECORD_HEADER = KindText(
         _D,
-        "a record's queue or queue offset is not the one under which its queue knows it",
+        "a record's queue or queue offset is not the one in its queue's entry",
         _REPAIR,
     )
     LOG_RECORD_PROPERTIES = KindText(
@@ -89,104 +87,102 @@ class Kind(Enum):
     )
     LOG_PHYSICAL_OFFSET = KindText(
         _D,
-        "a record says that it lies elsewhere in the log: message ids made of it lead astray",
+        "a record names another place in the log: message ids made from it are wrong",
         _REPAIR,
     )
-    LOG_HOLE = KindText(
-        _D, "zeros inside the log, where records must have been", _REPAIR + " (quarantine)"
-    )
+    LOG_HOLE = KindText(_D, "zeros inside the log, where records were", _REPAIR + " (quarantine)")
     LOG_BLANK_WRONG = KindText(
-        _D, "the filler at a segment's end does not reach to its end", _REPAIR
+        _D, "the blank record at a segment's end does not reach the end", _REPAIR
     )
     LOG_TORN_TAIL = KindText(
         _W,
-        "bytes after the last whole record: an append that never ended",
+        "bytes after the last whole record: an append that did not finish",
         "the next start of the broker cuts it off; " + _REPAIR + " too",
     )
     LOG_SHORT = KindText(
         _D,
-        "the log ends before a place that was once safely on the disk",
+        "the log ends before a position that was once safely on the disk",
         "restore the segment from a copy; else " + _REPAIR,
     )
     LOG_TIME_BACKWARD = KindText(
-        _N, "store times step back: the clock was set back; searches by time are inexact", _NOTHING
+        _N, "store times go back: the clock was set back; searches by time are inexact", _NOTHING
     )
     LOG_OFFSET_TWICE = KindText(
         _W,
-        "a record has a queue offset that another one has already; readers see the other",
+        "a record has the queue offset of another record; readers see the other one",
         _NOTHING,
     )
     LOG_OFFSETS_MISSING = KindText(
-        _W, "queue offsets for which the log has no record: these messages are lost", _NOTHING
+        _W, "the log has no record for some queue offsets: these messages are lost", _NOTHING
     )
     QUEUE_STRAY_FILE = KindText(
         _W,
-        "a file below consumequeue/ is no queue file: Apache's broker refuses to start with it",
+        "a file below consumequeue/ is not a queue file: Apache's broker refuses to start with it",
         _REPAIR,
     )
     QUEUE_FILE_SIZE = KindText(
-        _D, "a queue file has not the length that all have", _REPAIR + " (rebuild)"
+        _D, "a queue file does not have the length of all queue files", _REPAIR + " (rebuild)"
     )
     QUEUE_FILE_EMPTY = KindText(
-        _W, "a queue file without any entry: for Apache's broker it counts as one entry", _REPAIR
+        _W, "a queue file has no entries: Apache's broker counts it as one entry", _REPAIR
     )
     QUEUE_GAP = KindText(_D, "a queue file between others is missing", _REPAIR + " (rebuild)")
     QUEUE_ENTRY_WRONG = KindText(
-        _D, "queue entries do not lead to the records they stand for", _REPAIR + " (rebuild)"
+        _D, "queue entries do not point to their records", _REPAIR + " (rebuild)"
     )
     QUEUE_MISSING_ENTRIES = KindText(
         _D,
-        "records of the log that their queue does not list: consumers do not get them",
+        "a queue does not list some of its records in the log: consumers do not get them",
         _REPAIR + " (rebuild)",
     )
     QUEUE_BEHIND_LOG = KindText(
         _N, "the last entries of a queue are not in its files yet", "the next start adds them"
     )
     QUEUE_AHEAD = KindText(
-        _W, "a queue lists records past the end of the log", "the next start cuts them off"
+        _W, "a queue lists records after the end of the log", "the next start cuts them off"
     )
     QUEUE_ENDS_UNREADABLE = KindText(
         _N, "consumequeue.ends is damaged or older than the checkpoint", _NOTHING
     )
     QUEUE_SHORT = KindText(
         _D,
-        "a queue had more entries at the last checkpoint than its files hold now",
+        "a queue had more entries at the last checkpoint than its files have now",
         "the next start rebuilds it; " + _REPAIR,
     )
     INDEX_FILE_SIZE = KindText(
-        _D, "an index file has not the length that all have", _REPAIR + " (rebuild)"
+        _D, "an index file does not have the length of all index files", _REPAIR + " (rebuild)"
     )
-    INDEX_STRAY_FILE = KindText(_W, "a file in index/ is no index file", _REPAIR)
+    INDEX_STRAY_FILE = KindText(_W, "a file in index/ is not an index file", _REPAIR)
     INDEX_HEADER_WRONG = KindText(
         _D, "the header of an index file contradicts its content", _REPAIR + " (rebuild)"
     )
     INDEX_SLOT_WRONG = KindText(
         _D,
-        "a slot does not lead to the last key of its chain: keys are not found",
+        "a slot does not point to the last key of its chain: keys are not found",
         _REPAIR + " (rebuild)",
     )
     INDEX_CHAIN_WRONG = KindText(
         _D,
-        "an entry does not lead to the previous key of its chain: keys are not found",
+        "an entry does not point to the previous key of its chain: keys are not found",
         _REPAIR + " (rebuild)",
     )
     INDEX_ENTRY_WRONG = KindText(
-        _D, "an index entry stands for a key that its record has not", _REPAIR + " (rebuild)"
+        _D, "an index entry is for a key that its record does not have", _REPAIR + " (rebuild)"
     )
     INDEX_KEY_MISSING = KindText(
         _D,
-        "keys of records are not in the index: queries do not find them",
+        "some keys of records are not in the index: queries do not find them",
         _REPAIR + " (rebuild)",
     )
     INDEX_BEHIND_LOG = KindText(
         _N, "the last keys of the log are not in the index files yet", "the next start adds them"
     )
     INDEX_MISSING = KindText(
-        _W, "records have keys and there is no index", _REPAIR + " (rebuild); Apache's does not"
+        _W, "records have keys, but there is no index", _REPAIR + " (rebuild); Apache's does not"
     )
     INDEX_NOT_CHECKED = KindText(
         _N,
-        "the index cannot be read without its sizes",
+        "the index cannot be read, because its sizes are not known",
         "give --config maxHashSlotNum=... and maxIndexNum=...",
     )
     CHECKPOINT_MISSING = KindText(
@@ -197,7 +193,7 @@ class Kind(Enum):
     )
     CHECKPOINT_AHEAD = KindText(
         _W,
-        "the checkpoint is newer than the log: a start after a crash may look at too little",
+        "the checkpoint is newer than the log: a start after a crash may check too little",
         _REPAIR,
     )
     ABORT_PRESENT = KindText(
@@ -205,7 +201,7 @@ class Kind(Enum):
     )
     CONFIG_FROM_BACKUP = KindText(
         _W,
-        "a table cannot be read, its backup can: brokers use the backup, which is older",
+        "a table cannot be read, but its backup can: brokers use the backup, which is older",
         _REPAIR,
     )
     CONFIG_UNREADABLE = KindText(
@@ -215,16 +211,16 @@ class Kind(Enum):
     )
     CONSUMER_OFFSET_AHEAD = KindText(
         _W,
-        "a group is ahead of its queue: it misses what comes until the queue is there",
+        "a group's offset is after its queue's end: it misses messages until the queue reaches it",
         "set it with `aerobee offset reset`",
     )
     CONSUMER_OFFSET_REMOVED = KindText(
-        _N, "a group is before the first message that is still there", _NOTHING
+        _N, "a group's offset is before the first message that is still there", _NOTHING
     )
     SPARE_FILE = KindText(
         _N, "a file prepared as the next segment was left over", "the next start removes it"
     )
-    NOT_CHECKED = KindText(_N, "these files were not looked into", _NOTHING)
+    NOT_CHECKED = KindText(_N, "these files were not checked", _NOTHING)
 
     @property
     def severity(self) -> Severity:
