@@ -4,9 +4,9 @@ Without a key: in turn, around brokers that are slow or failed, one batch each. 
 key: by the key's Java hash over all queues of the topic, alive or not, so that a broker's absence
 never moves a key; only a change of the queue count does.
 
-How long a broker is avoided is Apache RocketMQ's table (docs/store-format.md section 17.9, values
-since 5.1.4): the latency of each send says how long the broker gets no messages that others could
-take as well. A failure counts as 10 s.
+How long a broker is avoided is Apache RocketMQ's table (values since 5.1.4): the latency of each
+send says how long the broker gets no messages that others could take as well. A failure counts as
+10 s.
 """
 
 from __future__ import annotations
