@@ -10,6 +10,7 @@ import pytest
 from aerobee.broker.cluster.cluster_link import ClusterLink
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.records import view_of
+from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.replica_folder import OpenedReplica
 from aerobee.broker.replication.replica_set import ReplicaSetView
@@ -49,7 +50,7 @@ def link_of(roles: Any, store: Any = None) -> ClusterLink:
         replica=cast("OpenedReplica", SimpleNamespace(predecessor="", opened_end=40)),
         report=cast("ReplicationReport", SimpleNamespace(trouble="")),
         handover=cast("Handover", SimpleNamespace(successor_id=None)),
-        topic_ends=nothing,
+        topic_ends=cast("TopicEnds", SimpleNamespace(wake=lambda: None)),
         files=nothing,
         no_room_reason=lambda: "",
         on_topics_gone=lambda: None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,7 +22,6 @@ from aerobee.broker.store.tables.config_tables import (
     TopicTable,
 )
 from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
-from aerobee.runtime.clock import ManualClock, SystemClock
 from tests.support.replication_streams import Master, running_master, running_slave
 from tests.support.stores import batch_of
 from tests.support.waiting import until
@@ -37,11 +37,15 @@ def write_tables(
     table.metadata_revision = revision
     table.metadata_history = history
     groups.put(SubscriptionGroupConfig(name="readers", retry_times_max=3))
-    disk = master.replica.disk
-    replace_atomically(disk, TOPICS_PATH, table.snapshot_bytes(1))
-    replace_atomically(disk, SUBSCRIPTION_GROUPS_PATH, groups.snapshot_bytes(1))
-    replace_atomically(disk, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:5}}')
-    replace_atomically(disk, CONSUMER_OFFSETS_PATH, b'{"offsetTable":{}}')
+    write(master, TOPICS_PATH, table.snapshot_bytes(1))
+    write(master, SUBSCRIPTION_GROUPS_PATH, groups.snapshot_bytes(1))
+    write(master, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:5}}')
+    write(master, CONSUMER_OFFSETS_PATH, b'{"offsetTable":{}}')
+
+
+def write(master: Master, path: str, content: bytes) -> None:
+    replace_atomically(master.replica.disk, path, content)
+    master.sender.on_table_written(path)
 
 
 ORDERS = TopicConfig(name="orders", read_queue_count=3, write_queue_count=3, revision=4)
@@ -96,7 +100,7 @@ async def test_what_a_slave_has_is_not_sent_again(tmp_path: Path) -> None:
             await take(path, content)
 
         slave.follower._tables.take = note  # type: ignore[method-assign]
-        replace_atomically(master.replica.disk, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:6}}')
+        write(master, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:6}}')
         slave.follow(master.address)
         path = tmp_path / "s" / DELAY_OFFSETS_PATH
         await until(lambda: path.read_bytes().endswith(b"6}}"))
@@ -165,22 +169,37 @@ async def test_a_damaged_list_of_emptied_queues_changes_nothing(tmp_path: Path) 
         assert slave.store.queues.names() == [("t", 0)]
 
 
-async def test_files_are_looked_at_once_a_second_and_read_when_they_change(tmp_path: Path) -> None:
-    disk, clock = RealDisk(tmp_path), ManualClock(now_ms=SystemClock().now_ms() + 10_000)
+async def test_a_file_is_read_once_for_each_time_that_it_is_written(tmp_path: Path) -> None:
+    disk = RealDisk(tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        source = TableSource(disk, pool, clock)
-        assert await source.current() == {}
+        source = TableSource(disk, pool)
         replace_atomically(disk, TOPICS_PATH, b"one")
-        assert await source.current() == {}
-        clock.advance_ms(1_000)
         first = (await source.current())[TOPICS_PATH]
         assert first.content == b"one"
-        clock.advance_ms(1_000)
         assert (await source.current())[TOPICS_PATH] is first
         replace_atomically(disk, TOPICS_PATH, b"two")
-        clock.advance_ms(1_000)
+        source.written(TOPICS_PATH)
         assert (await source.current())[TOPICS_PATH].content == b"two"
         # In the middle of being replaced there is none for a moment.
         disk.remove(TOPICS_PATH)
-        clock.advance_ms(1_000)
+        source.written(TOPICS_PATH)
         assert (await source.current())[TOPICS_PATH].content == b"two"
+
+
+async def test_tables_that_change_all_the_time_are_sent_once_a_second(tmp_path: Path) -> None:
+    async with running_master(tmp_path / "m") as master, running_slave(tmp_path / "s") as slave:
+        taken: list[bytes] = []
+        take = slave.follower._tables.take
+
+        async def note(path: str, content: bytes) -> None:
+            taken.append(content)
+            await take(path, content)
+
+        slave.follower._tables.take = note  # type: ignore[method-assign]
+        slave.follow(master.address)
+        await until(lambda: slave.follower.is_connected)
+        for number in range(100):
+            write(master, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:%d}}' % number)
+            await asyncio.sleep(0.005)
+        await until(lambda: taken[-1:] == [b'{"offsetTable":{1:99}}'], timeout_s=4)
+        assert len(taken) <= 3

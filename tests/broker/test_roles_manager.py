@@ -19,6 +19,7 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
 from aerobee.store_format.epoch_file import EPOCH_FILE, decode_epochs
 from aerobee.v1 import common_pb2
+from tests.support.loop_wakes import loop_wakes
 from tests.support.roles_scene import OTHER, OWN, Scene, running
 from tests.support.waiting import until
 
@@ -288,6 +289,20 @@ async def test_a_master_that_was_stopped_reads_what_waits_before_it_judges_its_r
         assert scene.proposals == []
 
 
+async def test_a_master_whose_replicas_keep_up_sleeps() -> None:
+    scene = Scene(lag_ms=60_000)
+    async with running(scene):
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        await until(lambda: scene.terms == [1])
+        scene.roles.replica_joined(OTHER, 1_000)
+        scene.roles.replica_acknowledged(OTHER, 1_000)
+        await asyncio.sleep(0.05)
+        with loop_wakes() as wakes:
+            await asyncio.sleep(0.5)
+        assert wakes.count <= 2
+        assert scene.proposals == []
+
+
 async def test_a_replica_that_is_still_under_an_earlier_epoch_does_not_join() -> None:
     """It would take this master's log for its earlier one's, and cut nothing."""
     scene = Scene()
@@ -377,6 +392,25 @@ async def test_a_hand_over_without_an_election_ends_in_time_and_without_a_master
             await scene.handover.hand_over(None, 0.3)
         assert not scene.roles.may_act()
         assert not scene.roles.is_pausing
+
+
+async def test_a_hand_over_sleeps_until_it_hears_what_it_waits_for() -> None:
+    scene = Scene(lag_ms=60_000)
+    async with running(scene), asyncio.TaskGroup() as tasks:
+        scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
+        await until(lambda: scene.terms == [1])
+        handing = tasks.create_task(_outcome(scene.handover.hand_over(1, 5.0)))
+        with loop_wakes() as wakes:
+            await asyncio.sleep(0.2)
+            scene.store.appended_end = 1_500
+            scene.roles.replica_joined(OTHER, 1_000)
+            await asyncio.sleep(0.2)
+            scene.roles.replica_acknowledged(OTHER, 1_500)
+            await asyncio.sleep(0.2)
+            assert scene.mastership.resigned_epoch == 1
+            scene.hear(scene.record(2, master_id=1, instance="x"))
+            assert await handing == "done"
+        assert wakes.count <= 8
 
 
 async def test_a_hand_over_waits_for_what_was_taken_before_it() -> None:

@@ -43,6 +43,7 @@ from tests.support.journal_replica import (
     running,
     stored,
 )
+from tests.support.loop_wakes import loop_wakes
 from tests.support.stores import append, flush, open_store
 from tests.support.waiting import until
 
@@ -353,6 +354,29 @@ async def test_a_slave_leaves_it_to_the_master_until_it_is_one(tmp_path: Path) -
         scene.ends.wake()
         await until(lambda: scene.is_over)
         assert scene.written == 1
+
+
+async def test_a_slave_that_waits_for_an_end_sleeps(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    async with working(scene):
+        scene.announce(1_000)
+        await asyncio.sleep(0.05)
+        with loop_wakes() as wakes:
+            await asyncio.sleep(0.5)
+        assert wakes.count <= 1
+        assert not scene.is_over
+
+
+async def test_an_end_that_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    append(scene.store, TOPIC, 0, b"old")
+    async with working(scene):
+        await committed_everywhere(scene.replica)
+        scene.replica.log.refusal = NotWritable("full")
+        scene.announce(1_000)
+        await asyncio.sleep(0.05)
+        scene.replica.log.refusal = None
+        await until(lambda: scene.is_over)
 
 
 async def test_an_end_that_came_in_the_log_counts_once_it_is_on_the_disk(tmp_path: Path) -> None:

@@ -349,7 +349,7 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
             mode=ReplicationMode(settings.get("mode", "sync_master")),
             min_insync_replicas=settings.get("min_insync_replicas", 1),
             in_sync_lag_max_ms=settings.get("in_sync_lag_max_ms", 1_000),
-            heartbeat_interval_ms=200,
+            heartbeat_interval_ms=settings.get("heartbeat_interval_ms", 200),
             slave_read_bytes=settings.get("slave_read_bytes", 0),
         ),
     )

@@ -204,7 +204,7 @@ class Master:
         self.roles = ToldRoles(replica.store, replica.config.segment_bytes)
         self.counters = Counters()
         pool = read_pool(replica, self.counters)
-        tables = TableSource(replica.disk, replica.files, clock)
+        tables = TableSource(replica.disk, replica.files)
         self.sender = ReplicationSender(
             CLUSTER, GROUP, self.roles, self.store, pool, tables, limits, clock
         )

@@ -114,6 +114,7 @@ class Scene:
             on_store_failed=self.failed.append,
         )
         self.handover = Handover(self.roles, self.store, self.clock, self.duties)
+        self.roles.on_advanced(self.handover.wake)
         self.roles.on_changed(self.manager.wake)
         self.roles.on_changed(self.proposer.wake)
         self.sequence = 0

@@ -177,7 +177,7 @@ async def _serve(root: Path, body_bytes: int) -> None:
         reads = ReadPool(
             pool, Counters(), clock, loop_delay=LoopDelay(clock), threads=4, bytes_per_s=0
         )
-        tables = TableSource(disk, pool, clock)
+        tables = TableSource(disk, pool)
         master.sender = ReplicationSender(
             CLUSTER, GROUP, role, store, reads, tables, StreamLimits(), clock
         )

@@ -51,10 +51,8 @@ JOURNAL_TIMEOUT_S = 1.0
 """How long a start waits until groups are served; then they follow."""
 ROLES_TASK = "roles"
 LOOK_INTERVAL_S = 1.0
-"""How often a broker without members looks what time has brought; no shorter session is promised
-by default."""
-MEMBERS_INTERVAL_S = 0.25
-"""The same with members: what they do may let something expire at any time."""
+"""How often a broker looks at least what time has brought; no shorter session is promised by
+default, and what expires later than that is known a look before."""
 
 
 class Edge(Protocol):
@@ -118,11 +116,9 @@ class Timekeeper:
             self._coordinator.expire(now_s)
             self._reads.tidy()
             self._report_writable()
-            next_s = self._coordinator.next_expiry_s()
-            if next_s is None:
-                await asyncio.sleep(LOOK_INTERVAL_S)
-            else:
-                await asyncio.sleep(min(MEMBERS_INTERVAL_S, max(0.01, next_s - now_s)))
+            wait_s = (self._coordinator.next_expiry_s() or now_s) - now_s
+            # What is past and has not expired waits for this master's lease.
+            await asyncio.sleep(wait_s if 0 < wait_s < LOOK_INTERVAL_S else LOOK_INTERVAL_S)
 
     def _report_writable(self) -> None:
         """Let routes show at once that this broker takes messages no more, or again."""

@@ -176,8 +176,7 @@ class Wiring:
             threads=config.read_threads_max,
             bytes_per_s=config.catch_up_bytes_per_s,
         )
-        slave_read_bytes = config.replication.slave_read_bytes
-        places = ReadPlaces(self.roles, store, slave_read_bytes=slave_read_bytes)
+        places = ReadPlaces(self.roles, store, slave_read_bytes=config.replication.slave_read_bytes)
         self.egress = Egress(self.guard, store, self.counters, pool=self.reads, places=places)
         store.on_grown(self.egress.on_grown)
         self.queues = QueueReader(store, self.reads)
@@ -196,7 +195,7 @@ class Wiring:
             roles,
             store,
             self.reads,
-            TableSource(self._disk, self._files_pool, clock),
+            TableSource(self._disk, self._files_pool),
             self._limits,
             clock,
         )
@@ -238,7 +237,7 @@ class Wiring:
 
     def _wire_following(self) -> None:
         config, folder, durability = self.config, self.folder, self.durability
-        self.files = TableFiles(self._disk, self.clock, self._files_pool)
+        self.files = TableFiles(self._disk, self.clock, self._files_pool, self._on_table_written)
         self.files.add(TOPICS_PATH, folder.topics)
         self.files.add(SUBSCRIPTION_GROUPS_PATH, folder.groups)
         self.replica_folder = ReplicaFolder(self.replica, self.files.write)
@@ -262,6 +261,10 @@ class Wiring:
         )
         self.flush.on_flushed(self.follower.on_flushed)
 
+    def _on_table_written(self, path: str) -> None:
+        self.sender.on_table_written(path)
+        self.topic_ends.wake()  # a slave hears of deleted topics by its master's table
+
     # ------------------------------------------------------------------------------ groups
 
     def _wire_journal(self) -> None:
@@ -271,11 +274,10 @@ class Wiring:
             await self.files.write(LEASES_PATH, record.encode())
 
         self.current_run = CurrentRun(save, on_lease_ended=self.egress.on_lease_ended)
-        loop = asyncio.get_running_loop()
 
         def push_views_soon() -> None:
             """Changes of membership are told once per turn of this loop."""
-            loop.call_soon(coordinator.membership.push_views)
+            asyncio.get_running_loop().call_soon(coordinator.membership.push_views)
 
         coordinator = self.coordinator = GroupCoordinator(
             self.current_run.members,
@@ -297,6 +299,7 @@ class Wiring:
             journal_end=journal_log.records_end,
             now_ms=clock.now_ms(),
             on_group_removed=folder.groups.remove,
+            on_topic_ended=lambda: self.topic_ends.wake(),
         )
         self.journal = OffsetJournal(
             self.journal_state,
@@ -314,6 +317,7 @@ class Wiring:
         add_journal_topic(folder.topics)
 
     def _on_granting(self, views_held_back_s: float) -> None:
+        self.topic_ends.wake()
         if views_held_back_s > 0:
             membership = self.coordinator.membership
             membership.hold_views_back()
@@ -365,6 +369,7 @@ class Wiring:
             clock,
             save=partial(self.files.save_if_room, TOPICS_PATH),
         )
+        self.flush.on_flushed(lambda _: self.topic_ends.wake())
         retention = self.store.retention
         readers = UnreadReaders(folder.topics, folder.offsets, self.current_run.members, self.store)
         self.cleaning = Cleaning(
@@ -384,13 +389,8 @@ class Wiring:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
         self.identity = identity_of(config, instance=self.replica.state.instance)
         self.registry = InSyncRegistry(config.nameservers, self.identity)
-        self.proposer = InSyncProposer(
-            roles,
-            store,
-            clock,
-            self.registry.alter,
-            RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync"),
-        )
+        names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")
+        self.proposer = InSyncProposer(roles, store, clock, self.registry.alter, names)
         self.duties = Duties(
             (
                 self.durability,
@@ -414,7 +414,10 @@ class Wiring:
         )
         roles.on_changed(self.manager.wake)
         roles.on_changed(self.proposer.wake)
+        roles.on_changed(self.sender.on_replicas_changed)
         self.handover = Handover(roles, store, clock, self.duties)
+        roles.on_advanced(self.handover.wake)
+        self.durability.listen(self.handover.wake)
 
     # ------------------------------------------------------------------------------ who asks
 

@@ -117,6 +117,8 @@ class ClusterLink:
             roles.hear_replica_set(replica_set)
         lease_ms = directive.lease_duration_ms or self._lease_ms
         roles.renewed(directive.renewed_sequence, lease_ms)
+        # Retention may have removed the last of a deleted topic, which then needs no end.
+        self._topic_ends.wake()
         if not (directive.topics or directive.topics_complete or directive.metadata_revision):
             return
         gone = apply_topics(

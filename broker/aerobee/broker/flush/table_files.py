@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
 from aerobee.broker.store.disk import Disk
@@ -84,10 +85,18 @@ class TableFile:
 class TableFiles:
     """Writes changed tables, one write per file at a time."""
 
-    def __init__(self, disk: Disk, clock: Clock, pool: Executor) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        pool: Executor,
+        on_written: Callable[[str], None] = lambda path: None,
+    ) -> None:
+        """`on_written` is told of each file that was replaced."""
         self._disk = disk
         self._clock = clock
         self._pool = pool
+        self._on_written = on_written
         self._files: dict[str, TableFile] = {}
         self._writing: set[asyncio.Future[None]] = set()
         self._is_closed = False
@@ -160,7 +169,7 @@ class TableFiles:
         loop = asyncio.get_running_loop()
         replacing = loop.run_in_executor(self._pool, replace_atomically, self._disk, path, data)
         self._writing.add(replacing)
-        replacing.add_done_callback(self._writing.discard)
+        replacing.add_done_callback(partial(self._end_write, path))
         try:
             await asyncio.shield(replacing)
         except asyncio.CancelledError:
@@ -174,3 +183,8 @@ class TableFiles:
             if error.errno in DISK_FULL:
                 raise NotWritable(f"the disk is too full to write {path}: free space") from error
             raise StoreFailed(f"cannot write {path}: {error.strerror or error}") from error
+
+    def _end_write(self, path: str, replacing: asyncio.Future[None]) -> None:
+        self._writing.discard(replacing)
+        if not replacing.cancelled() and replacing.exception() is None:
+            self._on_written(path)

@@ -66,15 +66,17 @@ class OffsetJournalState:
         journal_end: int,
         now_ms: int = 0,
         on_group_removed: Callable[[str], object] = lambda group: None,
+        on_topic_ended: Callable[[], object] = lambda: None,
     ) -> None:
         """`journal_end`: the number of records that the journal has now. `on_group_removed` is
-        told of a group that was deleted as a whole.
+        told of a group that was deleted as a whole, `on_topic_ended` that a topic's end is known.
 
         A table that nobody knows the place of is taken as newer than all of them; of one that is
         ahead of them see `cut_mark`.
         """
         self._table = table
         self._on_group_removed = on_group_removed
+        self._on_topic_ended = on_topic_ended
         cut_mark(table, journal_end)
         mark = table.mark
         if mark is None:
@@ -207,8 +209,7 @@ class OffsetJournalState:
     def _end_topic(self, entry: TopicEnded, record: int) -> None:
         assert entry.topic is not None
         self._remove(entry)
-        end = TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch)
-        self._table.note_topic_end(entry.topic, end)
+        self._note_end(entry.topic, TopicEnd(entry.deleted_at_ms, record, entry.lease_epoch))
 
     def _hear_of_end(self, entry: TopicEndKnown | TopicLivesOn, record: int) -> None:
         """Of an end that lies before this record, if it is news."""
@@ -219,8 +220,11 @@ class OffsetJournalState:
             self._end_topic(TopicEnded.of(*astuple(entry)), record)
         else:
             lease_epoch = NO_LEASE if before is None else before.lease_epoch
-            end = TopicEnd(entry.deleted_at_ms, record, lease_epoch)
-            self._table.note_topic_end(entry.topic, end)
+            self._note_end(entry.topic, TopicEnd(entry.deleted_at_ms, record, lease_epoch))
+
+    def _note_end(self, topic: str, end: TopicEnd) -> None:
+        self._table.note_topic_end(topic, end)
+        self._on_topic_ended()
 
     def _end_gap(self) -> None:
         """A whole image has said all that stands."""

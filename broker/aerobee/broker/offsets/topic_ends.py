@@ -27,10 +27,8 @@ from aerobee.store_format.record import Record
 
 log = logging.getLogger(__name__)
 
-LOOK_INTERVAL_S = 0.25
-"""How often it is looked whether an end that is applied is on the disk, or can be written now."""
-IDLE_INTERVAL_S = 2.0
-"""The same while none is known; a slave's table gets some from its master's."""
+RETRY_S = 0.25
+"""After an end could not be written."""
 _RECORD_BYTES = 64 * 1024
 
 
@@ -68,22 +66,23 @@ class TopicEnds:
         return self._state.topic_ended_at_ms(topic)
 
     def wake(self) -> None:
-        """A topic may have been deleted."""
-        self._wake.set()
+        """A topic may have been deleted, its end applied or put on the disk, or the journal be
+        ready for it."""
+        if self._topics.ending:
+            self._wake.set()
 
     async def run(self) -> None:
         """Until cancelled. Raises StoreFailed."""
         while True:
-            if self._topics.ending:
-                await self._step()
-            pause_s = LOOK_INTERVAL_S if self._topics.ending else IDLE_INTERVAL_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
             self._wake.clear()
+            is_refused = await self._step()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if is_refused else None):
+                    await self._wake.wait()
 
-    async def _step(self) -> None:
-        has_changed = False
+    async def _step(self) -> bool:
+        """Whether an end could not be written, and is to be tried again."""
+        has_changed = is_refused = False
         for topic, deleted_at_ms in list(self._topics.ending.items()):
             try:
                 if await self._is_over(topic, deleted_at_ms):
@@ -94,6 +93,7 @@ class TopicEnds:
             except StoreFailed:
                 raise
             except MqError as error:
+                is_refused = True
                 if str(error) != self._trouble:
                     self._trouble = str(error)
                     log_event(
@@ -106,6 +106,7 @@ class TopicEnds:
         if has_changed:
             self._trouble = ""
             await self._save()
+        return is_refused
 
     async def _is_over(self, topic: str, deleted_at_ms: int) -> bool:
         """Whether nothing is left of what was deleted then. Raises MqError: not yet."""

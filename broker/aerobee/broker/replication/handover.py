@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from aerobee.broker.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.broker.replication.stream_tasks import Wake
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, DeadlineExceeded, InvalidArgument, NotMaster
 from aerobee.runtime.log import log_event
@@ -23,7 +24,6 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 TIMEOUT_DEFAULT_S = 5.0
-LOOK_INTERVAL_S = 0.002
 LATE_OTHERS_S = 0.1
 """So long the rest of the in-sync set may take longer than the successor."""
 
@@ -38,13 +38,20 @@ class HandedOver:
 
 class Handover:
     def __init__(self, roles: Roles, store: ReplicatedLog, clock: Clock, duties: Duty) -> None:
-        """`duties` are left to the successor, and resumed when the hand-over is called off."""
+        """`duties` are left to the successor, and resumed when the hand-over is called off. `wake`
+        it when a replica has joined or acknowledged, when more is confirmed, and when a record of
+        the replica set was heard."""
         self._roles = roles
         self._store = store
         self._clock = clock
         self._duties = duties
+        self._news = Wake()
         self._wished: tuple[int, int] | None = None
         """The epoch that was resigned last, and for whom."""
+
+    def wake(self) -> None:
+        """What a hand-over waits for may have come."""
+        self._news.set()
 
     @property
     def successor_id(self) -> int | None:
@@ -95,12 +102,13 @@ class Handover:
             successor = _choose(term, successor_id)
             if successor is not None:
                 return successor
-            if self._clock.monotonic_s() >= deadline_s:
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
                 raise DeadlineExceeded(
                     "the replica that is to take over has not connected in time; this one goes on "
                     "as master"
                 )
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await self._news.wait(left_s)
 
     async def _resign(self, term: MasterTerm, successor: ReplicaName, deadline_s: float) -> None:
         roles = self._roles
@@ -110,6 +118,7 @@ class Handover:
                     await self._duties.leave()
                     await self._until_caught_up(term, successor)
             except TimeoutError:
+                self._check_term(term)
                 raise DeadlineExceeded(
                     f"replica {successor.broker_id} has not copied everything in time; this one "
                     "goes on as master: look at the replica's lag and try again"
@@ -124,18 +133,18 @@ class Handover:
         roles.ask()
 
     async def _until_caught_up(self, term: MasterTerm, successor: ReplicaName) -> None:
-        began_s = self._clock.monotonic_s()
+        others_s = self._clock.monotonic_s() + LATE_OTHERS_S
         while True:
             self._check_term(term)
-            now_s = self._clock.monotonic_s()
+            left_s = others_s - self._clock.monotonic_s()
             end = self._store.appended_end
             has_all = any(
                 progress.name == successor and progress.acknowledged_end >= end
                 for progress in term.progress()
             )
-            if has_all and (term.confirmed_end >= end or now_s - began_s >= LATE_OTHERS_S):
+            if has_all and (term.confirmed_end >= end or left_s <= 0):
                 return
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await self._news.wait(left_s if left_s > 0 else None)
 
     def _check_term(self, term: MasterTerm) -> None:
         """Raises NotMaster unless this replica may still act, and under this term."""
@@ -148,12 +157,13 @@ class Handover:
             replica_set = self._roles.mastership.replica_set
             if replica_set is not None and replica_set.epoch > term.epoch:
                 return
-            if self._clock.monotonic_s() >= deadline_s:
+            left_s = deadline_s - self._clock.monotonic_s()
+            if left_s <= 0:
                 raise DeadlineExceeded(
                     f"epoch {term.epoch} is resigned, but no nameserver has told of a new master "
                     "in time; whoever is elected goes on, this replica too"
                 )
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            await self._news.wait(left_s)
 
 
 def _choose(term: MasterTerm, successor_id: int | None) -> ReplicaName | None:

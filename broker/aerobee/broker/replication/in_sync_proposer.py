@@ -14,6 +14,7 @@ from aerobee.broker.duties import Duty
 from aerobee.broker.replication.master_term import MasterTerm, Proposal
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.roles import ReplicatedLog, Roles
+from aerobee.broker.replication.stream_tasks import Wake
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, StaleEpoch
@@ -25,11 +26,12 @@ AlterInSyncSet = Callable[[int, Proposal], Awaitable[ReplicaSetView]]
 """(epoch, proposal) -> the record after it. Raises MqError: StaleEpoch or InvalidArgument if the
 change was refused, anything else if its outcome is unknown."""
 
-LOOK_INTERVAL_S = 0.1
-"""A replica that says nothing changes nothing either: time alone takes it out of the set."""
 UNKNOWN_PAUSE_S = 0.2
-LATE_LOOKS = 3
-"""So many looks missed, and half of the lag that the set allows: this process was stopped."""
+HEARING_S = 0.1
+"""Before a replica leaves the set because its time is up: what it said meanwhile is read first."""
+LATE_S_MIN = 0.3
+"""This process was stopped if that pause took longer than this, and than half of the lag that the
+set allows."""
 
 
 class InSyncProposer(Duty):
@@ -50,8 +52,7 @@ class InSyncProposer(Duty):
         self._alter = alter
         self._names = names
         self._term: MasterTerm | None = None
-        self._news = asyncio.Event()
-        self._looked_s = clock.monotonic_s()
+        self._news = Wake()
 
     def begin(self, term: MasterTerm) -> None:
         self._term = term
@@ -68,26 +69,31 @@ class InSyncProposer(Duty):
         """Until cancelled."""
         while True:
             term = self._term
-            if term is None or self._roles.is_alone:
-                self._news.clear()
+            if term is None or self._roles.is_alone or not self._roles.may_act():
                 await self._news.wait()
-                self._looked_s = self._clock.monotonic_s()
                 continue
-            if self._was_stopped(term):
-                # What the replicas said meanwhile is to be read before they are judged by it.
-                await asyncio.sleep(LOOK_INTERVAL_S)
+            now_s = self._clock.monotonic_s()
+            wait_s = term.next_look_s(now_s) - now_s
+            if wait_s <= 0:
+                await self._hear_replicas(term)
+                if self._term is not term:
+                    continue
             proposal = self._due(term)
             if proposal is not None:
                 with request_scope(self._names.next()):
                     await self._ask(term, proposal)
-            else:
-                await self._pause(LOOK_INTERVAL_S)
+            elif wait_s > 0:
+                await self._news.wait(wait_s)
 
-    def _was_stopped(self, term: MasterTerm) -> bool:
-        """Whether this look comes so late that time says nothing of the replicas."""
-        now_s = self._clock.monotonic_s()
-        late_s, self._looked_s = now_s - self._looked_s, now_s
-        return late_s > max(term.policy.in_sync_lag_s / 2, LATE_LOOKS * LOOK_INTERVAL_S)
+    async def _hear_replicas(self, term: MasterTerm) -> None:
+        """Returns once what the replicas have said until now is known, also if this process was
+        stopped for a while."""
+        late_s = max(term.policy.in_sync_lag_s / 2, LATE_S_MIN)
+        while True:
+            began_s = self._clock.monotonic_s()
+            await asyncio.sleep(HEARING_S)
+            if self._clock.monotonic_s() - began_s <= late_s:
+                return
 
     def _due(self, term: MasterTerm) -> Proposal | None:
         if not self._roles.may_act():
@@ -123,14 +129,6 @@ class InSyncProposer(Duty):
         else:
             log_event(log, "in-sync set", epoch=record.epoch, set=_ids(record))
             self._roles.hear_replica_set(record)
-
-    async def _pause(self, seconds: float) -> None:
-        self._news.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            pass
 
 
 def _ids(record: ReplicaSetView) -> list[int]:

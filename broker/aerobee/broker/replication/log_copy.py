@@ -126,6 +126,7 @@ class LogCopy:
                 self._take_bytes(message)
             elif isinstance(message, Heartbeat):
                 self.hear(*message)
+                self._stored.set()  # answered soon: both sides then wake once for both directions
             elif isinstance(message, TableFile):
                 self._tables_waiting[message.path] = message.content
                 self._table_arrived.set()
@@ -200,17 +201,17 @@ class LogCopy:
     async def _acknowledge(self) -> Never:
         store, interval_s = self._store, self._limits.heartbeat_interval_s
         told: tuple[int, int] | None = None
-        due_s = 0.0
+        told_s = 0.0
         while True:
             flushed_end = store.flushed_end
             stored_end = flushed_end if self._limits.flush_is_sync else store.appended_end
             now_s = self._clock.monotonic_s()
-            if told is None or told[0] != stored_end or now_s >= due_s:
-                told = stored_end, flushed_end
-                due_s = now_s + interval_s
+            # Those heartbeats that only say what is confirmed come soon after an answer.
+            if told is None or told[0] != stored_end or now_s - told_s >= interval_s / 2:
+                told, told_s = (stored_end, flushed_end), now_s
                 await self._stream.write(self._sender, Ack(*told))
             else:
-                await self._stored.wait(due_s - now_s)
+                await self._stored.wait(told_s + 1.5 * interval_s - now_s)
 
     # ------------------------------------------------------------------------------ tables
 

@@ -200,6 +200,15 @@ class MasterTerm:
         self._proposed = wanted
         return Proposal(wanted, self.revision)
 
+    def next_look_s(self, now_s: float) -> float:
+        """When `propose` may answer otherwise than now though nothing is heard until then: because
+        a refused change may be tried again, or a replica of the set has not caught up for too long.
+        Past while one has not; infinity: never."""
+        if now_s < self._next_proposal_s:
+            return self._next_proposal_s
+        others = [self.caught_up_s(name) for name in self._in_sync if name != self.own]
+        return min(others, default=float("inf")) + self.policy.in_sync_lag_s
+
     def in_sync_changed(self, in_sync: Iterable[ReplicaName], revision: int) -> None:
         """etcd's set as of `revision`, be it the answer to a proposal or news; older news change
         nothing."""

@@ -160,7 +160,7 @@ class RoleManager:
             replicas = replica_set.replicas
             if replicas != self._folder.state.replicas:
                 await self._folder.save_replicas(replicas)
-            self._roles.known_replicas = replicas
+            self._roles.note_replicas(replicas)
 
     async def _do_what_is_due(self) -> None:
         match self._roles.mastership.decide():

@@ -324,6 +324,12 @@ class Roles:
                 self.known_replicas - self.endpoints.keys(), were_registered=self._were_registered
             )
 
+    def note_replicas(self, replicas: frozenset[int]) -> None:
+        """The folder has noted these replicas of the set durably."""
+        if replicas != self.known_replicas:
+            self.known_replicas = replicas
+            _tell(self._changed)
+
     def note_confirmed(self, end: int) -> None:
         """The master says that everything below `end` is confirmed."""
         self._known_confirmed_end = max(

@@ -41,7 +41,6 @@ log = logging.getLogger(__name__)
 
 REGISTERED_WITHIN_S = 1.0
 """How long a stream waits until this master, too, has heard that its process is registered."""
-REGISTERED_POLL_S = 0.02
 
 
 class ReplicationSender(Duty):
@@ -67,6 +66,7 @@ class ReplicationSender(Duty):
         self._limits = limits
         self._clock = clock
         self._streams: dict[int, SlaveStream] = {}
+        self._news = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"ReplicationSender({list(self._streams.values())})"
@@ -85,6 +85,17 @@ class ReplicationSender(Duty):
         """More is confirmed: the slaves hear of it within milliseconds."""
         for stream in self._streams.values():
             stream.wake()
+
+    def on_table_written(self, path: str) -> None:
+        """A table's file was replaced: the slaves get it, if they are to have it."""
+        self._tables.written(path)
+        for stream in self._streams.values():
+            stream.on_table_written()
+
+    def on_replicas_changed(self) -> None:
+        """The roles have heard of other processes, or other replicas are known."""
+        self._news.set()
+        self._news = asyncio.Event()
 
     def begin(self, term: MasterTerm) -> None:
         """Streams are of one term: those of an earlier one end."""
@@ -132,11 +143,11 @@ class ReplicationSender(Duty):
 
     async def _until_registered(self, name: ReplicaName, instance: str) -> None:
         """A replica that has just registered may hear of it before its master does."""
-        deadline_s = self._clock.monotonic_s() + REGISTERED_WITHIN_S
-        while not self._roles.is_registered(name, instance):
-            if self._roles.term is None or self._clock.monotonic_s() >= deadline_s:
-                return
-            await asyncio.sleep(REGISTERED_POLL_S)
+        roles = self._roles
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REGISTERED_WITHIN_S):
+                while roles.term is not None and not roles.is_registered(name, instance):
+                    await self._news.wait()
 
     async def _until_over(self, earlier: SlaveStream, name: ReplicaName, instance: str) -> None:
         """The replica has a stream already. Raises DuplicateBroker: that one lives."""

@@ -37,7 +37,8 @@ from aerobee.runtime.run_together import run_together
 
 CONFIRMED_PAUSE_S = 0.005
 """When nothing else is to be sent, a new confirmed end waits so long for log bytes to go with."""
-TABLES_INTERVAL_S = 1.0
+TABLES_PAUSE_S = 1.0
+"""A table is sent as a whole: one that changes again and again goes once in this time."""
 
 FirstMessage = Callable[[], Awaitable[Agreement]]
 """The disk may have to be read for it."""
@@ -83,6 +84,7 @@ class SlaveStream:
         self._clock = clock
         self._piece_bytes = min(limits.chunk_bytes, slave.window_bytes)
         self._wake = Wake()
+        self._table_written = Wake()
         self._silence = Silence(clock, limits.silence_s, f"replica {slave.name.broker_id}")
         self._ended: asyncio.Future[Never] = asyncio.get_running_loop().create_future()
         self._tables_to_send: dict[str, bytes] = {}
@@ -129,6 +131,10 @@ class SlaveStream:
     def end_term(self) -> None:
         """Let `run` raise NotMaster: the term that the slave joined is over."""
         self.end(self._not_master())
+
+    def on_table_written(self) -> None:
+        """A table may be another one now."""
+        self._table_written.set()
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -233,7 +239,8 @@ class SlaveStream:
                     known[path] = table.checksum
                     self._tables_to_send[path] = table.content
                     self._wake.set()
-            await asyncio.sleep(TABLES_INTERVAL_S)
+            await asyncio.sleep(TABLES_PAUSE_S)
+            await self._table_written.wait()
 
     async def _watch_end(self) -> Never:
         await self._ended

@@ -1,12 +1,13 @@
-"""The master's tables for its slaves: the files as they lie on the disk, and when they change.
+"""The master's tables for its slaves: the files as they are on the disk.
 
-Owns: the newest content of each file that was read. The files are looked at, at most once a second,
-and read on a thread; what is being replaced at that moment counts as unchanged.
+Owns: the newest content of each file that was read. A file is read on a thread, when it is asked
+for and was written since it was read last.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -15,13 +16,9 @@ from isal.isal_zlib import crc32
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.tables.config_tables import SUBSCRIPTION_GROUPS_PATH, TOPICS_PATH
 from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH
-from aerobee.runtime.clock import Clock
 
 COPIED_PATHS = (TOPICS_PATH, SUBSCRIPTION_GROUPS_PATH, DELAY_OFFSETS_PATH)
 """Consumer offsets are not among them: they travel in the log."""
-LOOK_INTERVAL_S = 0.9
-RECENT_MS = 3_000
-"""So long after a change a file is read again, should it have changed twice in one moment."""
 TABLE_BYTES_MAX = 24 * 1024 * 1024
 """A larger one would not fit into a frame."""
 
@@ -32,48 +29,43 @@ class TableContent:
 
     content: bytes
     checksum: int
-    modified_ms: int
 
 
 class TableSource:
     """One for all slaves."""
 
-    def __init__(self, disk: Disk, pool: Executor, clock: Clock) -> None:
+    def __init__(self, disk: Disk, pool: Executor) -> None:
         self._disk = disk
         self._pool = pool
-        self._clock = clock
         self._known: dict[str, TableContent] = {}
-        self._looked_s = float("-inf")
+        self._unread = set(COPIED_PATHS)
         self._lock = asyncio.Lock()
 
-    async def current(self) -> dict[str, TableContent]:
-        """The tables by path, at most a second old. A disk that cannot be read changes nothing."""
+    def written(self, path: str) -> None:
+        """A file was replaced, be it one of these or another."""
+        if path in COPIED_PATHS:
+            self._unread.add(path)
+
+    async def current(self) -> Mapping[str, TableContent]:
+        """The tables by path. One that cannot be read now counts as unchanged."""
         async with self._lock:
-            now_s = self._clock.monotonic_s()
-            if now_s - self._looked_s >= LOOK_INTERVAL_S:
-                self._looked_s = now_s
+            paths, self._unread = self._unread, set()
+            if paths:
                 loop = asyncio.get_running_loop()
-                now_ms, known = self._clock.now_ms(), self._known
-                self._known = await loop.run_in_executor(
-                    self._pool, _look, self._disk, known, now_ms
-                )
+                found = await loop.run_in_executor(self._pool, _read, self._disk, paths)
+                self._known |= found
+                self._unread |= paths - found.keys()
             return self._known
 
 
-def _look(disk: Disk, known: dict[str, TableContent], now_ms: int) -> dict[str, TableContent]:
-    """[any thread] The tables as they are now."""
-    found = dict(known)
-    for path in COPIED_PATHS:
-        folder, _, name = path.rpartition("/")
+def _read(disk: Disk, paths: Iterable[str]) -> dict[str, TableContent]:
+    """[any thread] Those that are there."""
+    found: dict[str, TableContent] = {}
+    for path in paths:
         try:
-            entry = next((entry for entry in disk.list(folder) if entry.name == name), None)
-            if entry is None or not 0 < entry.size_bytes <= TABLE_BYTES_MAX:
-                continue
-            before = known.get(path)
-            is_recent = abs(now_ms - entry.modified_ms) < RECENT_MS
-            if before is None or before.modified_ms != entry.modified_ms or is_recent:
-                content = disk.read_file(path)
-                found[path] = TableContent(content, crc32(content), entry.modified_ms)
+            content = disk.read_file(path)
         except OSError:
             continue
+        if 0 < len(content) <= TABLE_BYTES_MAX:
+            found[path] = TableContent(content, crc32(content))
     return found
