@@ -117,15 +117,15 @@ def test_a_member_that_commits_nothing_is_told_with_how_long(run: ProgressRun) -
 
 
 def test_stuck_is_split_by_its_cause(run: ProgressRun) -> None:
-    assert "nobody holds it, though 1 member subscribes" in run.only("stuck-not-held").evidence
+    assert "it has no holder, though 1 member subscribes" in run.only("stuck-not-held").evidence
     assert (
-        "its holder m has lease 1, older than what counts since a commit under lease 7"
+        "its holder m has lease 1, which is not valid since a commit under lease 7"
         in run.only("stuck-refused").evidence
     )
     poison = run.only("stuck-poison")
     assert poison.queue_id == 0
-    assert "has committed on other queues 2 s before" in poison.evidence
-    assert "the message at offset 90 holds it up" in poison.evidence
+    assert "committed on other queues 2 s ago" in poison.evidence
+    assert "the message at offset 90 blocks it" in poison.evidence
 
 
 def test_one_silent_member_is_one_cause_whatever_it_holds(run: ProgressRun) -> None:
@@ -177,7 +177,7 @@ def test_a_broadcasting_group_is_not_judged(run: ProgressRun) -> None:
 def test_offsets_that_cannot_be_summed_up_are_told_without_a_number(run: ProgressRun) -> None:
     high = run.only("edited-high")
     assert (high.check, high.affected) == ("OUT_OF_RANGE_HIGH", None)
-    assert "is ? beyond the end" in high.evidence
+    assert "is ? past the end" in high.evidence
     low = [row for row in run.of("edited-low") if row.check == "OUT_OF_RANGE_LOW"]
     assert [row.affected for row in low] == [None]
 
@@ -214,7 +214,7 @@ def test_a_slow_committer_that_went_on_during_the_reading_is_not_out_of_range(
 def test_an_offset_past_the_end_is_found_and_at_an_edge_it_is_not(run: ProgressRun) -> None:
     found = run.only("high")
     assert (found.check, found.severity, found.affected) == ("OUT_OF_RANGE_HIGH", "ERROR", 20)
-    assert "offset 120, end 100; as many new ones would be passed over." in found.evidence
+    assert "offset 120, end 100; as many new messages would be skipped." in found.evidence
     assert (run.state("high").lag, run.state("high").state) == (-20, "UNKNOWN")
     assert "OUT_OF_RANGE_HIGH" not in run.checks("high-at-the-end")
     assert "OUT_OF_RANGE_LOW" not in run.checks("low-at-the-edge")
@@ -241,8 +241,8 @@ def test_offsets_of_a_deleted_topic_and_of_a_queue_that_is_gone_are_orphans(
     topic = run.only("orphan-topic")
     assert (topic.check, topic.severity, topic.affected) == ("ORPHAN", "WARNING", 2)
     assert topic.evidence == (
-        "Group orphan-topic has 2 offsets of topic t-orphan-topic, which does not exist any more "
-        "on broker-a; a new topic of that name would be read from there."
+        "Group orphan-topic has 2 offsets of topic t-orphan-topic, which no longer exists on "
+        "broker-a; a new topic of that name would be read from these offsets."
     )
     queue = run.only("orphan-queue")
     assert (queue.check, queue.queue_id, queue.affected) == ("ORPHAN", 2, 1)
@@ -252,7 +252,7 @@ def test_offsets_of_a_deleted_topic_and_of_a_queue_that_is_gone_are_orphans(
 def test_a_lease_of_somebody_who_is_no_member_is_an_orphan(run: ProgressRun) -> None:
     found = run.only("orphan-lease")
     assert (found.check, found.affected) == ("ORPHAN", 1)
-    assert "to gone, which is none of its 1 member there" in found.evidence
+    assert "to gone, which is not one of its 1 member there" in found.evidence
 
 
 def test_empty_queues_queues_with_messages_and_light_queues_are_no_orphans(

@@ -135,7 +135,7 @@ def test_what_was_consumed_after_a_reset_back_was_not_skipped(run: ProgressRun) 
 
 
 def test_a_reset_that_passes_nothing_over_is_only_worth_knowing(run: ProgressRun) -> None:
-    for name, words in (("first", "is not known"), ("in-place", "where it stood.")):
+    for name, words in (("first", "is not known"), ("in-place", ", which it already had.")):
         found = run.only(name)
         assert (found.check, found.severity, found.affected) == ("RESET", "INFO", 0)
         assert words in found.evidence
@@ -170,7 +170,10 @@ def test_a_commit_that_no_holder_made_skips_messages(run: ProgressRun) -> None:
     assert "a commit by stranger without a lease moved it from offset 20 to 60" in free.evidence
     foreign = run.of("foreign")[-1]
     assert (foreign.check, foreign.severity) == ("SKIPPED", "CRITICAL")
-    assert "under lease 42, which is another's, moved it from offset 20 to 60" in foreign.evidence
+    assert (
+        "under lease 42, which belongs to another client or queue, moved it from offset 20 to 60"
+        in foreign.evidence
+    )
 
 
 def test_an_offset_that_moves_faster_than_messages_can_come_was_not_consumed(
@@ -178,7 +181,9 @@ def test_an_offset_that_moves_faster_than_messages_can_come_was_not_consumed(
 ) -> None:
     found = run.only("fast")
     assert (found.check, found.severity, found.affected) == ("SKIPPED", "CRITICAL", 49_999_990)
-    assert "1 s after the one before, faster than 1,000,000 messages/s, moved it" in found.evidence
+    assert (
+        "1 s after the previous one, faster than 1,000,000 messages/s, moved it" in found.evidence
+    )
     assert run.checks("quick") == []
 
 
@@ -229,7 +234,7 @@ def test_an_offset_that_falls_in_the_journal_without_a_reset_was_rewound(run: Pr
 def test_an_offset_below_what_the_journal_says_was_rewound(run: ProgressRun) -> None:
     found = run.only("below")
     assert (found.check, found.severity, found.affected) == ("REWOUND", "ERROR", 20)
-    assert "its journal says the larger one" in found.evidence
+    assert "its journal has the larger offset" in found.evidence
     assert found.command.endswith("--to-offset 80 --dry-run")
     assert run.checks("just-now") == []
 
@@ -267,7 +272,7 @@ def test_without_the_journal_a_fall_is_a_warning_that_says_what_is_not_known(
 ) -> None:
     found = run.only("unproven")
     assert (found.check, found.severity) == ("REWOUND", "WARNING")
-    assert "the journal was not read from there on, so a reset may have done it" in found.evidence
+    assert "the journal was not read from there on, so a reset may be the cause" in found.evidence
 
 
 def beyond_the_window(rows: Histories) -> None:

@@ -114,7 +114,7 @@ def test_a_broker_that_met_records_out_of_place_is_found(spark: SparkSession) ->
     assert findings.keys() == {("broker-a", 1)}
     finding = findings["broker-a", 1]
     assert (finding["severity"], finding["affected"]) == ("ERROR", 2)
-    assert finding["evidence"].startswith("broker-a:1 met 2 records that do not go on")
+    assert finding["evidence"].startswith("broker-a:1 met 2 records that do not continue")
 
 
 def test_replicas_with_different_bytes_are_found_unless_damage_explains_it(
@@ -213,7 +213,7 @@ def test_epoch_tables_must_say_the_same_of_what_both_logs_hold(spark: SparkSessi
     }, "an epoch that the broker itself says is ROUTE's"
     assert {one["severity"] for one in findings.values()} == {"ERROR"}
     assert (
-        "epoch 3 begins at byte 90, for moved:0 it begins at 100"
+        "epoch 3 begins at byte 90; for moved:0 it begins at byte 100"
         in (findings["moved", 1]["evidence"])
     )
 
@@ -297,7 +297,7 @@ def test_routes_contradict_brokers(spark: SparkSession) -> None:
     assert findings["poor", 0]["topic"] == "lacking"
     assert findings["nobody", None]["affected"] == 2
     assert (
-        "2 replicas of the group say that they are its master"
+        "2 replicas of the group each say that they are its master"
         in (findings["two", None]["evidence"])
     )
 
@@ -337,7 +337,7 @@ def test_each_broker_that_does_not_answer_is_one_finding(spark: SparkSession) ->
     }
     busy = findings.pop(("busy", 1))
     assert busy["severity"] == "WARNING"
-    assert "has no room for an audit: 4 are read" in busy["evidence"]
+    assert "is busy with other audits: 4 are read" in busy["evidence"]
     assert {one["severity"] for one in findings.values()} == {"ERROR"}
     assert findings["slave-lost", 1]["affected"] == 0
     lost = findings["master-lost", 0]

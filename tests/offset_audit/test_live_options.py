@@ -43,20 +43,20 @@ def test_options_are_read_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "say whom to ask"),
-        ({**HERE, "brokers": "a:1"}, "say whom to ask"),
-        ({"path": "/data"}, "say whom to ask"),
+        ({}, "name what to read"),
+        ({**HERE, "brokers": "a:1"}, "name what to read"),
+        ({"path": "/data"}, "name what to read"),
         ({"nameservers": "nowhere"}, "host:port"),
         ({"brokers": "nowhere"}, "broker address 'nowhere'"),
         ({**HERE, "table": "comits"}, "table=comits is not one of"),
-        ({**HERE, "firstUnread": "yes"}, "firstUnread is true or false"),
-        ({**HERE, "timeoutMs": "0"}, "timeoutMs is a whole number of 1"),
+        ({**HERE, "firstUnread": "yes"}, "firstUnread must be true or false"),
+        ({**HERE, "timeoutMs": "0"}, "timeoutMs must be a whole number of 1"),
         ({**HERE, "timeoutMs": "soon"}, "timeoutMs is a whole number"),
         ({**HERE, "nameserver": "a:1"}, "is nameservers meant"),
         ({**HERE, "firstUnred": "true"}, "is firstUnread meant"),
         ({**HERE, "tls.enabled": "true"}, "without TLS"),
-        ({**HERE, "tls.ca": "/x"}, "option tls.ca cannot be honoured"),
-        ({**HERE, "credentials.accessKey": "k"}, "without TLS and credentials"),
+        ({**HERE, "tls.ca": "/x"}, "option tls.ca is not supported"),
+        ({**HERE, "credentials.accessKey": "k"}, "without TLS or credentials"),
     ],
 )
 def test_what_cannot_be_right_is_refused_with_what_would_be(

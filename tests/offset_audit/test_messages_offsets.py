@@ -101,12 +101,12 @@ def test_options_are_found_whatever_their_case_and_default_as_kafkas() -> None:
         ({"startingTimestamp": "noon"}, "not a number"),
         ({"maxOffsetsPerTrigger": "0"}, "from 1 on"),
         ({"failOnDataLoss": "yes"}, "neither true nor false"),
-        ({"subscribePattern": "(", "topic": None}, "no regular expression"),
+        ({"subscribePattern": "(", "topic": None}, "not a regular expression"),
         ({"assign": '{"orders": [1]}', "topic": None}, "topic -> broker -> queues"),
         ({"startingOffsetsByTimestampStrategy": "skip"}, "neither error nor latest"),
-        ({"columns": "body,offset"}, "names 'offset' which there is not; columns are: topic, "),
+        ({"columns": "body,offset"}, "names 'offset' which does not exist; columns are: topic, "),
         ({"columns": "body,body"}, "names 'body' twice"),
-        ({"columns": "body", "includeBody": "false"}, "names only what includeBody"),
+        ({"columns": "body", "includeBody": "false"}, "names only columns that includeBody"),
     ],
 )
 def test_an_option_that_cannot_work_is_refused_and_named(given: dict[str, Any], said: str) -> None:

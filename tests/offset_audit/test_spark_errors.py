@@ -43,7 +43,7 @@ def test_an_error_of_a_source_is_raised_as_what_it_was() -> None:
     away = error_of(said("aerobee.runtime.errors.Unreachable: no answer"), "the audit")
     assert (type(away), str(away), exit_code_of(away)) == (Unreachable, "no answer", UNAVAILABLE)
     bug = error_of(said("KeyError: 'x'"), "check LAG")
-    assert (type(bug), str(bug)) == (SparkFailed, "check LAG broke off: KeyError: 'x'")
+    assert (type(bug), str(bug)) == (SparkFailed, "check LAG failed: KeyError: 'x'")
     assert exit_code_of(bug) == BROKE_OFF
 
 

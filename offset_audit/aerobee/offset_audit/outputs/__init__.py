@@ -1,1 +1,1 @@
-"""What the audit leaves behind: Parquet, a summary, metrics and a report."""
+"""What the audit writes: Parquet, a summary, metrics and a report."""

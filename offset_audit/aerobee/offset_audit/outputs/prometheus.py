@@ -19,14 +19,18 @@ def metrics_text(summary: Summary) -> str:
     """All metrics of a run."""
     at = summary.run_at_ms
     plain: Sequence[tuple[str, str, Iterable[Sample]]] = (
-        ("run_timestamp_seconds", "When the run began.", [({}, at / 1_000)]),
-        ("run_duration_seconds", "How long the run took.", [({}, summary.took_ms / 1_000)]),
+        ("run_timestamp_seconds", "Start of the run.", [({}, at / 1_000)]),
+        ("run_duration_seconds", "Duration of the run.", [({}, summary.took_ms / 1_000)]),
         (
             "run_info",
-            "Of the run: its depth and the product's version.",
+            "1; labels: depth of the run and version of Aerobee.",
             [({"depth": summary.depth, "version": summary.version}, 1)],
         ),
-        ("exit_code", "0 nothing above INFO, 1 WARNING, 2 ERROR, 3 CRITICAL.", _exit(summary)),
+        (
+            "exit_code",
+            "Most severe finding: 0 none above INFO, 1 WARNING, 2 ERROR, 3 CRITICAL.",
+            _exit(summary),
+        ),
         (
             "findings",
             "Findings by severity.",
@@ -34,16 +38,17 @@ def metrics_text(summary: Summary) -> str:
         ),
         (
             "check_findings",
-            "Findings by check, of checks that found something.",
+            "Findings by check, for checks that found something.",
             [(_labels(row, "check", "severity"), row["findings"]) for row in summary.checks],
         ),
         (
             "check_affected",
-            "What these findings concern: messages, keys or bytes, as the check's page says.",
+            "How many messages, keys or bytes these findings concern; "
+            "docs/audit-findings.md gives the unit.",
             _known(summary.checks, "affected", "check", "severity"),
         ),
         ("brokers", "Brokers and stores that were asked.", [({}, summary.brokers_total)]),
-        ("brokers_answered", "Those that answered.", [({}, summary.brokers_answered)]),
+        ("brokers_answered", "Brokers and stores that answered.", [({}, summary.brokers_answered)]),
         (
             "queues",
             "Queues of groups by state of progress.",
@@ -52,7 +57,7 @@ def metrics_text(summary: Summary) -> str:
         ("group_topics", "Pairs of group and topic.", [({}, summary.groups_total)]),
         (
             "group_lag_messages",
-            "Unread messages, of the pairs that want attention first.",
+            "Unread messages, for the pairs that need attention first.",
             _known(summary.groups, "lag", *_PAIR),
         ),
         (
@@ -62,7 +67,7 @@ def metrics_text(summary: Summary) -> str:
         ),
         (
             "group_unknown_queues",
-            "Queues whose lag is not known.",
+            "Queues with unknown lag.",
             _known(summary.groups, "unknown", *_PAIR),
         ),
         (

@@ -33,8 +33,8 @@ def heard_stores(brokers: DataFrame, stores: DataFrame) -> list[Identity]:
     for one in of_stores:
         if of_stores.count(one) > 1:
             raise InvalidArgument(
-                f"two stores are of broker {one[1]}:{one[2]}: name them apart with DIR=NAME:ID, or "
-                "audit them one after the other"
+                f"two stores are of broker {one[1]}:{one[2]}: give one of them another name with "
+                "DIR=NAME:ID, or audit them one after the other"
             )
     spoke = set(_identities(brokers.where("answered and role <> 'STORE'")))
     return [one for one in of_stores if one in spoke]

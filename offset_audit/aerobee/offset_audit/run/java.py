@@ -61,7 +61,7 @@ def require_java() -> Path:
         raise NotReady(f"the offset audit runs on Spark, which needs {_advice()}")
     major = java_major(path)
     if major is None or major < JAVA_MAJOR:
-        found = "a broken one" if major is None else f"Java {major}"
+        found = "a broken Java" if major is None else f"Java {major}"
         raise NotReady(f"{path} is {found}; Spark needs {_advice()}")
     return path
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: the tables, the summary, the metrics, the report."""
+"""What a run writes: the tables, the summary, the metrics, the report."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ DEEP_TABLES = (*SUMMARY_TABLES, "pending", "journal")
 """Tables that need every byte of a store; but for the last two, one reading gives them all."""
 
 NO_STORES = (
-    "brokers gave checksums of their logs; the other deep checks did not run: they read the files "
-    "of stores, name these with --store"
+    "brokers gave checksums of their logs; the other deep checks did not run: they read the "
+    "files of stores; name these with --store"
 )
 
 FILTERED_BY_GROUP = ("commits", "leases", "members", "journal")

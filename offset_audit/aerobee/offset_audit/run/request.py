@@ -106,7 +106,7 @@ def request_of(values: Mapping[str, Any]) -> AuditRequest:
     if request.is_live and request.cluster is None:
         request = replace(request, cluster=os.environ.get(CLUSTER_VARIABLE) or None)
     if request.watch_s is not None and request.is_deep:
-        raise InvalidArgument("--watch repeats snapshots; it cannot be --deep")
+        raise InvalidArgument("--watch repeats snapshots; run --deep without it")
     return request
 
 
@@ -130,7 +130,7 @@ def store_place(text: str) -> StorePlace:
 def _cluster(name: str | None) -> str | None:
     if name is not None and ":" in name:
         raise InvalidArgument(
-            f"--cluster is a cluster's name, not an address; say --nameserver {name}"
+            f"--cluster takes a cluster's name, not an address; use --nameserver {name}"
         )
     return name
 
@@ -141,7 +141,7 @@ def _watch(values: Mapping[str, Any]) -> int | None:
     interval_s = values.get("interval")
     interval_s = DEFAULT_WATCH_S if interval_s is None else int(interval_s)
     if interval_s < 1:
-        raise InvalidArgument(f"--interval is seconds, 1 or more, not {interval_s}")
+        raise InvalidArgument(f"--interval takes seconds, 1 or more, not {interval_s}")
     return interval_s
 
 
@@ -151,7 +151,7 @@ def _limits(texts: Sequence[str]) -> dict[str, int]:
         name = key.replace("-", "_")
         if name not in LIMIT_NAMES:
             known = ", ".join(name.replace("_", "-") for name in LIMIT_NAMES)
-            raise InvalidArgument(f"--limit knows no {key!r}; there are: {known}")
+            raise InvalidArgument(f"--limit has no {key!r}; known are: {known}")
         if not value.isascii() or not value.isdigit():
             raise InvalidArgument(f"--limit {key} takes a whole number, not {value!r}")
         found[name] = int(value)

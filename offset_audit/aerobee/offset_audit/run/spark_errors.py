@@ -33,7 +33,7 @@ def error_of(error: PySparkException, doing: str) -> MqError:
     for one in _TOLD_AS_THEY_ARE:
         if kind == f"{one.__module__}.{one.__name__}":
             return one(text)
-    return SparkFailed(f"{doing} broke off: {reason_of(error)}")
+    return SparkFailed(f"{doing} failed: {reason_of(error)}")
 
 
 def reason_of(error: PySparkException) -> str:

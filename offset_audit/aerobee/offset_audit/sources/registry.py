@@ -79,7 +79,7 @@ def _leader(group: nameserver_pb2.GroupRecord) -> tuple[int, int, str]:
 def _options(given: Mapping[str, str]) -> LiveOptions:
     options = parse_options(given, REGISTRY_TABLES)
     if not options.table:
-        raise InvalidArgument(f"say which table: table={'|'.join(REGISTRY_TABLES)}")
+        raise InvalidArgument(f"name the table: table={'|'.join(REGISTRY_TABLES)}")
     if not options.nameservers:
         raise InvalidArgument("only nameservers know the registry: nameservers=HOST:PORT,...")
     return options

@@ -27,18 +27,18 @@ from aerobee.offset_audit.tables import Tables
 NAME = "CORRUPT"
 
 MEANINGS = {
-    "BAD_MAGIC": "no record begins where one must",
+    "BAD_MAGIC": "no record begins where one must begin",
     "BAD_LENGTHS": "the lengths in a record contradict each other",
     "BAD_CRC": "a body is not the one that was written",
-    "BAD_TOPIC": "a record's topic can be no topic's name",
-    "MISPLACED": "a record says that it lies elsewhere",
+    "BAD_TOPIC": "a record's topic is not a valid topic name",
+    "MISPLACED": "a record names another place in the log than its own",
     "BAD_TIME": "the store time of a record is not between those of its neighbours",
-    "HOLE": "zeros lie where records must be",
-    "TORN": "bytes that are no record follow the log's end",
+    "HOLE": "zeros where records must be",
+    "TORN": "bytes that are not a record follow the end of the log",
     "MISSING_SEGMENT": "a segment of the log is missing",
     "CUT_SEGMENT": "a segment's file was cut",
-    "BAD_FILE_SIZE": "a file has not the size that it must have",
-    "STRAY_FILE": "a file belongs to nothing",
+    "BAD_FILE_SIZE": "a file does not have the size that it must have",
+    "STRAY_FILE": "a file does not belong to the store",
     "BAD_CHECKPOINT": "the checkpoint cannot be read",
 }
 
@@ -140,7 +140,7 @@ def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
     trouble = compared(tables, limits)
     parts = []
     for name, meaning in (
-        ("TAGS_CODE", "of the queue have a wrong tags code: filters by tag pass over the message"),
+        ("TAGS_CODE", "of the queue have a wrong tags code: filters by tag skip the message"),
         ("BAD_ENTRY", "of the queue lead to another place or size than their record's"),
         ("HEADER", "lead to a record with the header of another message"),
     ):
@@ -156,7 +156,7 @@ def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
                     place_text(),
                     " (",
                     F.col("detail"),
-                    "); the first lies at byte ",
+                    "); the first is at byte ",
                     F.col("first_position"),
                     " of the log in ",
                     F.col("store"),

@@ -18,7 +18,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         limits,
         "HALF",
         check=NAME,
-        meaning="were never committed nor rolled back",
+        meaning="were neither committed nor rolled back",
     )
 
 

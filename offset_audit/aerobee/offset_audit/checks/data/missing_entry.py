@@ -29,12 +29,12 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         fault="UNLISTED",
         former="FORMER",
         note="; no entry, known end or group says that these queues ever had a message, so their "
-        "topic was deleted and made anew, or has lost all its files",
+        "topic was deleted and created again, or all its files are lost",
         evidence=(
             count_text(F.col("messages"), "record of the log is", "records of the log are"),
             " not listed by the queue: ",
             place_text(),
-            "; the first lies at byte ",
+            "; the first is at byte ",
             F.col("first_position"),
             " of the log in ",
             F.col("store"),

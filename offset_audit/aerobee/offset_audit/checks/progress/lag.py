@@ -29,7 +29,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         "Group {group} has {affected|messages} of topic {topic} unread on {where}{of};"
         " {age}{seen_by}",
         where=where("worst.unread"),
-        of=either("is_filtered", ", counting those that match its tags among {lag_total|n}"),
+        of=either("is_filtered", ", counting only those of {lag_total|n} that match its tags"),
         age=either(
             "age_ms is null",
             "how long they have waited is not known",
@@ -41,7 +41,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 LAG = Check(
     "LAG",
-    "A group is far behind the end of a topic, or its oldest message waits.",
+    "A group is far behind the end of a topic, or its oldest unread message has waited long.",
     run,
     needs={"judged": f"bool_or({_ROWS})"},
 )

@@ -28,8 +28,8 @@ _KIND: Final = """case
     when holder is not null and members is not null and holder_is_member is null then 'LEASE'
     end"""
 _TOPIC: Final = phrase(
-    "Group {group} has {affected|offsets} of topic {worst.topic}, which does not exist any more on"
-    " {brokers}; a new topic of that name would be read from there.",
+    "Group {group} has {affected|offsets} of topic {worst.topic}, which no longer exists on "
+    "{brokers}; a new topic of that name would be read from these offsets.",
     brokers=either("broker_name is null", "several brokers", "{broker_name}"),
 )
 _QUEUE: Final = phrase(
@@ -38,8 +38,8 @@ _QUEUE: Final = phrase(
     where=where(),
 )
 _LEASE: Final = phrase(
-    "Group {group} has leased {where} of {topic} to {of_holder}, which is none of its"
-    " {worst.group_members|members} there.",
+    "Group {group} has leased {where} of {topic} to {of_holder}, which is not one of its "
+    "{worst.group_members|members} there.",
     where=where(),
     topic=in_topic(),
 )
@@ -86,7 +86,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 ORPHAN = Check(
     "ORPHAN",
-    "Offsets of topics or queues that do not exist, or leases of no member.",
+    "Offsets of topics or queues that do not exist, or leases of clients that are not members.",
     run,
     needs={"judged": f"bool_or({_KIND} is not null)"},
 )

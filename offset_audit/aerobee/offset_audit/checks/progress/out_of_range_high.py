@@ -19,9 +19,9 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         affected="try_sum(try_subtract(committed_offset, held_end))",
     )
     evidence = phrase(
-        "Group {group} is {affected|messages} beyond the end of topic {topic} on {where}: offset"
-        " {worst.committed_offset}, end {worst.held_end}; as many new ones would be passed"
-        " over{seen_by}",
+        "Group {group} is {affected|messages} past the end of topic {topic} on {where}: offset "
+        "{worst.committed_offset}, end {worst.held_end}; as many new messages would be "
+        "skipped{seen_by}",
         where=where("try_subtract(worst.committed_offset, worst.held_end)"),
     )
     return findings(

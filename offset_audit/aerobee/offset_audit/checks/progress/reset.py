@@ -34,8 +34,10 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         are="if(affected = 1, 'is', 'are')",
     )
     elsewhere = phrase(
-        ", to offset {worst.now}, {stood}",
-        stood=either("worst.was is null", "where it stood before is not known", "where it stood"),
+        ", to offset {worst.now}{stood}",
+        stood=either(
+            "worst.was is null", "; its offset before is not known", ", which it already had"
+        ),
     )
     evidence = phrase(
         "{when} an operator reset group {group} on topic {topic}, {where}{what}.",

@@ -49,9 +49,9 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
     )
     proof = f"""case way
         when '{FELL}' then 'its journal has no reset there'
-        when '{BELOW_JOURNAL}' then 'its journal says the larger one, and no reset after it'
+        when '{BELOW_JOURNAL}' then 'its journal has the larger offset and no reset after it'
         when '{BETWEEN_RUNS}' then 'its journal has no reset since the earlier run'
-        else 'the journal was not read from there on, so a reset may have done it' end"""
+        else 'the journal was not read from there on, so a reset may be the cause' end"""
     evidence = phrase(
         "The offset of group {group} on topic {topic} fell on {where} from {worst.was}{when} to"
         " {worst.now}; {proof}; {affected|messages} {are} delivered again.",

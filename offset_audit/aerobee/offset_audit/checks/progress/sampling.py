@@ -22,10 +22,9 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
         affected="try_sum(try_subtract(0L, lag))",
     )
     evidence = phrase(
-        "The lag of group {group} on topic {topic} cannot be said on {where}: offset"
-        " {worst.committed_offset} was read"
-        " {worst.commit_read_at_ms - worst.queue_read_at_ms|n} ms after the end"
-        " {worst.max_offset}{seen_by}",
+        "The lag of group {group} on topic {topic} is not known on {where}: offset "
+        "{worst.committed_offset} was read {worst.commit_read_at_ms - worst.queue_read_at_ms|n} "
+        "ms after the end {worst.max_offset}{seen_by}",
         where=where(),
     )
     return findings(told, "SAMPLING", Severity.INFO, evidence=evidence, state="'UNKNOWN'")

@@ -34,10 +34,12 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
     )
     by_client = "a commit by {client}"
     client = "if(worst.client_id <> '', worst.client_id, 'a client')"
-    under = f"{by_client} under lease {{worst.lease_epoch}}, which is another's,"
+    under = (
+        f"{by_client} under lease {{worst.lease_epoch}}, which belongs to another client or queue,"
+    )
     after = (
-        f"{by_client} {{worst.took_ms|duration}} after the one before, faster than"
-        f" {limits.delivery_per_s_max:,} messages/s,"
+        f"{by_client} {{worst.took_ms|duration}} after the previous one, faster than "
+        f"{limits.delivery_per_s_max:,} messages/s,"
     )
     how = f"""case way
         when '{RESET}' then {phrase("an operator's reset")}

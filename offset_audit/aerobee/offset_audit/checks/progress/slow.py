@@ -38,7 +38,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 SLOW = Check(
     "SLOW",
-    "A group consumes, but slower than messages come.",
+    "A group consumes more slowly than messages arrive.",
     run,
     needs={"judged": f"bool_or({_ROWS})"},
 )

@@ -20,18 +20,18 @@ from aerobee.offset_audit.checks.progress.telling import (
 from aerobee.offset_audit.tables import Tables
 
 _NOT_HELD: Final = phrase(
-    "nobody holds it, though {worst.members|members} {subscribe} to the topic",
+    "it has no holder, though {worst.members|members} {subscribe} to the topic",
     subscribe="if(worst.members = 1, 'subscribes', 'subscribe')",
 )
 _REFUSED: Final = phrase(
-    "its holder {holder} has lease {worst.holder_epoch}, older than what counts since {what} lease"
-    " {worst.lease_epoch}, so its commits are refused",
+    "its holder {holder} has lease {worst.holder_epoch}, which is not valid since {what} lease "
+    "{worst.lease_epoch}, so its commits are refused",
     what="if(worst.is_reset, 'a reset after', 'a commit under')",
 )
 _POISON: Final = phrase(
-    "its holder {holder} has committed on other queues"
-    " {try_subtract(worst.as_of_ms, worst.holder_committed_at_ms)|duration} before, so the message"
-    " at offset {worst.committed_offset} holds it up"
+    "its holder {holder} committed on other queues"
+    " {try_subtract(worst.as_of_ms, worst.holder_committed_at_ms)|duration} ago, so the message"
+    " at offset {worst.committed_offset} blocks it"
 )
 _SILENT: Final = phrase("its holder {holder} is a member but commits nothing")
 
@@ -82,7 +82,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
 
 STUCK = Check(
     "STUCK",
-    "Members are there and messages wait, but a group's offset stands still.",
+    "A group has members and messages wait, but its offset does not move.",
     run,
     needs={"judged": f"bool_or({_ROWS})"},
 )

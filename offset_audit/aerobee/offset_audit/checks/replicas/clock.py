@@ -78,7 +78,7 @@ def _wrong_now(tables: Tables, limits: Limits) -> DataFrame:
             " here",
             F.when(
                 (F.col("brokers") > 1) & (F.col("wrong") == F.col("brokers")),
-                "; so is every broker's: look at this machine's clock first",
+                "; the clocks of all brokers are wrong: check this machine's clock first",
             ).otherwise(""),
             ".",
         ),
@@ -118,8 +118,9 @@ def _stepped_back(tables: Tables, limits: Limits) -> DataFrame:
         NAME,
         severity=Severity.WARNING,
         evidence=sentence(
-            count_text(F.col("steps"), "time the clock was", "times the clock was"),
-            " set back while messages were stored; the furthest by ",
+            "The clock was set back ",
+            count_text(F.col("steps"), "time", "times"),
+            " while messages were stored, by up to ",
             F.col("worst.back_ms"),
             " ms: ",
             F.col("worst.what"),
@@ -145,7 +146,7 @@ def _faults(tables: Tables) -> DataFrame:
         sentence(
             "the record at byte ",
             F.col("position"),
-            " of the log was stored before the one in front of it",
+            " of the log has an earlier store time than the previous one",
         ),
     )
 
@@ -197,7 +198,7 @@ def _segments(tables: Tables) -> DataFrame:
             F.col("position"),
             " begins at ",
             utc_time(F.col("first_store_ms")),
-            ", one before it at ",
+            ", an earlier one at ",
             utc_time(F.col("before_ms")),
         ),
     )
@@ -233,7 +234,7 @@ def _minutes_ahead(tables: Tables, limits: Limits) -> DataFrame:
         sentence(
             "messages were stored at ",
             utc_time(F.try_multiply(F.col("minute"), F.lit(60_000))),
-            ", which has not come",
+            ", which is in the future",
         ),
     )
 

@@ -56,7 +56,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
             other,
             "'s, ",
             F.col("bytes"),
-            " bytes before ",
+            " bytes in all, up to byte ",
             F.col("last_end"),
             "; the first from byte ",
             F.col("first.begin"),

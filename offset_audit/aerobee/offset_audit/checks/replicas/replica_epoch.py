@@ -91,7 +91,7 @@ def _within(epochs: DataFrame) -> DataFrame:
             F.col("epoch"),
             " begins at byte ",
             F.col("start_offset"),
-            ", the next one before it at ",
+            ", the next one earlier, at ",
             F.col("next_start"),
         ),
     )
@@ -142,9 +142,9 @@ def _between(epochs: DataFrame, tables: Tables) -> DataFrame:
             F.when(F.col("start_offset").isNull(), " is missing").otherwise(
                 sentence(" begins at byte ", F.col("start_offset"))
             ),
-            ", for ",
+            "; for ",
             leader,
-            " it begins at ",
+            " it begins at byte ",
             F.col("leader_start"),
         ),
     ).unionByName(

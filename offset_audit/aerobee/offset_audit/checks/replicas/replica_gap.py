@@ -38,7 +38,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
             replica_name(),
             " met ",
             count_text(F.col("misplaced"), "record that does", "records that do"),
-            " not go on where their queue ended, since it opened its folder: messages between are "
+            " not continue their queue, since it opened its folder: messages in between are "
             "missing, or came twice.",
         ),
         affected=F.col("misplaced"),
@@ -48,7 +48,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
 
 CHECK = Check(
     NAME,
-    "A broker met records that do not follow in their queues.",
+    "A broker met records that do not continue their queues.",
     run,
     needs={"brokers": "count_if(misplaced_records is not null) > 0"},
 )

@@ -211,7 +211,7 @@ def _log_evidence(leader: Column) -> Column:
         "'s; its newest message is ",
         F.col("ms_behind"),
         " ms older; the in-sync set ",
-        F.when(F.col("is_in_sync").isNull(), "is not known").otherwise("is without it"),
+        F.when(F.col("is_in_sync").isNull(), "is not known").otherwise("does not include it"),
         ".",
     )
 

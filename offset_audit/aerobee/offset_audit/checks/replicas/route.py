@@ -26,7 +26,7 @@ from aerobee.offset_audit.tables import Tables
 NAME = "ROUTE"
 SHOW = "aerobee cluster show"
 NAMED_MAX = 3
-_CHANGE = "; a change of master since it was read may explain it, audit again."
+_CHANGE = "; a change of master since it was read may explain this: run the audit again."
 
 
 def run(tables: Tables, _limits: Limits) -> DataFrame:
@@ -98,10 +98,10 @@ def _two_masters(live: DataFrame, tables: Tables) -> DataFrame:
         severity=F.when(F.col("is_proven"), Severity.CRITICAL.value).otherwise(Severity.INFO.value),
         evidence=sentence(
             F.col("masters"),
-            " replicas of the group say that they are its master: ",
+            " replicas of the group each say that they are its master: ",
             F.array_join(names, ", "),
             F.when(F.col("is_proven"), ".").otherwise(
-                "; a hand-over while they were asked may explain it, audit again."
+                "; a hand-over while they were asked may explain this: run the audit again."
             ),
         ),
         affected=F.col("masters"),
@@ -146,11 +146,11 @@ def _other_master(live: DataFrame, tables: Tables) -> DataFrame:
             F.col("epoch"),
             "; the registry, at revision ",
             F.col("registry_revision"),
-            ", that ",
+            ", names ",
             F.col("broker_name"),
             ":",
             F.col("registry_master_id"),
-            " is, of epoch ",
+            ", of epoch ",
             F.col("registry_epoch"),
             F.when(is_newer, _CHANGE).otherwise("."),
         ),
@@ -224,7 +224,7 @@ def _unknown_brokers(live: DataFrame, tables: Tables) -> DataFrame:
             count_text(F.col("topics"), "topic is", "topics are"),
             " routed to ",
             F.col("broker_name"),
-            ", which no broker is called: ",
+            ", but no broker has this name: ",
             count_text(F.col("queues"), "queue", "queues"),
             ", among them ",
             F.col("first_topic"),
@@ -280,7 +280,7 @@ def _lacking_topics(live: DataFrame, tables: Tables) -> DataFrame:
             F.col("first_topic"),
             F.when(
                 F.col("is_new"),
-                "; the broker may not have heard of the change yet, audit again.",
+                "; the broker may not know of the change yet: run the audit again.",
             ).otherwise("."),
         ),
         affected=F.col("topics"),

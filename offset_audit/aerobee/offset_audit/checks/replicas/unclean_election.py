@@ -62,7 +62,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
                 sentence("; the last one at byte ", F.col("last.start"), " of the log"),
             ).otherwise(""),
             F.when(
-                F.col("is_past"), "; retention has removed all that was stored until then"
+                F.col("is_past"), "; retention has removed everything that was stored until then"
             ).otherwise(""),
             ".",
         ),

@@ -86,7 +86,7 @@ def _unanswered(live: DataFrame) -> DataFrame:
             F.when(
                 F.col("is_busy"),
                 sentence(
-                    "answered that it has no room for an audit: ",
+                    "is busy with other audits: ",
                     F.substring("error", F.lit(len(BUSY) + 1), F.length("error")),
                 ),
             ).otherwise(sentence("did not answer: ", F.col("error"))),
@@ -100,14 +100,14 @@ def _unasked(live: DataFrame, tables: Tables) -> DataFrame:
     registered ones that were not asked. Without any live broker nothing was expected to answer."""
     registered = tables.registry_brokers.select(
         "cluster", "broker_name", "broker_id", "address", "role", "epoch"
-    ).withColumn("reason", F.lit("is registered and was not asked"))
+    ).withColumn("reason", F.lit("is registered but was not asked"))
     expected = (
         tables.registry_groups.select(
             "cluster", "broker_name", F.explode("replicas").alias("broker_id"), "epoch"
         )
         .withColumn("address", F.lit(None).cast("string"))
         .withColumn("role", F.lit(None).cast("string"))
-        .withColumn("reason", F.lit("is a replica of the group and is not registered any more"))
+        .withColumn("reason", F.lit("is a replica of the group but no longer registered"))
     )
     missing = (
         expected.join(registered, [*GROUP[1:], "broker_id"], "left_anti")

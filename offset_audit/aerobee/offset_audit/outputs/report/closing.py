@@ -80,8 +80,8 @@ def left_out(data: ReportData) -> Markup:
     return joined(
         tag(
             "p",
-            "The page stays small whatever the size of the cluster. It shows what wants attention "
-            "first, and leaves out:",
+            "The page stays small whatever the size of the cluster. It shows what needs "
+            "attention first, and leaves out:",
         ),
         tag("ul", *parts),
         tag("p", "All of it is in the Parquet tables of this run."),

@@ -140,7 +140,7 @@ class Progress:
     """Of the queues where it is known."""
     matching_lag: int | None
     unknown: int
-    """Queues whose lag is not known."""
+    """Queues with unknown lag."""
     first_unread_ms: int | None
     states: Mapping[str, int]
     """Queues by state."""

@@ -28,7 +28,7 @@ def findings(data: ReportData) -> Markup:
         tag("p", "No finding matches.", class_="none-match", hidden=True),
         tag(
             "p",
-            f"and {counted(more, 'more finding')} that this page leaves out: ",
+            f"and {counted(more, 'more finding')} not shown here: ",
             tag("a", "all counts by check", href="#checks"),
             "; the rows are in the findings table of this run.",
             class_="more",

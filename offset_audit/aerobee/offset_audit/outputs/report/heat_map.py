@@ -32,7 +32,7 @@ def heat_map(data: ReportData) -> Markup:
             aria_live="polite",
         ),
         tag("div", *(_row(row, data) for row in data.heat), class_="heat"),
-        tag("p", f"and {counted(more, 'more row')} with less to say.", class_="more")
+        tag("p", f"and {counted(more, 'more row')} with less to report.", class_="more")
         if more > 0
         else None,
     )

@@ -96,7 +96,7 @@ def groups(data: ReportData) -> Markup:
         return tag("p", "No group has committed an offset.", class_="nothing")
     return joined(
         tag("div", *(_group(one, data) for one in data.groups), class_="entries"),
-        tag("p", f"and {counted(more, 'more group')} with less to say.", class_="more")
+        tag("p", f"and {counted(more, 'more group')} with less to report.", class_="more")
         if more > 0
         else None,
     )
@@ -108,7 +108,7 @@ def topics(data: ReportData) -> Markup:
         return tag("p", "No topic was read.", class_="nothing")
     return joined(
         tag("div", *(_topic(one, data) for one in data.topics), class_="entries"),
-        tag("p", f"and {counted(more, 'more topic')} with less to say.", class_="more")
+        tag("p", f"and {counted(more, 'more topic')} with less to report.", class_="more")
         if more > 0
         else None,
     )
@@ -238,7 +238,7 @@ def _pair(
         "div",
         head,
         _queue_table(pair, data),
-        tag("p", f"and {counted(more, 'more queue')} with less to say.", class_="more")
+        tag("p", f"and {counted(more, 'more queue')} with less to report.", class_="more")
         if more > 0
         else None,
         class_="pair",

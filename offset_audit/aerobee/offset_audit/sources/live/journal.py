@@ -155,7 +155,7 @@ def whole_journals(rows: DataFrame) -> tuple[DataFrame, list[str]]:
     notes: list[str] = []
     for one in rows.where(F.col("kind") == UNREAD).collect():  # one for a broker at most
         notes.append(
-            "an offset journal could not be read to its end, so nothing is concluded from it: "
+            "an offset journal could not be read to its end and is not used: "
             + str(one["client_id"])
         )
         same = [F.col(name).eqNullSafe(F.lit(one[name])) for name in schema(ORIGIN).names]

@@ -76,7 +76,7 @@ def parse_options(
     if bool(nameservers) + bool(brokers) + bool(path) != 1 or (path and not takes_path):
         ways = ["nameservers=HOST:PORT,...", "brokers=HOST:PORT,..."]
         raise InvalidArgument(
-            f"say whom to ask: {' or '.join([*ways, 'path=FOLDER'] if takes_path else ways)}"
+            f"name what to read: {' or '.join([*ways, 'path=FOLDER'] if takes_path else ways)}"
         )
     return LiveOptions(
         nameservers=parse_addresses(nameservers) if nameservers else (),
@@ -102,8 +102,8 @@ def _check_names(options: Mapping[str, str]) -> None:
             continue
         if name.startswith(SECURITY_PREFIXES):
             raise InvalidArgument(
-                f"option {name} cannot be honoured: brokers and nameservers of this version are "
-                "reached without TLS and credentials; leave it out"
+                f"option {name} is not supported: this version reaches brokers and nameservers "
+                "without TLS or credentials; leave it out"
             )
         if name in known or name in others:
             continue
@@ -127,7 +127,7 @@ def _names(text: str) -> tuple[str, ...]:
 def _truth(name: str, options: Mapping[str, str]) -> bool:
     value = options.get(name.lower(), "false").lower()
     if value not in ("true", "false"):
-        raise InvalidArgument(f"{name} is true or false, not {value!r}")
+        raise InvalidArgument(f"{name} must be true or false, not {value!r}")
     return value == "true"
 
 
@@ -136,5 +136,5 @@ def _number(name: str, options: Mapping[str, str], default: int, *, lowest: int)
     if value is None:
         return default
     if not (value.isascii() and value.isdigit()) or int(value) < lowest:
-        raise InvalidArgument(f"{name} is a whole number of {lowest} or more, not {value!r}")
+        raise InvalidArgument(f"{name} must be a whole number of {lowest} or more, not {value!r}")
     return int(value)

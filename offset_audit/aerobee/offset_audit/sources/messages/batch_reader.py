@@ -88,8 +88,8 @@ def check_topics(options: MessageOptions, queues: Iterable[MessageQueue]) -> Non
     if missing:
         where = options.path or ",".join(options.nameservers)
         raise TopicNotFound(
-            f"topic {missing[0]!r} has no queues at {where}: see `aerobee topic list`, or what "
-            "lies in the store's folder consumequeue"
+            f"topic {missing[0]!r} has no queues at {where}: see `aerobee topic list`, or the "
+            "store's folder consumequeue"
         )
 
 

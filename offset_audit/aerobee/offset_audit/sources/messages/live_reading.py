@@ -68,7 +68,7 @@ class LiveReading:
         starts, ends, offsets = starts[inside], ends[inside], offsets[inside]
         if len(offsets) != frame.end - frame.begin:
             missing = np.setdiff1d(np.arange(frame.begin, frame.end), offsets)
-            rule.apply(losses_of(frame.queue, missing, "the broker passed over them"))
+            rule.apply(losses_of(frame.queue, missing, "the broker skipped them"))
         if not len(starts):
             return None
         records = RecordColumns(

@@ -99,7 +99,7 @@ def check_complete(
         )
     if unknown:
         raise InvalidArgument(
-            f"option {option} names queues that are not there or not read: {_listed(unknown)}"
+            f"option {option} names queues that do not exist or are not read: {_listed(unknown)}"
         )
 
 

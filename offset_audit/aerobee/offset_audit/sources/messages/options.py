@@ -209,7 +209,7 @@ class _Options:
         given = [name.strip() for name in self.text("columns").split(",") if name.strip()]
         for name in given:
             if name not in COLUMN_NAMES or given.count(name) > 1:
-                wrong = "twice" if name in COLUMN_NAMES else "which there is not"
+                wrong = "twice" if name in COLUMN_NAMES else "which does not exist"
                 raise InvalidArgument(
                     f"option columns names {name!r} {wrong}; columns are: {', '.join(COLUMN_NAMES)}"
                 )
@@ -220,7 +220,9 @@ class _Options:
         }
         names = tuple(name for name in given or COLUMN_NAMES if name not in left_out)
         if not names:
-            raise InvalidArgument("option columns names only what includeBody and the like exclude")
+            raise InvalidArgument(
+                "option columns names only columns that includeBody and the like exclude"
+            )
         return Columns(names, check_bodies=self.flag("checkBodies", True))
 
     def topics(self) -> Topics:
@@ -237,7 +239,7 @@ class _Options:
                 re.compile(text)
             except re.error as error:
                 raise InvalidArgument(
-                    f"option subscribePattern is {text!r:.80}, no regular expression: {error}"
+                    f"option subscribePattern is {text!r:.80}, not a regular expression: {error}"
                 ) from None
             return Topics(pattern=text)
         if given[0] == "assign":
@@ -284,8 +286,8 @@ class _Options:
 def _unknown(name: str) -> InvalidArgument:
     if name.lower().startswith(("tls.", "credentials.")):
         return InvalidArgument(
-            f"option {name} cannot be honoured: brokers and nameservers of this version are "
-            "reached without TLS and credentials; leave it out"
+            f"option {name} is not supported: this version reaches brokers and nameservers "
+            "without TLS or credentials; leave it out"
         )
     alike = get_close_matches(name.lower(), [known.lower() for known in KNOWN], 1)
     meant = next((known for known in KNOWN if known.lower() in alike), "")

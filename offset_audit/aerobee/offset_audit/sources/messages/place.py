@@ -78,9 +78,9 @@ def all_known(bounds: KnownBounds) -> dict[MessageQueue, Bounds]:
     unknown = sorted(queue for queue, found in bounds.items() if found is None)
     if unknown:
         raise NoBrokerAvailable(
-            f"the bounds of {len(unknown)} queues are not known, of {unknown[0]} first: no broker "
-            f"of group {unknown[0].broker_name} answered; look at `aerobee cluster show` and try "
-            "again"
+            f"the bounds of {len(unknown)} queues ({unknown[0]} is the first) are not known: no "
+            f"broker of group {unknown[0].broker_name} answered; see `aerobee cluster show` and "
+            "try again"
         )
     return {queue: found for queue, found in bounds.items() if found is not None}
 

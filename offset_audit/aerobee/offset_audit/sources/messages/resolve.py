@@ -45,9 +45,9 @@ def resolve(
         late = sorted(queue for queue, found in bounds.items() if 0 < found.end <= offsets[queue])
         if late:
             raise InvalidArgument(
-                f"option {bound.option} is later than the last message of {len(late)} queues, of "
-                f"{late[0]} first; startingOffsetsByTimestampStrategy=latest starts there at the "
-                "latest offset"
+                f"option {bound.option} is later than the last message of {len(late)} queues "
+                f"({late[0]} is the first); startingOffsetsByTimestampStrategy=latest starts "
+                "there at the latest offset"
             )
     return offsets
 

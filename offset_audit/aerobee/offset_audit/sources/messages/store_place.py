@@ -95,8 +95,8 @@ class StorePlace:
             if other is not store:
                 raise InvalidArgument(
                     f"{other.root} and {store.root} are both of broker "
-                    f"{store.origin.broker_name!r}: read one replica, or name them apart with "
-                    "PATH=NAME"
+                    f"{store.origin.broker_name!r}: read only one of them, or give one another "
+                    "name with PATH=NAME"
                 )
         return stores
 

@@ -66,7 +66,7 @@ class Columns:
         for name in wanted:
             if name not in kinds:
                 raise StoreUnreadable(
-                    f"there is no column {name!r}; these are: {', '.join(self.names)}"
+                    f"there is no column {name!r}; known are: {', '.join(self.names)}"
                 )
         return Columns(tuple((name, kinds[name]) for name in wanted))
 

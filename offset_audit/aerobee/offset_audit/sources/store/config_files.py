@@ -178,7 +178,7 @@ def parse_topics(data: bytes) -> JsonObject:
         for name in (READ_QUEUES, WRITE_QUEUES):
             if _queue_count(counts.get(name)) is None:
                 text = f"{name} {str(counts[name])[:_TOLD_MAX]} of {str(topic)[:_TOLD_MAX]!r}"
-                raise ValueError(f"{text}: 0 to {QUEUES_MAX} queues can be")
+                raise ValueError(f"{text}: a topic has 0 to {QUEUES_MAX} queues")
     return document
 
 
@@ -205,7 +205,7 @@ def parse_offsets(data: bytes) -> JsonObject:
         for queue_id, offset in queues.items() if isinstance(queues, dict) else ():
             if not _is_queue_id(str(queue_id)) or not _is_offset(offset):
                 text = f"{str(queue_id)[:_TOLD_MAX]!r}: {str(offset)[:_TOLD_MAX]}"
-                raise ValueError(f"no queue and offset: {text}, of {str(key)[:_TOLD_MAX]!r}")
+                raise ValueError(f"not a queue and an offset: {text}, of {str(key)[:_TOLD_MAX]!r}")
     return document
 
 

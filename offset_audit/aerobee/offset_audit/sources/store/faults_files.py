@@ -70,7 +70,7 @@ def _log_faults(facts: StoreFacts, segments: Sequence[StoreFile]) -> Iterator[Fa
     for segment in segments:
         name = name_in(facts.store, segment.path)
         if segment.base % size:
-            text = f"its name is no multiple of the segments' length {size}"
+            text = f"its name is not a multiple of the segment length {size}"
             yield Fault(FaultKind.STRAY_FILE, name, segment.base, text)
         elif segment.size > size:
             # One that is too short shows where the log's reader finds its end.
@@ -160,7 +160,11 @@ def _bad_table(
     store: StoreFolder, path: str, problem: str, decode: Callable[[bytes], object]
 ) -> Fault:
     backup = _problem(store, path + _BACKUP, decode)
-    text = "its backup can be read" if backup is None else f"its backup neither: {backup}"
+    text = (
+        "its backup can be read"
+        if backup is None
+        else f"its backup cannot be read either: {backup}"
+    )
     return Fault(FaultKind.BAD_CONFIG, path, None, f"{problem}; {text}")
 
 
@@ -213,9 +217,9 @@ def _checkpoint_faults(facts: StoreFacts) -> Iterator[Fault]:
         checkpoint.index_msg_timestamp,
     )
     if min(times) < 0 or max(times) >= _TIME_END_MS or checkpoint.confirm_physical_offset < 0:
-        yield fault(f"its numbers make no sense: {times}, {checkpoint.confirm_physical_offset}")
+        yield fault(f"its values are impossible: {times}, {checkpoint.confirm_physical_offset}")
     elif facts.last_stored_ms and max(times) > facts.last_stored_ms + _AHEAD_MS_MAX:
         yield fault(
-            f"its newest time is {max(times)}, the last record's {facts.last_stored_ms}: a start "
-            "after a crash may look at too little"
+            f"its newest time is {max(times)}, the last record's {facts.last_stored_ms}: "
+            "recovery after a crash may read too little"
         )

@@ -83,7 +83,7 @@ class IndexFaults:
 
     def _of_all(self, reach: Reach) -> Fault:
         """One for a file in which very much is wrong: each by itself tells nothing more."""
-        text = f"{reach.broken} slots and entries lead elsewhere than they must"
+        text = f"{reach.broken} slots and entries lead to wrong places"
         text += _lost(len(reach.unreachable))
         if reach.slots:
             at = self._geometry.slot_at(reach.slots[0].slot)
@@ -115,7 +115,7 @@ class IndexFaults:
 
     def _of_entry(self, number: int, lost: Counter[int]) -> Fault:
         position = int(self._entry(number)["physical_offset"])
-        text = f"entry {number} stands for a key that the record at {position} does not have"
+        text = f"entry {number} is for a key that the record at {position} does not have"
         return self._at_entry(number, text, lost)
 
     def _at_entry(self, number: int, text: str, lost: Counter[int]) -> Fault:
@@ -149,5 +149,5 @@ def of_missing_sizes(facts: StoreFacts, files: list[StoreFile]) -> list[Fault]:
     """Index files that nobody can read, because they do not tell how many slots they have."""
     if facts.index_geometry is not None or not facts.indexed.end or not files:
         return []
-    text = f"how many slots {os.path.basename(files[0].path)} has cannot be told: give indexSlots"
+    text = f"the number of slots of {os.path.basename(files[0].path)} is not known: set indexSlots"
     return [Fault(FaultKind.INDEX_SIZES, "index", None, text)]

@@ -223,12 +223,10 @@ class LogFaults:
             detail = f"its store time is {last.at_ms}, {back_ms} ms after that of the next record"
         elif here.at_ms < 0 or (after_ms is not None and after_ms >= last.at_ms):
             kind, wrong = FaultKind.BAD_TIME, here
-            detail = (
-                f"its store time is {here.at_ms}, {back_ms} ms before the record in front of it"
-            )
+            detail = f"its store time is {here.at_ms}, {back_ms} ms before the previous record"
         else:
             kind, wrong = FaultKind.TIME_BACKWARD, here
-            detail = f"stored {back_ms} ms before the record in front of it"
+            detail = f"stored {back_ms} ms before the previous record"
         return Fault(
             kind,
             self._file(piece),
@@ -258,7 +256,7 @@ class LogFaults:
             place = int(records.properties_starts[row])
             if property_crc_matches(buffer, start, place, end) is False:
                 yield self._of_record(
-                    chunk, row, FaultKind.BAD_CRC, "the checksum over the record does not fit"
+                    chunk, row, FaultKind.BAD_CRC, "the checksum of the record does not match"
                 )
 
     def _of_record(self, chunk: LogChunk, row: int, kind: str, detail: str) -> Fault:

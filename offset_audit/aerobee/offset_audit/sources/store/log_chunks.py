@@ -1,7 +1,7 @@
 """The records of a piece of a log, buffer by buffer, and the places where a run of records ended.
 
 Always holds: a record belongs to the piece in which it begins, however long it is; a place that is
-no record though one is expected belongs to the piece in which it lies, and reading goes on behind
+no record though one is expected belongs to the piece that contains it, and reading goes on after
 it. What follows the last whole record of the newest segment is the log's end, unless records
 follow there that were written before.
 """

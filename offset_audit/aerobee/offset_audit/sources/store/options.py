@@ -113,7 +113,7 @@ class _Taker:
         if not text:
             return default
         if not (text.isascii() and text.isdecimal()) or int(text) < at_least:
-            raise StoreUnreadable(f"option {name}={text!r} is no number of at least {at_least}")
+            raise StoreUnreadable(f"option {name}={text!r} is not a number of at least {at_least}")
         return int(text)
 
     def flag(self, name: str) -> bool:

@@ -109,7 +109,7 @@ def _kind(options: StoreOptions) -> Kind:
     kind = KINDS.get(options.kind)
     if kind is None:
         raise StoreUnreadable(
-            f"option kind={options.kind!r} is unknown; these are: {', '.join(sorted(KINDS))}"
+            f"option kind={options.kind!r} is unknown; known are: {', '.join(sorted(KINDS))}"
         )
     return kind
 
