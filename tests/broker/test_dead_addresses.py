@@ -153,7 +153,7 @@ async def test_a_slave_follows_by_another_connection_when_the_masters_address_ha
         following = slave.follow(path.address)
         await until(lambda: slave.store.appended_end == master.store.appended_end, timeout_s=5)
         path.die()
-        with pytest.raises(errors.Unreachable, match="said nothing"):
+        with pytest.raises(errors.Unreachable, match="sent nothing"):
             await asyncio.wait_for(following, 5)
         master.append(batch_of("t", b"y"))
         slave.follow(path.address)

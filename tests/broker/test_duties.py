@@ -67,6 +67,6 @@ async def test_a_hand_over_that_is_called_off_leaves_its_duties_and_resumes_them
         scene.hear(scene.record(1, in_sync=(OWN, OTHER)))
         await until(lambda: len(notes) == 2)
         scene.roles.replica_joined(OTHER, 0)  # and it never catches up
-        with pytest.raises(DeadlineExceeded, match="goes on as master"):
+        with pytest.raises(DeadlineExceeded, match="stays master"):
             await scene.handover.hand_over(1, 0.05)
     assert notes[2:] == ["first leaves", "second leaves", "first resumes", "second resumes"]

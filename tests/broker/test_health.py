@@ -233,7 +233,7 @@ async def test_readiness_needs_a_live_registration_a_master_and_all_that_it_has(
 
         await cluster.process("nameserver").kill()
         for place in cluster.brokers:
-            await until(partial(not_ready, place.health, "was not renewed"), "its lease's end")
+            await until(partial(not_ready, place.health, "has not been renewed"), "its lease's end")
             assert (await check_health(place.health, "liveness")).is_serving
         await cluster.start("nameserver")
         await cluster.ready("0", "1", "nameserver")

@@ -149,12 +149,12 @@ async def test_messages_of_a_deleted_topic_are_not_found_by_place_or_key(tmp_pat
         end_topic(store, "t")
         store.confirm(store.appended_end)
         assert (await lookup.by_key(query)).records == ()
-        with pytest.raises(errors.MessageNotFound, match="that was deleted"):
+        with pytest.raises(errors.MessageNotFound, match="which was deleted"):
             await lookup.by_offset(old)
         new = sent(b"new")
         (found,) = (await lookup.by_key(query)).records
         assert Record(found).body == Record(await lookup.by_offset(new)).body == b"new"
-        with pytest.raises(errors.MessageNotFound, match="that was deleted"):
+        with pytest.raises(errors.MessageNotFound, match="which was deleted"):
             await lookup.by_offset(old)
     store.close()
 
@@ -192,7 +192,7 @@ async def test_a_message_keeps_its_id_when_its_broker_moves(start_broker: StartB
     status, error = await refusal(with_id(second, offset_message_id(HOST, after.physical_offset)))
     assert status is grpc.StatusCode.NOT_FOUND
     assert str(error).endswith(
-        f"was stored by the broker at 127.0.0.1:10911; what lies at physical offset "
+        f"was stored by the broker at 127.0.0.1:10911; the record at physical offset "
         f"{after.physical_offset} here was stored by the broker at 10.1.2.3:10921"
     )
 

@@ -150,7 +150,7 @@ async def test_a_record_that_lies_where_none_was_expected_ends_the_broker() -> N
         master.log.append(body_of([]))  # by somebody else
         lost = [master.commit(5), master.commit(1, key=KEYS[1])]
         for each in lost:
-            with pytest.raises(StoreFailed, match="somebody else writes to it"):
+            with pytest.raises(StoreFailed, match="something else writes to it"):
                 await each
         assert isinstance(master.log.failure, StoreFailed)
         with pytest.raises(MqError):
@@ -198,7 +198,7 @@ async def test_a_term_that_ends_tells_nobody_that_his_commit_counts() -> None:
         master.journal.end()
         master.log.confirm()
         for each in (waiting, unwritten):
-            with pytest.raises(NotMaster, match="may count or not"):
+            with pytest.raises(NotMaster, match="may or may not count"):
                 await each
         with pytest.raises(NotMaster):
             master.commit(7)

@@ -99,9 +99,9 @@ async def test_nothing_is_granted_while_the_clean_record_is_written() -> None:
         log.is_sync = False
         ending = asyncio.create_task(master.journal.leave())
         await asyncio.sleep(0.01)
-        with pytest.raises(NotMaster, match="leaves its groups"):
+        with pytest.raises(NotMaster, match="is handing its groups"):
             master.journal.check_granting()
-        with pytest.raises(NotMaster, match="leaves its groups"):
+        with pytest.raises(NotMaster, match="is handing its groups"):
             await run_to_its_wait(ending, master.groups.promise_session(9_000), log)
         assert master.groups.leases.acquire(KEY, "a") is None
         assert master.groups.leases.drop_member("g", "a")[1] == []

@@ -27,4 +27,4 @@ async def test_a_slave_whose_copy_lacks_messages_of_a_queue_says_so(
         told = [one for one in caplog.records if one.getMessage().startswith(event)]
         lines = [TextFormatter().format(one) for one in told]
         assert len(lines) == 4
-        assert "goes on with offset 9: records between are missing" in lines[0]
+        assert "continues with offset 9: records in between are missing" in lines[0]

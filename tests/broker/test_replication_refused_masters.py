@@ -77,14 +77,14 @@ def agreed(state: LogState = MASTERS, start: int = 0, sender: Sender = SENDER) -
         ([agreed(sender=Sender("other", GROUP, 1))], ForeignCluster, "other"),
         ([agreed(sender=Sender(CLUSTER, GROUP, 2))], StaleEpoch, "epoch 2"),
         ([agreed(replace(MASTERS, epochs=history((2, 0))))], StaleEpoch, "newest is 2"),
-        ([agreed(start=5)], ReplicationGap, "go on at 5"),
+        ([agreed(start=5)], ReplicationGap, "continue at 5"),
         ([agreed(replace(MASTERS, end=-1))], InvalidArgument, "cannot begin"),
         ([FRAMES.heartbeat(0, 0)], InvalidArgument, "agreement"),
         ([damaged(AGREED)], CorruptFrame, "damaged"),
         ([None], Unreachable, "ended the stream"),
         ([], Unreachable, "did not answer"),
         ([AGREED, None], Unreachable, "ended the stream"),
-        ([AGREED], Unreachable, "said nothing"),
+        ([AGREED], Unreachable, "sent nothing"),
         ([AGREED, AGREED], InvalidArgument, "agrees once"),
         ([AGREED, FRAMES.log_bytes(5, b"x", 0, 9_000)], ReplicationGap, "at 5"),
         ([AGREED, damaged(FRAMES.log_bytes(0, b"x", 0, 9_000))], CorruptFrame, "damaged"),
@@ -136,7 +136,7 @@ async def test_a_master_that_proves_nothing_is_not_followed(tmp_path: Path) -> N
         end = slave.store.append(batch_of("t", b"mine"), queue_id=0).end
         script = ScriptedMaster(agreed(start=end))
         slave.follower._connect = script.connect
-        with pytest.raises(InvalidArgument, match="one version"):
+        with pytest.raises(InvalidArgument, match="the same version"):
             await slave.follow("master:1")
         assert not slave.adopted
 

@@ -142,7 +142,7 @@ async def test_a_hand_over_to_a_silent_replica_is_called_off(tmp_path: Path, etc
         group.replicas[slave].signal(signal.SIGSTOP)
         late = await group.send(master, "t", b"not copied", timeout_ms=100)
         assert late.code in (common_pb2.FLUSH_SLAVE_TIMEOUT, common_pb2.SLAVE_NOT_AVAILABLE)
-        with pytest.raises(errors.DeadlineExceeded, match="goes on as master"):
+        with pytest.raises(errors.DeadlineExceeded, match="stays master"):
             await group.hand_over(master, slave, timeout_ms=500)
         group.replicas[slave].signal(signal.SIGCONT)
         assert await group.send_until_stored("t", b"goes on") == master

@@ -203,7 +203,7 @@ async def test_no_client_sends_to_a_topic_of_the_system(
     for name in names:
         (ack,) = await broker.exchange(broker_pb2.SendFrame(batches=[make_batch(name, 0, b"x")]))
         assert ack.code == common_pb2.NOT_WRITABLE_TOPIC, name
-        assert f"topic {name} is the system's own" in ack.message
+        assert f"topic {name} is reserved for the system" in ack.message
     stats = await broker.admin.GetStats(broker_pb2.GetStatsRequest())
     assert stats.messages_in == 0
 

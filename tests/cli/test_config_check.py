@@ -64,7 +64,7 @@ def test_all_faults_are_said_at_once_each_with_its_line(check: Any) -> None:
         (5, "flush_interval_ms must be greater than 0"),
         (6, "retention.delete_when must be hours"),
         (7, "sessions.timeout_min_ms must be > 0"),
-        (8, "sessions.timeout_default_ms must lie between"),
+        (8, "sessions.timeout_default_ms must be between"),
     ):
         assert words in said[number]
 
@@ -170,14 +170,14 @@ RISKY = {
         ("[replication]\nmin_insync_replicas = 2", "async_master"),
         ('[replication]\nmode = "sync_master"\nin_sync_lag_max_ms = 6000', "holds up sends"),
         ("[store]\ncut_damaged = true", "for one start"),
-        ("[store]\nunflushed_bytes_max = 10000", "told BUSY for ever"),
-        ("[store]\nflush_unflushed_bytes = 268435456", "instead of an early flush"),
+        ("[store]\nunflushed_bytes_max = 10000", "always refused with BUSY"),
+        ("[store]\nflush_unflushed_bytes = 268435456", "where an early flush would make room"),
         ("registration_lease_ms = 1500", "etcd's own leases"),
         ("registration_lease_ms = 10000", "not below sessions.timeout_default_ms"),
         ("[store.retention]\nenabled = false", "nothing is ever removed"),
         ("[store.retention]\ndisk_used_percent_max = 99", "out of its range"),
-        ("[store.retention]\ndisk_refuse_percent = 80", "before unexpired segments make room"),
-        ('listen = "0.0.0.0:1"\naddress = "127.0.0.1:1"', "find themselves there"),
+        ("[store.retention]\ndisk_refuse_percent = 80", "before unexpired segments are removed"),
+        ('listen = "0.0.0.0:1"\naddress = "127.0.0.1:1"', "will connect to their own machine"),
         ('[log]\nlevel = "debug"\nrepeats_per_s_max = 0', "every call writes a line"),
     ],
     "nameserver": [

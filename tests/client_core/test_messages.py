@@ -155,7 +155,7 @@ async def test_an_id_that_nobody_has_says_who_was_asked(two: TwoBrokers) -> None
         assert f"byte {offset} in the log of the broker that was at {host}" in str(failure.value)
     with pytest.raises(errors.MessageIllegal):
         await messages.by_id("no id")
-    with pytest.raises(errors.MessageNotFound, match="lies inside one"):
+    with pytest.raises(errors.MessageNotFound, match="inside a message or between"):
         await messages.by_offset("broker-a", 7)
     with pytest.raises(errors.NoBrokerAvailable, match=r"there are: broker-a, broker-b"):
         await messages.by_offset("broker-c", 0)

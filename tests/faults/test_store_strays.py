@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     ),
     "a segment long": (
         change("commitlog", lambda _, files: grow(files[-1])),
-        "has 4097 bytes, not 4096: open the store with the segment size it was written with",
+        "has 4097 bytes, not 4096: open the store with the segment size that it was written with",
     ),
     "a segment doubled": (
         change("commitlog", lambda path, files: shutil.copy(files[0], path / "copy of 0")),

@@ -87,7 +87,7 @@ async def test_a_folder_in_use_is_refused_and_its_owner_notices_nothing(tmp_path
         code, words = await second.refuses_to_start()
         assert code == ExitCode.REFUSED
         assert words == (
-            f"aerobee broker: {folder} is in use by another process: stop that one or choose "
+            f"aerobee broker: {folder} is in use by another process: stop that process or choose "
             "another folder"
         )
         ack = await client.send("t", 0, b"after")

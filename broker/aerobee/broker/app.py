@@ -157,7 +157,7 @@ def _own_folder(root: Path) -> RealDisk:
         for path in still_open:
             log_event(
                 log,
-                "other users may reach a part of the store, which is not this user's to close",
+                "other users may reach a part of the store that belongs to another user",
                 level=logging.WARNING,
                 path=path,
             )

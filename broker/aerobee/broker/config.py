@@ -54,7 +54,7 @@ class SessionConfig:
         require(self.timeout_min_ms > 0, "sessions.timeout_min_ms must be > 0", self.timeout_min_ms)
         require(
             self.timeout_min_ms <= self.timeout_default_ms <= self.timeout_max_ms,
-            "sessions.timeout_default_ms must lie between timeout_min_ms and timeout_max_ms",
+            "sessions.timeout_default_ms must be between timeout_min_ms and timeout_max_ms",
             self.timeout_default_ms,
         )
 
@@ -210,7 +210,8 @@ class BrokerConfig:
         elif _host_of(self.listen) in _WILDCARDS and self.nameservers:
             require(
                 False,
-                "address must be set when listen is a wildcard: clients cannot connect to it",
+                "address must be set when listen is a wildcard address, to which clients "
+                "cannot connect",
                 self.listen,
             )
         if self.store_host:

@@ -297,7 +297,7 @@ class Run:
             await self._folder.note_closed(self._store.appended_end)
         except NotWritable as error:
             # The next run then takes this one for crashed.
-            log_event(log, "the stop is not noted", level=logging.WARNING, reason=error)
+            log_event(log, "the stop could not be recorded", level=logging.WARNING, reason=error)
 
     async def _leave_as_slave(self) -> None:
         """Nobody elects it from here on; and its master, who hears of it from the nameserver, waits
@@ -338,6 +338,6 @@ class Run:
             await self._folder.note_failed()
         except (NotWritable, StoreFailed) as refused:
             # Then the master finds out, from where the log ends when this replica joins again.
-            log_event(log, "the failure is not noted", level=logging.ERROR, reason=refused)
+            log_event(log, "the failure could not be recorded", level=logging.ERROR, reason=refused)
         log_event(log, "the store failed; the broker ends", level=logging.ERROR, reason=error)
         await self._set_serving(False)

@@ -167,7 +167,7 @@ def test_a_file_of_an_odd_length_goes_alone_with_newer_ones(
     kept = files[: files.index(files[odd])]
     before = [path.stat().st_ino for path in kept]
     store = check_all(tmp_path, ROOMY, clock)
-    assert any("gathered again from the log" in line for line in store.recovery.warnings)
+    assert any("read from the log again" in line for line in store.recovery.warnings)
     assert [path.stat().st_ino for path in kept] == before
     store.close()
 
@@ -185,7 +185,7 @@ def test_a_stray_file_is_left_alone_with_a_warning(tmp_path: Path) -> None:
     filled(tmp_path, clock).close()
     (tmp_path / "index" / "notes.txt").write_text("mine")
     store = open_store(tmp_path, ROOMY, clock)
-    assert store.recovery.warnings == ("index/notes.txt is no index file: left alone",)
+    assert store.recovery.warnings == ("index/notes.txt is not an index file: left as it is",)
     check_answers(store)
     store.close()
     assert (tmp_path / "index" / "notes.txt").read_text() == "mine"

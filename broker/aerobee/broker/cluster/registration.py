@@ -140,14 +140,14 @@ class Registration:
         """Why clients may not find this broker now; empty while its registration stands."""
         if self._renewed_s is None:
             asked = ", ".join(self._config.nameservers)
-            return f"not registered yet: no nameserver of {asked} has confirmed it"
+            return f"not registered yet: none of the nameservers {asked} has confirmed it"
         age_s = self._clock.monotonic_s() - self._renewed_s
         lease_s = 3 * self._heartbeat_interval_s
         if age_s <= lease_s:
             return ""
         return (
-            f"the registration was not renewed for {age_s:.1f} s, its lease is {lease_s:.1f} s: "
-            "nameservers or etcd are away"
+            f"the registration has not been renewed for {age_s:.1f} s, its lease is "
+            f"{lease_s:.1f} s: nameservers or etcd do not answer"
         )
 
     async def run(self) -> None:
@@ -176,7 +176,7 @@ class Registration:
             async with asyncio.timeout(timeout_s):
                 await self._ended.wait()
         except TimeoutError:
-            log_event(log, "left without a nameserver hearing it", level=logging.WARNING)
+            log_event(log, "left without telling a nameserver", level=logging.WARNING)
 
     async def _attempt(self) -> None:
         """One stream to one nameserver, and the pause after it failed."""
@@ -211,7 +211,7 @@ class Registration:
         if was_registered or self._failures == 1:
             log_event(
                 log,
-                "registration interrupted; going on with what is known",
+                "registration interrupted; continuing with the last known state",
                 level=logging.WARNING,
                 nameserver=address,
                 reason=failure,
@@ -270,7 +270,7 @@ class Registration:
                     directive = await stream.read()
             except TimeoutError:
                 raise errors.Unreachable(
-                    f"{stream.address} left the heartbeats unanswered for {timeout_s:g} s"
+                    f"{stream.address} did not answer heartbeats for {timeout_s:g} s"
                 ) from None
             if directive is None:
                 return  # the end of the stream
@@ -288,7 +288,7 @@ class Registration:
 
     async def _follow(self, directive: nameserver_pb2.BrokerDirective, address: str) -> None:
         if not self._registered or directive.stale != self._stale:
-            event = "registered" if not directive.stale else "registered, but etcd is away"
+            event = "registered" if not directive.stale else "registered, but etcd does not answer"
             log_event(log, event, nameserver=address, epoch=directive.epoch)
         self._registered = True
         self._stale = directive.stale

@@ -66,7 +66,7 @@ def load_table(
         loaded = Loaded(None, Source.NEITHER, str(error))
     if loaded.problem is not None:
         log_event(
-            log, "table read from elsewhere", path=path, source=loaded.source, why=loaded.problem
+            log, "table not read from its file", path=path, source=loaded.source, why=loaded.problem
         )
     return kind() if loaded.value is None else loaded.value  # type: ignore[return-value]
 

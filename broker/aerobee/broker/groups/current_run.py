@@ -29,8 +29,8 @@ REJOIN_TIME_S = 3.0
 """Clients try to reconnect at least every 2 s: by then whoever is alive has joined again."""
 
 _RUN_OVER = (
-    "this replica leaves its groups to the next master, or goes on with them in a moment; ask the "
-    "route again for the master and join again"
+    "this replica is handing its groups to the next master, or will continue in a moment; ask "
+    "the route again for the master and join again"
 )
 
 SaveRecord = Callable[[RunRecord], Awaitable[None]]

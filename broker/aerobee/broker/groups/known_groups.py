@@ -35,8 +35,8 @@ class KnownGroups:
         count = max(len(self._configs), self._offsets.group_count)
         if count >= self._groups_max and not self._offsets.topics_of(group):
             raise LimitReached(
-                f"group {group} is refused: this broker's limit of groups is reached, it has "
-                f"{count} of {self._groups_max} (groups.max of the broker); delete groups that "
-                "nobody needs with `aerobee group delete`, or raise the limit"
+                f"group {group} is refused: this broker has reached its limit of groups, with "
+                f"{count} of {self._groups_max} (groups.max of the broker); delete unused groups "
+                "with `aerobee group delete`, or raise the limit"
             )
         self._configs.put(SubscriptionGroupConfig(name=group))

@@ -87,7 +87,7 @@ class Ownership:
         if claim.owner is owner:
             return None
         if claim.owner is Owner.POP:
-            return LeaseExpired(f"POP holds {_name(key)} no more: receive its messages again")
+            return LeaseExpired(f"POP no longer holds {_name(key)}: receive its messages again")
         return LeaseHeld(f"{self._owner_name(key)} holds {_name(key)}; only it may commit there")
 
     # ---------------------------------------------------------------------- POP
@@ -100,8 +100,8 @@ class Ownership:
         """
         if not self.leases.is_unclaimed(key):
             raise LeaseHeld(
-                f"members of the group consume {_name(key)} under leases; POP gets it once none of "
-                "them holds it or asks for it"
+                f"members of the group consume {_name(key)} under leases; POP gets it when none "
+                "of them holds it or asks for it any more"
             )
         self._popped.add(key)
 
@@ -147,11 +147,12 @@ class Ownership:
         if self.leases.wish_count(*member.name) >= QUEUES_PER_MEMBER_MAX:
             raise Busy(
                 f"{member.client_id!r} holds or awaits {QUEUES_PER_MEMBER_MAX} queues already; "
-                "release some"
+                "release some of them first"
             )
         if key in self._popped:
             raise LeaseHeld(
-                f"POP consumes {_name(key)}: consume with POP, or stop those of the group that do"
+                f"POP consumes {_name(key)}: consume with POP, or stop the group's members "
+                "that use POP"
             )
         lease = self.leases.acquire(key, member.client_id)
         if lease is not None:

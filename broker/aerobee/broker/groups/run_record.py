@@ -99,7 +99,7 @@ class RunRecord:
         try:
             document = json.loads(data)
             if document.pop("crc32") != _checksum(document):
-                raise ValueError("its checksum does not fit")
+                raise ValueError("its checksum does not match")
             return cls.from_object(document)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a record of queue leases: {error}") from error

@@ -155,11 +155,12 @@ class Journal(Generic[Entry, Term]):
             return self._term
         if self._epoch is not None:
             raise ReplicaBehind(
-                f"this replica has become master just now and is still reading {self._subject}; "
-                "ask again in a moment"
+                f"this replica has just become master and is still reading {self._subject}; ask "
+                "again in a moment"
             )
         raise NotMaster(
-            f"this replica is a slave, {self._subject} are the master's; ask the route again for it"
+            f"this replica is a slave, and only the master answers for {self._subject}; ask "
+            "the route again for the master"
         )
 
     def check_known(self) -> None:
@@ -326,7 +327,7 @@ class Journal(Generic[Entry, Term]):
         if self._state.image_position >= end:
             return ""
         if not self.is_ready:
-            return f"{self._subject} stand there; their master will write them again"
+            return f"{self._subject} are there; their master will write them again"
         try:
             async with asyncio.timeout(IMAGE_TIMEOUT_S):
                 while self._state.image_position < end:
@@ -335,11 +336,11 @@ class Journal(Generic[Entry, Term]):
                     await asyncio.shield(attempt)
         except TimeoutError:
             # It goes on, and the next removal finds it.
-            return f"{self._subject} stand there, and are not confirmed in another place yet"
+            return f"{self._subject} are there and not confirmed in another place yet"
         except _LATER as error:
             position = self._log.position_of(self._saved_offset)
             if position is not None and position < end:
-                return f"{self._subject} stand there and cannot be written again: {error}"
+                return f"{self._subject} are there and cannot be written again: {error}"
             # On a disk without any room removal is what helps. The snapshot knows what goes, and
             # the image follows.
         return ""

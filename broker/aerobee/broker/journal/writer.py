@@ -229,7 +229,7 @@ class JournalWriter(Generic[Entry]):
         this broker does not. By a bug; it goes no further."""
         error = StoreFailed(
             f"record {queue_offset} of the {self._name} was written where {self.next_offset} was "
-            "to come: somebody else writes to it; the broker must restart"
+            "expected, so something else writes to it; restart the broker"
         )
         log_event(log, "journal", level=logging.ERROR, journal=self._name, trouble=error)
         self._waiting_bytes -= batch.waiting_bytes
@@ -278,8 +278,8 @@ class JournalWriter(Generic[Entry]):
     @property
     def _term_over(self) -> str:
         return (
-            f"this replica's term as master has ended before {self._subject} were confirmed, they "
-            "may count or not; ask the route again for the master"
+            f"this replica's term as master ended before {self._subject} were confirmed, so they "
+            "may or may not count; ask the route again for the master"
         )
 
 

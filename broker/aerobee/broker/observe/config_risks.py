@@ -40,8 +40,8 @@ def _place(config: BrokerConfig) -> Iterator[Risk]:
     if config.address and is_loopback(config.address) and not is_loopback(config.listen):
         yield Risk(
             ("address", "listen"),
-            f"the broker listens on {config.listen} and tells clients to come to {config.address}: "
-            "on other machines they will find themselves there",
+            f"the broker listens on {config.listen} but tells clients to connect to "
+            f"{config.address}: clients on other machines will connect to their own machine",
         )
 
 
@@ -52,9 +52,9 @@ def _lease(config: BrokerConfig) -> Iterator[Risk]:
     if lease_ms < ETCD_LEASE_MS_MIN:
         yield Risk(
             ("registration_lease_ms",),
-            f"registration_lease_ms is {lease_ms}: etcd's own leases last about "
-            f"{ETCD_LEASE_MS_MIN} ms at least, so a short pause costs a master its term and nobody "
-            "can be elected sooner for it",
+            f"registration_lease_ms is {lease_ms}: etcd's own leases last at least about "
+            f"{ETCD_LEASE_MS_MIN} ms, so a short pause costs a master its term, and the next one "
+            "is not elected any sooner",
         )
     if lease_ms >= config.sessions.timeout_default_ms:
         yield Risk(
@@ -72,9 +72,9 @@ def _replication(config: BrokerConfig) -> Iterator[Risk]:
             yield Risk(
                 ("replication.mode", "replication.min_insync_replicas"),
                 f"replication.min_insync_replicas is {replication.min_insync_replicas} and "
-                "replication.mode is async_master: messages are refused while replicas are away, "
-                "and those that are acknowledged may still be lost with the master; sync_master "
-                "waits for the replicas",
+                "replication.mode is async_master: messages are refused while replicas are "
+                "missing, yet acknowledged ones may still be lost with the master; set "
+                "sync_master to wait for the replicas",
             )
     elif replication.in_sync_lag_max_ms >= ACKNOWLEDGE_TIMEOUT_MS:
         yield Risk(
@@ -90,15 +90,15 @@ def _flush(config: BrokerConfig) -> Iterator[Risk]:
     if store.cut_damaged:
         yield Risk(
             ("store.cut_damaged",),
-            "store.cut_damaged cuts the log at the first damaged record of every start: give it as "
-            "a flag, for one start",
+            "store.cut_damaged cuts the log at the first damaged record at every start: set it "
+            "as a flag, for one start only",
         )
     if store.batch_bytes_max > store.unflushed_bytes_max:
         yield Risk(
             ("store.batch_bytes_max", "store.unflushed_bytes_max"),
-            f"a batch of store.batch_bytes_max ({store.batch_bytes_max}) is more than may wait for "
-            f"the disk, store.unflushed_bytes_max ({store.unflushed_bytes_max}): it is told BUSY "
-            "for ever",
+            f"a batch of store.batch_bytes_max ({store.batch_bytes_max}) is more than may wait "
+            f"for the disk, store.unflushed_bytes_max ({store.unflushed_bytes_max}): it is "
+            "always refused with BUSY",
         )
     if (
         store.flush_mode is FlushMode.ASYNC
@@ -107,8 +107,8 @@ def _flush(config: BrokerConfig) -> Iterator[Risk]:
         yield Risk(
             ("store.unflushed_bytes_max", "store.flush_unflushed_bytes"),
             f"store.unflushed_bytes_max ({store.unflushed_bytes_max}) is reached before "
-            f"store.flush_unflushed_bytes ({store.flush_unflushed_bytes}): senders are told BUSY "
-            "instead of an early flush",
+            f"store.flush_unflushed_bytes ({store.flush_unflushed_bytes}): senders are refused "
+            "with BUSY where an early flush would make room",
         )
 
 
@@ -117,7 +117,7 @@ def _retention(config: BrokerConfig) -> Iterator[Risk]:
     if not retention.enabled:
         yield Risk(
             ("store.retention.enabled",),
-            "store.retention.enabled is false: nothing is ever removed, so the disk fills and "
+            "store.retention.enabled is false: nothing is ever removed, so the disk fills, and "
             "messages are refused below store.disk_free_bytes_min",
         )
         return
@@ -127,5 +127,5 @@ def _retention(config: BrokerConfig) -> Iterator[Risk]:
         yield Risk(
             ("store.retention.disk_refuse_percent", "store.retention.disk_force_percent"),
             f"messages are refused above {retention.refuse_above_percent} % of the disk, before "
-            f"unexpired segments make room above {retention.force_above_percent} %",
+            f"unexpired segments are removed above {retention.force_above_percent} %",
         )

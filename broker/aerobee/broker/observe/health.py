@@ -114,7 +114,7 @@ class BrokerHealth:
         silent_s = self._clock.monotonic_s() - since_s
         if silent_s <= STALLED_S:
             return ""
-        return f"opening the folder has not got on for {silent_s:.0f} s{self._how_far()}"
+        return f"opening the folder has made no progress for {silent_s:.0f} s{self._how_far()}"
 
     def _why_not_usable(self) -> str:
         match self._phase:
@@ -125,7 +125,7 @@ class BrokerHealth:
             case _Phase.SERVING:
                 return self._why_not_ready()
             case _Phase.CLOSING:
-                return "the folder is being closed, to be opened again"
+                return "the folder is being closed and will be opened again"
             case _Phase.ENDING:
                 return "the broker is stopping"
 
@@ -135,6 +135,6 @@ class BrokerHealth:
             return ""
         share = progress.bytes_done / progress.bytes_total
         return (
-            f": {progress.bytes_done} of {progress.bytes_total} bytes of the log looked through "
+            f": {progress.bytes_done} of {progress.bytes_total} bytes of the log checked "
             f"({share:.0%})"
         )

@@ -60,7 +60,7 @@ class Readiness:
         joined_end = self._follower.joined_end
         if joined_end is None:
             master = "no master" if group.master_id == NO_MASTER else f"master {group.master_id}"
-            return f"the replica has copied from nobody yet, the group has {master}"
+            return f"the replica has not copied the log yet; the group has {master}"
         end = self._store.appended_end
         if end < joined_end:
             return f"the replica has copied {end} of the {joined_end} bytes that its master had"

@@ -90,8 +90,8 @@ class GroupRemoval:
             if members := self._coordinator.members.members(group):
                 names = ", ".join(repr(member.client_id) for member in members[:3])
                 raise GroupInUse(
-                    f"group {group} has members here ({names}; {len(members)} in all): stop them, "
-                    "or delete it with --force, which ends their sessions"
+                    f"group {group} has members here ({names}; {len(members)} in all): stop "
+                    "them, or delete the group with --force, which ends their sessions"
                 )
             entry = OffsetsRemoved(group, None, None, self._clock.now_ms(), reason)
             was_known = bool(ended or group in self._configs or self._table.topics_of(group))
@@ -164,7 +164,7 @@ class GroupRemoval:
             if until_s >= end_s:
                 raise Busy(
                     f"members of group {group} may still work on its queues for "
-                    f"{until_s - now_s:.1f} s; nothing was deleted, try again then",
+                    f"{until_s - now_s:.1f} s; nothing was deleted: try again after that",
                     retry_after_ms=max(1, int((until_s - now_s) * 1_000)),
                 )
             await asyncio.sleep(min(POLL_S, until_s - now_s))

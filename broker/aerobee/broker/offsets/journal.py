@@ -148,8 +148,8 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         except TimeoutError:
             log_event(
                 log,
-                "the record of leases is not confirmed in time: it may count yet, or the next run "
-                "waits one session before it grants queues",
+                "the record of leases was not confirmed in time: unless it still is, the next "
+                "run waits for one session before it grants queues",
                 level=logging.WARNING,
             )
         except StoreFailed:

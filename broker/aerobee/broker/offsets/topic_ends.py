@@ -98,7 +98,7 @@ class TopicEnds:
                     self._trouble = str(error)
                     log_event(
                         log,
-                        "a deleted topic's messages cannot be removed yet",
+                        "messages of a deleted topic cannot be removed yet",
                         level=logging.WARNING,
                         topic=topic,
                         reason=error,

@@ -216,7 +216,7 @@ class Egress:
         """Only a master that knows its queues' bounds sends a reader to another offset."""
         if fetched.code in (ReadCode.OFFSET_TOO_SMALL, ReadCode.MESSAGE_REMOVED):
             raise ReplicaBehind(
-                f"this replica has not what lies at offset {wanted.offset} of queue "
+                f"this replica does not have the message at offset {wanted.offset} of queue "
                 f"{wanted.queue_id} of topic {wanted.topic}; read it from the master"
             )
         if fetched.code is ReadCode.OFFSET_TOO_LARGE:

@@ -106,8 +106,8 @@ class MessageLookup:
         first = self._first_position(topic)
         if first is None or physical_offset < first:
             raise MessageNotFound(
-                f"the message at physical offset {physical_offset} is one of a topic {topic} that "
-                "was deleted"
+                f"the message at physical offset {physical_offset} belonged to topic {topic}, "
+                "which was deleted"
             )
         return data
 
@@ -137,7 +137,7 @@ class MessageLookup:
         stored_by = Record(data).store_host
         if stored_by != host:
             raise MessageNotFound(
-                f"message {message_id} was stored by {_host_text(host)}; what lies at physical "
+                f"message {message_id} was stored by {_host_text(host)}; the record at physical "
                 f"offset {physical_offset} here was stored by {_host_text(stored_by)}"
             )
         return data
@@ -155,16 +155,14 @@ class MessageLookup:
         begin_ms, end_ms = max(query.begin_ms, 0), query.end_ms if query.end_ms > 0 else NO_END_MS
         if not self._index_enabled:
             raise InvalidArgument(
-                "this broker keeps no index (store.index_enabled): messages are found by their "
+                "this broker keeps no index (store.index_enabled): it finds messages by their "
                 "offset message id only"
             )
         if not query.key:
             raise InvalidArgument("the key is empty: name the key to look for")
         _check_length(query.key)
         if begin_ms > end_ms:
-            raise InvalidArgument(
-                f"the begin {begin_ms} is later than the end {end_ms}: exchange them"
-            )
+            raise InvalidArgument(f"the begin {begin_ms} is later than the end {end_ms}: swap them")
         # Times in the index are whole seconds, cut off.
         wanted = QueryWanted(query.topic, query.key, max(0, begin_ms - INDEX_GRAIN_MS), end_ms)
         search = MessageQuery(self._store.index, self._store.log, wanted)
@@ -202,7 +200,8 @@ def _check_length(key: str) -> None:
 def _read_record(store: MessageStore, physical_offset: int, end: int) -> bytes:
     """[any thread] The record at an offset of which nothing is known. Raises MessageNotFound."""
     nothing = MessageNotFound(
-        f"no message begins at physical offset {physical_offset}: it lies inside one or between two"
+        f"no message begins at physical offset {physical_offset}: that offset is inside a "
+        "message or between two"
     )
     if end - physical_offset < RECORD_SIZE_MIN:
         raise nothing

@@ -44,7 +44,7 @@ def parse_tags(expression: str) -> tuple[str, ...] | None:
         )
     if ALL_TAGS in tags:
         raise FilterIllegal(
-            f"the tag expression {wanted[:40]!r} mixes '*' with other tags; '*' stands alone"
+            f"the tag expression {wanted[:40]!r} mixes '*' with other tags; use '*' alone"
         )
     if not all(tag.isprintable() for tag in tags):
         raise FilterIllegal(f"the tag expression {wanted[:40]!r} has unprintable characters")

@@ -25,11 +25,11 @@ def decode_emptied(data: bytes) -> QueueOffsets:
     queues: QueueOffsets = {}
     document = json.loads(data)
     if not isinstance(document, list):
-        raise ValueError("it is no list of queues")
+        raise ValueError("it is not a list of queues")
     for entry in document:
         match entry:
             case [str(topic), int(queue_id), int(offset)] if queue_id >= 0 and offset >= 0:
                 queues[topic, queue_id] = offset
             case _:
-                raise ValueError(f"{entry!r} is no topic, queue id and offset")
+                raise ValueError(f"{entry!r} is not a topic, a queue id and an offset")
     return queues

@@ -181,8 +181,8 @@ class Follower:
         """
         if agreement.tail_bytes != size:
             raise InvalidArgument(
-                f"the master compares {agreement.tail_bytes} bytes before {agreement.start}, this "
-                f"slave {size}: let all replicas of the group be of one version"
+                f"the master compares {agreement.tail_bytes} bytes before {agreement.start}, "
+                f"this slave {size}: run the same version on all replicas of the group"
             )
         chunks = LogChunks(
             self._store.log,
@@ -195,9 +195,9 @@ class Follower:
         end = agreement.start
         if await chunks.checksum(end - size, end) != agreement.tail_checksum:
             raise ReplicaDiverged(
-                f"the slave's log has other bytes before {end} than the master's, under the same "
-                "epochs: the folder is another cluster's, was used elsewhere, or is damaged; move "
-                "it away and let the slave begin with an empty one"
+                f"the slave's log has other bytes before {end} than the master's under the same "
+                "epochs: the folder is another cluster's, was used elsewhere, or is damaged; "
+                "move it away and start the slave with an empty one"
             )
 
     async def _copy_log(
@@ -252,7 +252,7 @@ def _agree(own: LogState, sender: Sender, agreement: Agreement) -> tuple[LogStat
     start = where_to_start(own, masters, unclean_epochs=agreement.unclean_epochs)
     if position_of(start) != agreement.start:
         raise ReplicationGap(
-            f"the master would go on at {agreement.start}, this slave at {position_of(start)}: "
-            "their logs have changed meanwhile, or one of them is in error"
+            f"the master would continue at {agreement.start}, this slave at "
+            f"{position_of(start)}: their logs changed meanwhile, or one of them is wrong"
         )
     return masters, start

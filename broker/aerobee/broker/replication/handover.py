@@ -77,7 +77,7 @@ class Handover:
         term = roles.term
         assert term is not None, "who acts has a term"
         if roles.is_pausing:
-            raise Busy("a hand-over is under way already", retry_after_ms=500)
+            raise Busy("a hand-over is already under way", retry_after_ms=500)
         deadline_s = self._clock.monotonic_s() + (timeout_s or TIMEOUT_DEFAULT_S)
         successor = await self._connected(term, successor_id, deadline_s)
         began_s = self._clock.monotonic_s()
@@ -105,8 +105,8 @@ class Handover:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise DeadlineExceeded(
-                    "the replica that is to take over has not connected in time; this one goes on "
-                    "as master"
+                    "the replica that is to take over did not connect in time; this one stays "
+                    "master"
                 )
             await self._news.wait(left_s)
 
@@ -120,8 +120,8 @@ class Handover:
             except TimeoutError:
                 self._check_term(term)
                 raise DeadlineExceeded(
-                    f"replica {successor.broker_id} has not copied everything in time; this one "
-                    "goes on as master: look at the replica's lag and try again"
+                    f"replica {successor.broker_id} did not copy everything in time; this one "
+                    "stays master: check the replica's lag and try again"
                 ) from None
         except BaseException:
             self._duties.resume()
@@ -160,8 +160,8 @@ class Handover:
             left_s = deadline_s - self._clock.monotonic_s()
             if left_s <= 0:
                 raise DeadlineExceeded(
-                    f"epoch {term.epoch} is resigned, but no nameserver has told of a new master "
-                    "in time; whoever is elected goes on, this replica too"
+                    f"epoch {term.epoch} is resigned, but no nameserver named a new master in "
+                    "time; the replica that is elected next continues, which may be this one"
                 )
             await self._news.wait(left_s)
 
@@ -173,8 +173,8 @@ def _choose(term: MasterTerm, successor_id: int | None) -> ReplicaName | None:
     if not wished:
         whom = "any other replica" if successor_id is None else f"replica {successor_id}"
         raise InvalidArgument(
-            f"{whom} cannot take over: besides the master only "
-            f"{[name.broker_id for name in others]} are in sync; wait until it has caught up"
+            f"{whom} cannot take over: only {[name.broker_id for name in others]} are in sync "
+            "besides the master; wait until it has caught up"
         )
     ends = {one.name: one.acknowledged_end for one in term.progress()}
     return max((name for name in wished if name in ends), key=ends.__getitem__, default=None)

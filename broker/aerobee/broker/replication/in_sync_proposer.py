@@ -120,7 +120,7 @@ class InSyncProposer(Duty):
         except MqError as error:
             log_event(
                 log,
-                "in-sync set not known to be changed",
+                "in-sync set may not have changed",
                 level=logging.WARNING,
                 set=wanted,
                 reason=error,

@@ -71,7 +71,7 @@ def where_to_start(
     if slave.segment_bytes != master.segment_bytes:
         raise ReplicaDiverged(
             f"the slave's log has segments of {slave.segment_bytes} bytes, the master's of "
-            f"{master.segment_bytes}: set segment_bytes alike on all replicas of the group"
+            f"{master.segment_bytes}: set the same segment_bytes on all replicas of the group"
         )
     if slave.is_empty:
         at_begin = slave.begin == master.begin
@@ -79,26 +79,27 @@ def where_to_start(
     mine = slave.epochs.up_to(slave.end)
     if not mine.entries:
         raise ReplicaDiverged(
-            "the slave's folder holds messages that no master of this group wrote; move the folder "
-            "away and let the slave begin with an empty one"
+            "the slave's folder holds messages that no master of this group wrote; move the "
+            "folder away and start the slave with an empty one"
         )
     if mine.latest_epoch > master.epochs.latest_epoch:
         raise StaleEpoch(
             f"the slave's log has epoch {mine.latest_epoch}, the master's only "
-            f"{master.epochs.latest_epoch}: the group's record in etcd was lost, or the folder is "
-            "another group's; keep it, and let this replica begin with an empty one"
+            f"{master.epochs.latest_epoch}: the group's record in etcd was lost, or the folder "
+            "is another group's; keep it, and start this replica with an empty one"
         )
     common = common_end(mine, slave.end, master.epochs, master.end)
     if common is None:
         raise ReplicaDiverged(
-            "the slave's log and the master's have no epoch in common: it is another cluster's, or "
-            "the folder was used elsewhere; move it away and let the slave begin with an empty one"
+            "the slave's log and the master's have no epoch in common: the folder is another "
+            "cluster's, or was used elsewhere; move it away and start the slave with an empty "
+            "one"
         )
     is_unclean = common < slave.end and _is_unclean(mine, slave, master, common, unclean_epochs)
     if common < slave.confirmed_end and not is_unclean:
         raise ReplicaDiverged(
-            f"the master lacks what is confirmed between {common} and {slave.confirmed_end}: it "
-            "must not be master; stop it and look at the group's record before anything is written"
+            f"the master lacks confirmed messages between {common} and {slave.confirmed_end}: it "
+            "must not be master; stop it and check the group's record before anything is written"
         )
     if common < master.begin or common < slave.begin:
         return BeginAnew(master.begin)

@@ -116,6 +116,6 @@ class LogChunks:
 
 def _removed(position: int) -> ReplicationGap:
     return ReplicationGap(
-        f"the log's bytes at {position} were removed before the slave had them: it begins anew "
-        "where the log does"
+        f"the log's bytes at {position} were removed before the slave had them: it starts again "
+        "where the log begins"
     )

@@ -184,7 +184,8 @@ class MasterTerm:
         if len(self._in_sync) < self.policy.min_insync_replicas:
             raise NotEnoughReplicas(
                 f"{len(self._in_sync)} replicas are in sync, min_insync_replicas is "
-                f"{self.policy.min_insync_replicas}: start the missing replicas, or send elsewhere"
+                f"{self.policy.min_insync_replicas}: start the missing replicas, or send to "
+                "another broker group"
             )
 
     # ------------------------------------------------------------------------------ the set

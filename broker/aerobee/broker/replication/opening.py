@@ -144,7 +144,7 @@ def close_replicated(disk: Disk, opened: Opened) -> None:
         try:
             note_failed(disk)
         except (StoreUnusable, OSError) as error:
-            log_event(log, "the failure is not noted", level=logging.ERROR, reason=error)
+            log_event(log, "the failure could not be recorded", level=logging.ERROR, reason=error)
         raise
 
 
@@ -274,7 +274,7 @@ def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:
         return loaded.value
     log_event(
         log,
-        "leases read from elsewhere: who held which queue is unknown",
+        "leases not read from their file: who held which queue is unknown",
         level=logging.WARNING,
         source=loaded.source,
         why=loaded.problem,

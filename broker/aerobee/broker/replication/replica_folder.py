@@ -153,8 +153,8 @@ def _next_run(
 
 
 _INCOMPLETE = (
-    "the folder lacks messages that this replica once had (an older copy was put back, or the disk "
-    "lost bytes), so it is not elected as one that has all"
+    "the folder lacks messages that this replica once had (an older copy was put back, or the "
+    "disk lost bytes), so it is not elected as a replica that has all messages"
 )
 
 
@@ -179,12 +179,12 @@ def _check_usable(
     if not identity.has_nameservers:
         raise InvalidArgument(
             f"the folder belongs to a group of the replicas {sorted(before.replicas)}: without a "
-            "nameserver nobody can say which of them is master; set nameservers"
+            "nameserver it is unknown which of them is master; set nameservers"
         )
     if history.latest_epoch < before.epoch:
         raise InvalidArgument(
             f"{EPOCH_FILE} ends with epoch {history.latest_epoch}, the replica has seen "
-            f"{before.epoch}: restore the file, or move the folder away and let the replica begin "
+            f"{before.epoch}: restore the file, or move the folder away and start the replica "
             "with an empty one"
         )
 
@@ -268,7 +268,7 @@ def _load_state(disk: Disk) -> _Previous:
     if not is_certain:
         log_event(
             log,
-            "the replica's state is damaged: its log counts as another one",
+            "the replica's state is damaged: its log counts as another log",
             level=logging.WARNING,
             source=loaded.source,
             why=loaded.problem,

@@ -120,8 +120,8 @@ class RoleManager:
         log_event(
             log,
             "this log lacks what it once had: an older copy of the folder was put back, or its "
-            "disk lost bytes; it counts as another log from now on and copies what it lacks from "
-            "the group's master; what no other replica has is lost",
+            "disk lost bytes; from now on it counts as another log and copies what it lacks "
+            "from the group's master; what no other replica has is lost",
             level=logging.ERROR,
             reason=why,
         )
@@ -252,7 +252,7 @@ class RoleManager:
         if address is None and self._followed is not None and self._followed[0] == wanted:
             return  # the nameserver has lost sight of the master; the stream shows whether it lives
         if address is None:
-            self.trouble = f"nobody has said yet where replica {wanted.master_id} is reached"
+            self.trouble = f"no nameserver has said yet where replica {wanted.master_id} is reached"
             await self._stop_following()
             return
         if self._followed == (wanted, address):

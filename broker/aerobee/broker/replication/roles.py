@@ -175,8 +175,8 @@ class Roles:
         confirmed: consumers must not see what may be cut."""
         if not self.is_alone and self.confirmed_end < self._opened_end:
             raise ReplicaBehind(
-                f"this replica knows its log to be confirmed up to {self.confirmed_end} of "
-                f"{self._opened_end} so far; read from another replica, or again soon"
+                f"this replica knows that its log is confirmed up to {self.confirmed_end} of "
+                f"{self._opened_end} so far; read from another replica, or try again soon"
             )
 
     def is_registered(self, name: ReplicaName, instance: str) -> bool:
@@ -204,8 +204,8 @@ class Roles:
         if not self.is_registered(name, instance):
             raise DuplicateBroker(
                 f"the process {instance!r} is not the one that is registered as replica "
-                f"{name.broker_id}: it must register before it copies the log, and what it says "
-                "counts for nobody else"
+                f"{name.broker_id}: it must register before it copies the log, and what it "
+                "reports is ignored until then"
             )
         if epoch > term.epoch:
             self.heard_epoch(epoch)
@@ -219,8 +219,8 @@ class Roles:
         if self.mastership.resigned_epoch is not None:
             return f"this replica has handed its group over; {_ASK_ROUTE}"
         return (
-            "this replica was master, but its lease is not renewed: another one may be master by "
-            f"now; {_ASK_ROUTE}"
+            "this replica was master, but its lease is not renewed: another one may be master "
+            f"by now; {_ASK_ROUTE}"
         )
 
     # ------------------------------------------------------------------------------ replicas
@@ -232,8 +232,8 @@ class Roles:
             if self.term.has_lost(name, end):
                 log_event(
                     log,
-                    "a replica in sync lacks confirmed messages: its disk or its folder was "
-                    "damaged; it leaves the set until it has them again",
+                    "a replica in sync lacks confirmed messages: its disk or folder was "
+                    "damaged; it is out of the in-sync set until it has them again",
                     level=logging.ERROR,
                     replica=name.broker_id,
                     log_end=end,

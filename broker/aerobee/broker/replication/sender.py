@@ -166,7 +166,7 @@ class ReplicationSender(Duty):
                 await earlier.over.wait()
         except TimeoutError:
             raise DuplicateBroker(
-                f"replica {name.broker_id} copies the log by another stream, which lives"
+                f"replica {name.broker_id} already copies the log over another stream"
             ) from None
 
     def _agree(self, hello: Hello, sender: Sender) -> tuple[Agreement, JoinedSlave | None]:
@@ -174,7 +174,9 @@ class ReplicationSender(Duty):
         roles = self._roles
         term, replica_set, name = roles.term, roles.replica_set, hello.name
         if term is None:
-            raise NotMaster("this replica of the group is not its master: ask who is")
+            raise NotMaster(
+                "this replica is not the master of its group: ask the nameserver which one is"
+            )
         own, theirs = roles.log_state(), hello.log
         newest = theirs.epochs.up_to(theirs.end).latest_epoch
         if newest > own.epochs.latest_epoch:

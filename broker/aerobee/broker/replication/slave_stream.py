@@ -252,4 +252,6 @@ class SlaveStream:
 
     def _not_master(self) -> NotMaster:
         epoch = self._slave.sender.epoch
-        return NotMaster(f"the master's term of epoch {epoch} is over: ask who is master now")
+        return NotMaster(
+            f"the master's term of epoch {epoch} is over: ask the nameserver for the present master"
+        )

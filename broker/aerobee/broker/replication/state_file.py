@@ -70,7 +70,7 @@ class ReplicaState:
         try:
             document = json.loads(data)
             if document.pop("crc32") != _checksum(document):
-                raise ValueError("its checksum does not fit")
+                raise ValueError("its checksum does not match")
             closed_end = document["closedEnd"]
             return cls(
                 broker_id=int(document["brokerId"]),

@@ -58,7 +58,7 @@ class Silence:
             silent_s = self._clock.monotonic_s() - self._heard_s
             if silent_s >= self._limit_s:
                 raise Unreachable(
-                    f"{self._peer} has said nothing for {silent_s:.1f} s, more than "
+                    f"{self._peer} sent nothing for {silent_s:.1f} s, more than "
                     f"{self._limit_s:.1f}; connecting again"
                 )
             await asyncio.sleep(self._limit_s - silent_s)

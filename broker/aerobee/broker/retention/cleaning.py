@@ -182,7 +182,7 @@ class Cleaning:
                 self._causes_told.add(trouble.cause)
                 log_event(
                     log,
-                    "retention leaves a file that it cannot handle, and all others like it",
+                    "retention skips a file that it cannot handle, and all others like it",
                     level=logging.WARNING,
                     reason=trouble,
                 )

@@ -141,7 +141,7 @@ class GroupsHold(Hold):
     def changed(self) -> str:
         if self._revision == self._readers.revision:
             return ""
-        return "groups came, or were set back, while it was found out who reads what"
+        return "groups appeared or were reset while their offsets were read"
 
     def losing(self) -> Sequence[QueueReaders]:
         """With the offsets that they have committed by now."""
@@ -156,8 +156,8 @@ def need_of_pending(holding: UnreadQueue) -> Need:
         holding,
         f"{kind} of Apache's broker wait in topic {readers.topic} (queue {readers.queue_id} from "
         f"offset {readers.offsets[kind]} on), which keeps the log from offset {holding.position} "
-        "on: go back to Apache's broker, which delivers them, or remove them with "
-        "`aerobee cluster clean --unread`",
+        "on: return to Apache's broker, which delivers them, or remove them with `aerobee "
+        "cluster clean --unread`",
     )
 
 
@@ -178,8 +178,8 @@ def _need_of_unread(holding: UnreadQueue, reason: str) -> Need:
     readers = holding.readers
     if holding.trouble is not None:
         reason = (
-            f"{holding.trouble}; so nobody knows whether group {readers.slowest} has read queue "
+            f"{holding.trouble}; it is unknown whether group {readers.slowest} has read queue "
             f"{readers.queue_id} of topic {readers.topic}: repair the store, or remove its "
-            "messages all the same with `aerobee cluster clean --unread`"
+            "messages anyway with `aerobee cluster clean --unread`"
         )
     return Need(holding.position, reason, is_unread=True)

@@ -114,7 +114,8 @@ class Guard:
             raise _being_emptied(topic)
         elif names.is_system_topic(topic):
             raise NotWritableTopic(
-                f"topic {topic} is the system's own; clients do not send to it: choose another"
+                f"topic {topic} is reserved for the system, and clients cannot send to it: "
+                "choose another one"
             )
         elif entry.has_batch_queues:
             raise NotWritableTopic(
@@ -184,7 +185,7 @@ class Guard:
         names.check_topic_name(topic)
         raise TopicNotFound(
             f"topic {topic} is not known to broker {self._broker_name}; create it, or ask the "
-            "route again if it was created just now"
+            "route again if it was just created"
         )
 
     def _queue_not_found(self, topic: str, queue_id: int, queues: int) -> QueueNotFound:

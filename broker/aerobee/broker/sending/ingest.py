@@ -57,15 +57,15 @@ _ERROR_OF_FAULT: dict[BatchFault, type[MqError]] = {
     BatchFault.BODY_CRC: CorruptBody,
 }
 
-_MALFORMED = "these are not a producer's records: encode the batch again"
+_MALFORMED = "these are not records of a producer: encode the batch again"
 _ADVICE: dict[BatchFault, str] = {
     BatchFault.SIZES: "give the size of each record",
     BatchFault.MAGIC: _MALFORMED,
     BatchFault.LENGTHS: _MALFORMED,
-    BatchFault.TOPIC: "a batch carries the records of the one topic that it names",
+    BatchFault.TOPIC: "a batch carries only records of the topic that it names",
     BatchFault.HOST: "ask the route again, which names the broker's address family, and encode "
     "the batch anew",
-    BatchFault.BODY_TOO_LARGE: "send a smaller one, or a reference to where it lies",
+    BatchFault.BODY_TOO_LARGE: "send a smaller one, or a reference to where it is stored",
     BatchFault.RECORD_TOO_LARGE: "send a smaller message",
 }
 """What to do, where the codec's own words do not say it."""
@@ -349,6 +349,6 @@ def _check_numbers(producer_id: int, sequence: int, count: int) -> None:
     """Raises InvalidArgument unless records can carry these numbers."""
     if producer_id >= PRODUCER_ID_END or sequence + count > SEQUENCE_END:
         raise InvalidArgument(
-            f"producer {producer_id:x} cannot number {count} messages from {sequence} on: ids end "
-            f"below {PRODUCER_ID_END}, numbers below {SEQUENCE_END}; go on with a new id"
+            f"producer {producer_id:x} cannot number {count} messages from {sequence} on: ids "
+            f"end below {PRODUCER_ID_END}, numbers below {SEQUENCE_END}; continue with a new id"
         )

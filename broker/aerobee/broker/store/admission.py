@@ -172,6 +172,6 @@ class Admission:
             )
         if waiting_bytes + size > self._config.unflushed_bytes_max:
             raise Busy(
-                f"{waiting_bytes} bytes wait for the disk, at most "
+                f"{waiting_bytes} bytes wait for the disk; at most "
                 f"{self._config.unflushed_bytes_max} may: send more slowly"
             )

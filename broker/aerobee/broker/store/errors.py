@@ -68,9 +68,9 @@ class EntryMismatch(MqError):
 
     def __init__(self, topic: str, queue_id: int, where: str) -> None:
         super().__init__(
-            f"queue {queue_id} of topic {topic} points to something that is no record of it "
-            f"({where}): stop the broker and let `aerobee store verify` say what is damaged and "
-            "`aerobee store repair` mend it"
+            f"queue {queue_id} of topic {topic} points to something that is not its record "
+            f"({where}): stop the broker, see what is damaged with `aerobee store verify` and "
+            "repair it with `aerobee store repair`"
         )
 
 

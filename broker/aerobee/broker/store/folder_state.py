@@ -25,7 +25,7 @@ def lock_store(disk: Disk) -> DiskLock:
         return disk.lock_file(LOCK_FILE, LOCK_CONTENT)
     except BlockingIOError:
         raise StoreLocked(
-            f"{disk} is in use by another process: stop that one or choose another folder"
+            f"{disk} is in use by another process: stop that process or choose another folder"
         ) from None
     except OSError as error:
         raise StoreUnusable(

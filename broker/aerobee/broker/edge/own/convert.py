@@ -62,7 +62,7 @@ _LATE: dict[Late, tuple[common_pb2.Code, str]] = {
     ),
     Late.NO_REPLICA: (
         common_pb2.SLAVE_NOT_AVAILABLE,
-        "too few replicas are there to confirm it",
+        "too few replicas are in sync to confirm it",
     ),
 }
 

@@ -99,7 +99,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                         return
                     self._handle(event, member, session)
                     if session.pending > EVENTS_PENDING_MAX:
-                        raise Busy("the member asks for more than it reads; join again")
+                        raise Busy("the member sends more than it reads of the answers; join again")
             finally:
                 self._coordinator.detach(member, session)
         except MqError as error:

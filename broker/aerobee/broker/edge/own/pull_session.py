@@ -352,5 +352,6 @@ def check_role(egress: Egress, *, at_slave: bool) -> None:
     for no lease, a master for the current one."""
     if egress.is_slave != at_slave:
         raise NotMaster(
-            "this replica has another role in its group now; pull again where the route says"
+            "this replica has another role in its group now; ask the route again and pull "
+            "from there"
         )

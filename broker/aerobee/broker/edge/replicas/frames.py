@@ -139,7 +139,7 @@ def read_slaves(data: bytes) -> Said[SlaveMessage]:
     try:
         event = replication_pb2.ReplicaEvent.FromString(data)
     except DecodeError as error:
-        raise _corrupt("it is no message of this protocol") from error
+        raise _corrupt("it is not a message of this protocol") from error
     sender, stated = _sender(event.header), event.header.checksum
     kind = event.WhichOneof("event")
     if kind == "ack":
@@ -157,7 +157,7 @@ def read_masters(data: bytes) -> Said[MasterMessage]:
     try:
         event = replication_pb2.MasterEvent.FromString(data)
     except DecodeError as error:
-        raise _corrupt("it is no message of this protocol") from error
+        raise _corrupt("it is not a message of this protocol") from error
     _check(event.header.checksum, _master_checksum(event))
     return Said(_sender(event.header), _said_by_master(event))
 
@@ -250,7 +250,7 @@ def _check(stated: int, checksum: int) -> None:
 
 
 def _corrupt(why: str) -> CorruptFrame:
-    return CorruptFrame(f"a replication frame is damaged: {why}; the stream begins anew")
+    return CorruptFrame(f"a replication frame is damaged: {why}; the stream starts again")
 
 
 def _take_varint(data: bytes, at: int) -> tuple[int, int]:
@@ -347,7 +347,7 @@ def _history(epochs: Iterable[replication_pb2.EpochStart]) -> EpochHistory:
     try:
         return EpochHistory.of((entry.epoch, entry.start) for entry in epochs)
     except ValueError as error:
-        raise InvalidArgument(f"an epoch history cannot be: {error}") from error
+        raise InvalidArgument(f"an epoch history is impossible: {error}") from error
 
 
 def _checked_end(begin: int, end: int) -> int:

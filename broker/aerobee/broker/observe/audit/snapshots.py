@@ -136,8 +136,8 @@ class Snapshots:
             self._drop_untaken()
         if len(self._held) >= READINGS_MAX:
             raise Busy(
-                f"{READINGS_MAX} audits are reading from this broker already; ask again when one "
-                "has ended",
+                f"{READINGS_MAX} audits already read from this broker; try again when one has "
+                "ended",
                 retry_after_ms=1_000,
             )
         reading = Reading()
@@ -214,8 +214,8 @@ class Snapshots:
     def _check_held(self, reading: Reading) -> None:
         if reading.is_dropped:
             raise DeadlineExceeded(
-                f"no part of this reading was taken for {UNTAKEN_S_MAX:.0f} s and another audit "
-                "asked; read faster, or ask again"
+                f"this audit did not read on for {UNTAKEN_S_MAX:.0f} s, and another one needed "
+                "its place; read faster, or start again"
             )
 
     async def _rows(self, reading: Reading, wanted: Wanted) -> AsyncGenerator[Rows, None]:

@@ -108,6 +108,6 @@ def check_lengths(found: FoundFiles, geometry: IndexGeometry) -> None:
         raise StoreUnusable(
             f"each of the {len(found.wrong_lengths)} index files has {length} bytes, but "
             f"index_slots_max {geometry.slots} and index_entries_max {geometry.entries} ask for "
-            f"{geometry.file_bytes}: set them to what the files were made with, or remove "
-            "the folder `index` to begin a new index"
+            f"{geometry.file_bytes}: set them to the values the files were created with, or "
+            "remove the folder `index` to start a new index"
         )

@@ -80,13 +80,17 @@ class IndexRecovery:
         )
         if found.wrong_lengths:
             context.warnings.append(
-                f"index file {min(found.wrong_lengths)} has not the length that the options ask "
-                "for: its keys and those of newer files are gathered again from the log "
+                f"index file {min(found.wrong_lengths)} does not have the length that the "
+                "options ask for: its keys and those of newer files are read from the log again "
                 f"({len(self._plan.removed)} files)"
             )
         elif not found.files and mark is not None and mark.name is not None:
-            context.warnings.append("the index files are missing: built again from the log")
-        context.warnings += [f"index/{name} is no index file: left alone" for name in found.strays]
+            context.warnings.append(
+                "the index files are missing: the index is rebuilt from the log"
+            )
+        context.warnings += [
+            f"index/{name} is not an index file: left as it is" for name in found.strays
+        ]
         self._give_up_unreadable(found)
 
     def _give_up_unreadable(self, found: FoundFiles) -> None:
@@ -96,11 +100,11 @@ class IndexRecovery:
         for trouble in found.unreadable:
             if trouble.path > newest and self._plan.walk_from is not None:
                 self._plan.removed.append(trouble.path.rpartition("/")[2])
-                self._context.warnings.append(f"{trouble}; its keys are gathered from the log")
+                self._context.warnings.append(f"{trouble}; its keys are read from the log")
             else:
                 self._context.warnings.append(
-                    f"{trouble}; its keys are not found. Remove the folder `index` while the "
-                    "broker is down to have all built again"
+                    f"{trouble}; its keys are not found. To rebuild the index, remove the folder "
+                    "`index` while the broker is stopped"
                 )
 
     def _file_of(self, mark: IndexMark, found: FoundFiles) -> int | None:
@@ -181,7 +185,7 @@ class IndexRecovery:
                     raise
                 lost = self._plan.kept.pop()
                 self._context.warnings.append(
-                    f"{FileTrouble('read', lost.path, error)}; its keys are gathered from the log"
+                    f"{FileTrouble('read', lost.path, error)}; its keys are read from the log"
                 )
                 self._plan = from_last_record(self._plan.kept, self._context.log_min_offset)
                 self._remove([lost.name, *self._plan.removed])
@@ -295,7 +299,7 @@ class IndexRecovery:
                     raise
                 self._disk_full = True
                 context.warnings.append(
-                    f"the disk is too full to build the key index: {index.pending_keys} keys and "
+                    f"the disk is too full to build the key index: {index.pending_keys} keys or "
                     "more stay in memory, and messages are refused until there is room"
                 )
             index.finish_write(write)

@@ -69,7 +69,7 @@ def _base(entry: DirectoryEntry, segment_bytes: int) -> int:
     if entry.size_bytes != segment_bytes:
         raise StoreUnusable(
             f"{COMMIT_LOG_DIRECTORY}/{entry.name} has {entry.size_bytes} bytes, not "
-            f"{segment_bytes}: open the store with the segment size it was written with"
+            f"{segment_bytes}: open the store with the segment size that it was written with"
         )
     return base
 

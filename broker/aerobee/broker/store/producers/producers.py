@@ -67,9 +67,10 @@ class Producers:
         standing = self.windows.standing(name, sequence, count)
         if standing is None:
             raise OutOfSequence(
-                f"message {sequence} of producer {producer_id:010x} to queue {queue_id} of {topic} "
-                "lies before all that is remembered, or was sent in another batch before: whether "
-                "it is stored is unknown; a new producer may send it again"
+                f"message {sequence} of producer {producer_id:010x} to queue {queue_id} of "
+                f"{topic} is older than what the broker remembers, or was sent before in another "
+                "batch: whether it is stored is unknown; send it again with a new producer if a "
+                "duplicate does no harm"
             )
         return standing
 

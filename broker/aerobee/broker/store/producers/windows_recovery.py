@@ -58,7 +58,7 @@ class WindowsRecovery:
         elif saved is not None or not context.disk.exists(WINDOWS_FILE):
             self._known_end = start
         else:
-            context.warnings.append(f"{WINDOWS_FILE} is damaged: it is made from the log again")
+            context.warnings.append(f"{WINDOWS_FILE} is damaged: it is rebuilt from the log")
         if self._known_end < start:
             self._walk_before(start)
 

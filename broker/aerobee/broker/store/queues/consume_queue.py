@@ -388,7 +388,7 @@ class ConsumeQueue:
             return data
         if start < self.min_offset:
             return data
-        self.damage = f"its entries from {start} on are no entries"
+        self.damage = f"its entries from {start} on are not valid entries"
         raise QueueDamaged(self.topic, self.queue_id, self.damage)
 
     def _from_tail(self, start: int, end: int) -> bytes:

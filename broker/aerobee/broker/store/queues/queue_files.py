@@ -117,7 +117,7 @@ class _Loader:
             if file.size_bytes != file_bytes:
                 raise _Damaged(f"{file.name} has {file.size_bytes} bytes, not {file_bytes}")
             if base % file_bytes:
-                raise _Damaged(f"{file.name} begins at no multiple of {file_bytes}")
+                raise _Damaged(f"{file.name} does not begin at a multiple of {file_bytes}")
             first = base // ENTRY_SIZE
             if firsts and first != firsts[-1] + self._entries_per_file:
                 raise _Damaged(f"a file is missing before {file.name}")

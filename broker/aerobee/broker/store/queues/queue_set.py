@@ -38,7 +38,8 @@ def check_queue_name(topic: str, queue_id: int) -> None:
     name = topic.encode()
     if not is_topic_storable(name) or len(name) > _NAME_BYTES_MAX or queue_id < 0:
         raise IllegalName(
-            f"queue {queue_id} of topic {topic[:60]!r} cannot be stored: its name is no folder's"
+            f"queue {queue_id} of topic {topic[:60]!r} cannot be stored: its name is not a "
+            "valid folder name"
         )
 
 

@@ -152,10 +152,10 @@ def _look(disk: Disk, claim: FileClaim) -> FilesFound:
     data = entries.read(start, end)
     size = (claim.written_end - start) * ENTRY_SIZE
     if len(data) < size or not are_sound(data[:size]):
-        return FilesFound(f"its entries before {claim.written_end} are no entries")
+        return FilesFound(f"its entries before {claim.written_end} are not valid entries")
     position, record_size, _ = unpack_entry(data, size - ENTRY_SIZE)
     if position + record_size != claim.physical_end:
-        return FilesFound(f"its entry {last} is not the last that was written")
+        return FilesFound(f"its entry {last} is not the last one that was written")
     if claim.min_position >= 0 and claim.min_offset < claim.written_end:
         first = unpack_entry(entries.read(claim.min_offset, claim.min_offset + 1))
         if first[0] != claim.min_position or first[1] == PRE_BLANK_SIZE:
@@ -218,6 +218,6 @@ class JudgedEntries:
         if end > first:
             data += self._tail[max(0, start - first) * ENTRY_SIZE : (end - first) * ENTRY_SIZE]
         if len(data) != (end - start) * ENTRY_SIZE or not are_sound(data):
-            raise EntriesUnsound(f"its entries around {offset} are no entries")
+            raise EntriesUnsound(f"its entries around {offset} are not valid entries")
         at = (offset - start) * ENTRY_SIZE
         return data[at : at + ENTRY_SIZE]

@@ -85,7 +85,7 @@ class QueueRecovery:
             if end.end == 0:
                 continue  # it went with its topic
             if end.is_damaged:
-                self._damaged[name] = "it was found damaged while it was used"
+                self._damaged[name] = "it was found damaged while in use"
             else:
                 self.queues.add(ConsumeQueue.listed(end, self._entries_per_file))
         self._listed_end = self.queues.physical_end
@@ -107,7 +107,7 @@ class QueueRecovery:
         names = [*loaded.damaged, *((queue.topic, queue.queue_id) for queue in loaded.queues)]
         if names:
             self._context.warnings.append(
-                f"there is no log: {len(names)} consume queues are dropped"
+                f"there is no log: {len(names)} consume queues are removed"
             )
         self._remove_files(names)
 

@@ -146,7 +146,7 @@ class _Recovery:
         if safe_end and not context.config.cut_damaged:
             raise StoreDamaged(
                 f"the folder {COMMIT_LOG_DIRECTORY} is empty, but the checkpoint knows of "
-                f"{safe_end} bytes: restore the log, or remove the checkpoint to begin a new one",
+                f"{safe_end} bytes: restore the log, or remove the checkpoint to start a new log",
                 segment=COMMIT_LOG_DIRECTORY,
                 position=0,
             )
@@ -229,8 +229,8 @@ class _Recovery:
         segment = context.segments[context.index_of(min(end, context.log_files_end - 1))]
         raise StoreDamaged(
             f"{segment.path} is damaged at byte {end - segment.base} ({stopped_by}): the log was "
-            f"whole up to {safe_end}, now it ends at {end}. Restore the segment from a copy, or "
-            "let the repair command cut the log there and lose what follows",
+            f"whole up to {safe_end} and now ends at {end}. Restore the segment from a copy, or "
+            "cut the log there with `aerobee store repair` and lose what follows",
             segment=segment.path,
             position=end,
         )
@@ -250,7 +250,7 @@ class _Recovery:
         cut_bytes += remove_segments(context.disk, removed, read_only=read_only)
         if cut_bytes > (BLANK_BYTES_MIN if stopped_by is ScanEnd.BLANK else 0):
             context.warnings.append(
-                f"{cut_bytes} bytes after log offset {end} were no whole records: cut off"
+                f"{cut_bytes} bytes after log offset {end} were not whole records and were cut off"
             )
         if not read_only:
             # What was walked may be in the page cache only.

@@ -172,10 +172,12 @@ class Replay:
                 if not self.from_log_start:
                     return False
                 self.misplaced += 1
-                self._warn(f"{queue!r} goes on with offset {offset}: records between are missing")
+                self._warn(
+                    f"{queue!r} continues with offset {offset}: records in between are missing"
+                )
             elif 0 < offset < queue.next_offset:
                 self.misplaced += 1
-                self._warn(f"{queue!r} has a second record with offset {offset}: passed over")
+                self._warn(f"{queue!r} has a second record with offset {offset}: skipped")
                 continue
             self._add(queue, records.part(slice(index, index + 1)))
         return True

@@ -197,7 +197,7 @@ def _read_begin(disk: Disk) -> int:
     except ValueError:
         raise StoreUnusable(
             f"{BEGIN_FILE} does not say where the log is to begin; the folder was being emptied: "
-            "remove it as a whole and let the replica begin with an empty one"
+            "remove all of it and start the replica with an empty one"
         ) from None
 
 

@@ -115,11 +115,11 @@ def _check(result: ScanResult, position: int, room: int) -> None:
         index = int(np.argmax(misplaced))
         raise _corrupt(
             position + int(result.positions[index]),
-            f"a record that says it lies at {int(result.physical_offsets[index])}",
+            f"a record that gives its place as {int(result.physical_offsets[index])}",
         )
     end = position + result.valid_end
     if result.end not in (ScanEnd.BUFFER_END, ScanEnd.BLANK, ScanEnd.TRUNCATED):
-        raise _corrupt(end, f"no record ({result.end})")
+        raise _corrupt(end, f"bytes that are not a record ({result.end})")
     left = room - result.valid_end
     if result.end is ScanEnd.TRUNCATED:
         left -= result.end_size
@@ -147,6 +147,6 @@ def _size_wanted(piece: bytes, result: ScanResult, position: int, room: int) -> 
 
 def _corrupt(position: int, what: str) -> CorruptFrame:
     return CorruptFrame(
-        f"the master's log has {what} at {position}: nothing of it was stored. Let `aerobee store "
-        "verify` look at the master's folder"
+        f"the master's log has {what} at {position}: nothing of it was stored. Check the "
+        "master's folder with `aerobee store verify`"
     )
