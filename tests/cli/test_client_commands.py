@@ -64,14 +64,14 @@ def test_fewer_messages_than_counted_are_a_negative_answer(cluster: Up) -> None:
         "consume", "few", "--group", "g", "--count", "5", "--idle-timeout", "2", expect=1
     )
     assert sorted(done.stdout.splitlines()) == numbers(2)
-    assert done.stderr == "2 of 5 messages came, then none within 2 s\n"
+    assert done.stderr == "2 of 5 messages arrived, then none within 2 s\n"
 
 
 def test_no_message_within_the_idle_timeout_is_said(cluster: Up) -> None:
     cluster.run("topic", "create", "silent")
     asked = ("consume", "silent", "--group", "g", "--count", "1", "--idle-timeout", "1")
     done = cluster.run(*asked, expect=1)
-    assert (done.stdout, done.stderr) == ("", "0 of 1 messages came within 1 s\n")
+    assert (done.stdout, done.stderr) == ("", "0 of 1 messages arrived within 1 s\n")
 
 
 def test_a_tag_expression_selects(cluster: Up) -> None:

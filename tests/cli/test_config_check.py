@@ -120,7 +120,7 @@ def test_what_is_risky_together_is_a_warning_and_fails_only_if_asked(check: Any)
 def test_a_required_key_may_come_as_a_flag(check: Any) -> None:
     result = check('broker_name = "b"\n')
     assert result.exit_code == 0
-    assert "store_root is not set here: it must come as --store-root" in result.stdout
+    assert "store_root is not set here: give it as --store-root" in result.stdout
 
 
 def test_the_keys_say_whose_file_it_is_or_else_its_name(check: Any) -> None:
@@ -206,10 +206,10 @@ def test_each_risk_is_told(kind: ServiceKind, text: str, words: str) -> None:
         ('listen = "127.0.0.1:99999"', "with a port of 0 to 65535", 1),
         ('[health]\nlisten = "127.0.0.1:70000"', "health.listen must be host:port", 2),
         ('[metrics]\nlisten = "127.0.0.1:65536"', "metrics.listen must be host:port", 2),
-        ('listen = "127.0.0.1:9"\n[metrics]\nlisten = "0.0.0.0:9"', "ports of their own", 3),
+        ('listen = "127.0.0.1:9"\n[metrics]\nlisten = "0.0.0.0:9"', "different ports", 3),
         (
             'listen = "127.0.0.1:7"\n[health]\nlisten = "h:9"\n[metrics]\nlisten = "h:9"',
-            "health.listen and metrics.listen must have ports of their own",
+            "health.listen and metrics.listen must have different ports",
             5,
         ),
     ],

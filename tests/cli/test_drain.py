@@ -142,7 +142,7 @@ async def test_a_successor_that_does_not_act_in_time_is_no_success(replica: Repl
         "broker", "drain", "--broker", replica.address, "--timeout-ms", "700"
     )
     assert code == 4
-    assert "does not copy from its successor" in remarked
+    assert "did not copy from its successor" in remarked
 
 
 async def test_a_broker_that_is_not_there_is_named() -> None:

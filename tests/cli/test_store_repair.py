@@ -54,7 +54,7 @@ def test_without_apply_only_the_plan_is_shown(store: Path) -> None:
     assert "2. quarantine commitlog/" in result.stdout
     assert "would be lost: 1 message\n" in result.stdout
     assert "    payments, queue 0: offset 14" in result.stdout
-    assert "nothing was changed; repair with --apply" in result.stdout
+    assert "nothing was changed; apply the repair with --apply" in result.stdout
     assert files_of(store) == before
     assert not list(store.glob("repair-*"))
 
@@ -103,7 +103,7 @@ def test_undo_puts_back_what_was_there(store: Path) -> None:
     assert files_of(store) == before
     again = repair(store, "--undo", archive.name)
     assert again.exit_code == 3
-    assert "no repair of this store that can be undone" in again.stderr
+    assert "not a repair of this store that can be undone" in again.stderr
 
 
 def test_a_sound_store_is_left_alone(store: Path) -> None:

@@ -209,6 +209,6 @@ async def test_what_could_not_be_committed_at_the_end_is_one_sentence(broker: Re
         assert (code, said) == (3, [])
         assert consumer.remarks[-1] == (
             "aerobee: no broker took the offsets of what was printed last within 5 s: these "
-            "messages come again"
+            "messages will be delivered again"
         )
         assert not any("Traceback" in line for line in consumer.remarks)

@@ -309,7 +309,7 @@ BATCHES = [
         "forged producer",
         lambda: carrying(b"TAGS\x01a\x02__PRODUCER\x017\x02"),
         errors.MessageIllegal,
-        ("record 0", "property __PRODUCER", "set by brokers alone; leave it out"),
+        ("record 0", "property __PRODUCER", "set only by brokers; leave it out"),
     ),
     Refused(
         "receipt of a pop",

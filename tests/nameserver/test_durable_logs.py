@@ -72,7 +72,7 @@ def test_a_log_that_ends_before_what_an_earlier_instance_told_is_not_whole() -> 
     durable = DurableLogs((DurableLog("log-a", 1_000, "i1"),))
     check_whole(durable, record(), 1_000)
     check_whole(durable, record("log-b"), 0)
-    with pytest.raises(ReplicaIncomplete, match=r"ended at 999 when .* and had 1000 bytes"):
+    with pytest.raises(ReplicaIncomplete, match=r"ended at 999 when .* although 1000 bytes"):
         check_whole(durable, record(), 999)
 
 

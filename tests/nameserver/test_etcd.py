@@ -191,7 +191,7 @@ async def test_an_endpoint_of_another_cluster_is_refused_and_the_right_one_used_
         with pytest.raises(OtherCluster):
             async with etcd.watch(f"/{cluster}/", from_revision=1) as batches:
                 await anext(batches)
-        assert "an etcd is refused" in caplog.text
+        assert "an etcd member is refused" in caplog.text
         await asyncio.to_thread(own_etcd.start)
         found = await etcd.get(key)
         assert found is not None

@@ -48,4 +48,4 @@ def test_a_code_gives_its_class_back_and_an_unknown_one_the_base() -> None:
 @pytest.mark.parametrize("code", [100, 106, 207, 12_345])
 def test_an_error_without_a_reason_is_a_sentence_all_the_same(code: int) -> None:
     error = error_from_code(code, "")
-    assert str(error).startswith(f"{type(error).__name__}, and no reason was given: ")
+    assert str(error).startswith(f"{type(error).__name__} without a reason: ")

@@ -163,7 +163,8 @@ async def test_watches_are_bounded_and_never_keep_a_probe_out(address: str) -> N
             await refused.read()
         assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert raised.value.details() == (
-            "64 watch the health of this process already, and no more can; Check always answers"
+            "64 watches of this process's health exist already, which is the limit; "
+            "use Check, which always answers"
         )
         assert (await check_health(address, Question.LIVENESS)).is_serving
         # A place is free again when its watch has ended.

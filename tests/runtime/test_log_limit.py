@@ -58,7 +58,7 @@ def test_one_thing_in_trouble_does_not_hide_another(field: str) -> None:
 
 def raised(error: Exception) -> logging.LogRecord:
     """The line of a bug, as the error border and gRPC write them."""
-    line = record("a servicer failed by a bug", level=logging.ERROR)
+    line = record("a servicer failed because of a bug", level=logging.ERROR)
     try:
         raise error
     except Exception as caught:
@@ -70,7 +70,7 @@ def test_a_bug_that_repeats_is_written_and_counted_and_hides_no_other() -> None:
     limit = RepeatLimit(ManualClock(), 1)
 
     def elsewhere() -> logging.LogRecord:
-        line = record("a servicer failed by a bug", level=logging.ERROR)
+        line = record("a servicer failed because of a bug", level=logging.ERROR)
         try:
             raise KeyError("x")
         except KeyError as caught:

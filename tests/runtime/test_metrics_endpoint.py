@@ -156,7 +156,7 @@ async def test_a_bug_of_a_source_is_logged_and_answered(
     endpoint.show("one", source)
     address = endpoint.start("127.0.0.1:0")
     assert (await asyncio.to_thread(status_of, address))[0] == 500
-    assert "metrics failed by a bug" in caplog.text
+    assert "metrics failed because of a bug" in caplog.text
 
 
 async def test_there_is_nothing_but_metrics_and_they_are_only_read(

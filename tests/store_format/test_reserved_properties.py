@@ -96,7 +96,7 @@ def test_usual_messages_are_found_legal_without_a_look_at_each_property() -> Non
         ("TRAN_MSG", "true", "property TRAN_MSG makes the message part of a transaction"),
         ("UNIQ_KEY", "order-7", "must be a message id of 32 to 56 hexadecimal digits"),
         ("WAIT", "maybe", "property WAIT must be true or false"),
-        ("POP_CK", "1", "property POP_CK is set by brokers alone"),
+        ("POP_CK", "1", "property POP_CK is set only by brokers"),
         ("INNER_MULTI_DISPATCH", "%LMQ%a", "light queues"),
     ],
 )

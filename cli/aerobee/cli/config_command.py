@@ -185,7 +185,7 @@ class Reload(Generic[T]):
         except InvalidArgument as error:
             log_event(
                 log,
-                "configuration refused, the present one stays",
+                "configuration refused; the present one stays",
                 level=logging.ERROR,
                 reason=error,
             )

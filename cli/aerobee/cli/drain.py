@@ -152,7 +152,7 @@ class _Drain:
                     return stats
                 if self._clock.monotonic_s() >= end_s:
                     raise Failure(
-                        f"{self._address}: handed over, but it does not copy from its successor "
+                        f"{self._address}: handed over, but it did not copy from its successor "
                         f"within {self._timeout_ms / 1_000:g} s: {stats.slave.trouble or 'wait'}",
                         exit_code=FAILED,
                     )

@@ -129,7 +129,7 @@ def _body(document: Mapping[str, Any]) -> bytes:
             return base64.b64decode(encoded, validate=True)
         except ValueError:
             raise MessageIllegal("bodyBase64 is not base64") from None
-    raise MessageIllegal('the line needs either "body" or "bodyBase64", as text')
+    raise MessageIllegal('the line needs either "body" or "bodyBase64", as a string')
 
 
 def _text(document: Mapping[str, Any], name: str, default: str | None) -> str | None:
@@ -137,7 +137,7 @@ def _text(document: Mapping[str, Any], name: str, default: str | None) -> str | 
     if value is None:
         return default
     if not isinstance(value, str):
-        raise MessageIllegal(f"{name} must be text")
+        raise MessageIllegal(f"{name} must be a string")
     return value
 
 
@@ -147,14 +147,14 @@ def _keys(document: Mapping[str, Any], default: tuple[str, ...]) -> tuple[str, .
         return default
     words = value.split() if isinstance(value, str) else value
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise MessageIllegal("keys must be a text or a list of texts")
+        raise MessageIllegal("keys must be a string or a list of strings")
     return tuple(words)
 
 
 def _properties(document: Mapping[str, Any]) -> dict[str, str]:
     value = document.get("properties") or {}
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise MessageIllegal("properties must be an object of texts")
+        raise MessageIllegal("properties must be an object of strings")
     return value
 
 

@@ -148,7 +148,7 @@ class Admin:
                     timeout_ms=timeout_ms + self._timeout_ms,
                 )
         raise errors.NoBrokerAvailable(
-            f"{broker_name} has no master now; look at `aerobee cluster show`"
+            f"{broker_name} has no master now; see `aerobee cluster show`"
         )
 
     async def remove_replica(self, broker_name: str, broker_id: int) -> nameserver_pb2.GroupRecord:

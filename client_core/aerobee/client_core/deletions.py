@@ -82,8 +82,8 @@ class Deletions:
         if state.members:
             names = ", ".join(repr(member.client_id) for member in state.members[:3])
             raise errors.GroupInUse(
-                f"group {group} has members ({names}; {len(state.members)} in all): stop them, or "
-                "delete it with --force, which ends their sessions"
+                f"group {group} has members ({names}; {len(state.members)} in all): stop them, "
+                "or delete the group with --force, which ends their sessions"
             )
 
     async def delete_offsets(
@@ -139,7 +139,7 @@ class Deletions:
         masters = {endpoint.broker_name: endpoint for endpoint in await self._admin.masters()}
         if missing := sorted(names - masters.keys()):
             raise errors.NoBrokerAvailable(
-                f"{', '.join(missing)} has no master now, and nothing was deleted; look at "
-                "`aerobee cluster show`"
+                f"{', '.join(missing)} has no master now, and nothing was deleted; see `aerobee "
+                "cluster show`"
             )
         return [masters[name] for name in sorted(names)]

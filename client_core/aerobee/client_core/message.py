@@ -130,7 +130,7 @@ class Message:
         if type(body) is not bytes:
             body = _body_bytes(body)
         if not body:
-            raise MessageIllegal("the body is empty: a message carries at least one byte")
+            raise MessageIllegal("the body is empty: give it at least one byte")
         # Most names are seen to be legal by this, at a fraction of the whole check.
         if not (
             isinstance(topic, str)
@@ -145,7 +145,7 @@ class Message:
         self.sharding_key = sharding_key
         self.flag = flag
         if flag != 0 and (not isinstance(flag, int) or not -(1 << 31) <= flag < 1 << 31):
-            raise MessageIllegal(f"flag {flag!r} is no whole number of 32 bits")
+            raise MessageIllegal(f"flag {flag!r} is not a whole number of 32 bits")
         if tag is None and not keys and not properties and sharding_key is None:
             self.keys = ()
             self.properties = {}

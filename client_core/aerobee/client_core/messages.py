@@ -89,8 +89,8 @@ class Messages:
         asked = ", ".join(endpoint.broker_name for endpoint in readers) or "none is alive"
         raise errors.MessageNotFound(
             f"no broker has message {message_id} (asked: {asked}): it names byte "
-            f"{named.physical_offset} in the log of the broker that was at {named.store_host}; it "
-            "may have been removed by retention, or be of another cluster"
+            f"{named.physical_offset} in the log of the broker that was at {named.store_host}; "
+            "retention may have removed it, or it is of another cluster"
         )
 
     async def by_offset(self, broker_name: str, physical_offset: int) -> ReceivedMessage:

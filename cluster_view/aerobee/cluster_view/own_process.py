@@ -34,7 +34,6 @@ class OwnProcess:
         """Raises UsedAfterFork in a child."""
         if self.is_left:
             raise UsedAfterFork(
-                f"this {self._what} was opened in process {self._pid} and is used in its child "
-                f"{os.getpid()}, where nothing moves its bytes: open one in each process, after "
-                "the fork"
+                f"this {self._what} was opened in process {self._pid} and cannot be used in its "
+                f"child {os.getpid()}: open one in each process, after the fork"
             )

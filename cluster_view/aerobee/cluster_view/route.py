@@ -146,8 +146,8 @@ class TopicRoute:
         endpoint = self.masters.get(broker_name)
         if endpoint is None:
             raise errors.NoBrokerAvailable(
-                f"broker {broker_name!r} of topic {self.topic!r} has no live master now: "
-                "retry, or look at `aerobee cluster show`"
+                f"broker {broker_name!r} of topic {self.topic!r} has no live master now: retry, "
+                "or see `aerobee cluster show`"
             )
         return endpoint.address
 

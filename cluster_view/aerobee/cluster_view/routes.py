@@ -180,7 +180,7 @@ class Routes:
             left_s = end_s - self._clock.monotonic_s()
             await asyncio.wait((query,), timeout=max(0.0, left_s))
             if not query.done():
-                raise errors.DeadlineExceeded(f"no nameserver told in time where {topic!r} is")
+                raise errors.DeadlineExceeded(f"no nameserver said in time where {topic!r} is")
             outcome = query.result()
             if isinstance(outcome, errors.MqError):
                 # Each waiter gets its own: a traceback grows where an exception is raised.
@@ -279,7 +279,7 @@ class Routes:
             if not scope.expired():
                 raise
             raise errors.NotMaster(
-                f"{endpoint.address} is not the master of {endpoint.broker_name} any more"
+                f"{endpoint.address} is no longer the master of {endpoint.broker_name}"
             ) from None
 
     def _is_replaced(self, topic: str, endpoint: Endpoint) -> bool:

@@ -71,7 +71,7 @@ class AttemptsFile:
             self._path = self._file = None
             log_event(
                 log,
-                "attempts are counted in memory only: a restart forgets them",
+                "attempts are counted in memory only: a restart loses the count",
                 level=logging.WARNING,
                 group=self._group,
                 folder=self._folder,

@@ -178,7 +178,7 @@ class Beginnings:
         for task in waiting:
             name = tasks[task]
             standing.failures[name] = errors.DeadlineExceeded(
-                f"broker group {name!r} did not say in time where group {self._group!r} stands"
+                f"broker group {name!r} did not give the offsets of group {self._group!r} in time"
             )
         return standing
 
@@ -197,7 +197,7 @@ class Beginnings:
         if route is None or route.master(broker_name) is not None:
             return failure
         return errors.NoBrokerAvailable(
-            f"group {self._group!r} begins on topic {topic!r} now, and broker group "
+            f"group {self._group!r} has no offsets on topic {topic!r} yet, and broker group "
             f"{broker_name!r} has no master to say where its queues end; start again when it has "
             "one, or start from FIRST"
         )

@@ -217,7 +217,7 @@ class Committing:
             elif not assignment.trust.is_confirmed:
                 refused[holding] = errors.NoBrokerAvailable(
                     f"no master of broker {queue.broker_name!r} knows this member's leases "
-                    "now: commit again later"
+                    "yet: commit again later"
                 )
             else:
                 due[queue] = holding, Commit(queue, safe_offset, assignment.lease_epoch)
@@ -251,8 +251,8 @@ class Committing:
 
 def _lost(queue: MessageQueue, safe_offset: int) -> errors.LeaseExpired:
     return errors.LeaseExpired(
-        f"{queue} was lost before offset {safe_offset} could be committed: what follows its "
-        "committed offset is handled again"
+        f"{queue} was lost before offset {safe_offset} could be committed: messages from its "
+        "committed offset on are handled again"
     )
 
 

@@ -203,7 +203,7 @@ class ConsumerRuntime:
         """What keeps messages away now, in sentences."""
         routes = self.connection.routes
         missing = [
-            f"nobody knows of a topic {topic!r}"
+            f"no broker or nameserver knows topic {topic!r}"
             for topic in sorted(self.subscriptions)
             if routes.cached(topic) is None
         ]
@@ -297,7 +297,7 @@ class ConsumerRuntime:
             except errors.MqError as error:
                 log_event(
                     log,
-                    "where the group begins is not known yet, asking again",
+                    "the group's start offsets are not known yet, asking again",
                     level=logging.DEBUG,
                     group=self.settings.group,
                     topic=topic,
@@ -356,7 +356,7 @@ class ConsumerRuntime:
         except TimeoutError:
             log_event(
                 log,
-                "close took too long, leases end by themselves",
+                "close took too long; leases end by themselves",
                 level=logging.WARNING,
                 group=self.settings.group,
                 close_timeout_ms=self.settings.options.close_timeout_ms,

@@ -314,7 +314,7 @@ class Consumption:
         except errors.MqError as error:
             log_event(
                 log,
-                "where the group begins again is not stored yet: it will be with a grant",
+                "the group's new start offset is not stored yet: it will be with the next grant",
                 level=logging.DEBUG,
                 group=self._group,
                 topic=topic,

@@ -85,7 +85,9 @@ def check_callback(name: str, callback: object, given: str, count: int) -> None:
             f"{name} is {type(callback).__name__}, not a function; it is called with {given}"
         )
     if inspect.isgeneratorfunction(callback) or inspect.isasyncgenfunction(callback):
-        raise InvalidArgument(f"{name} is a generator, whose body would never run; use no yield")
+        raise InvalidArgument(
+            f"{name} is a generator, whose body would never run; write it without yield"
+        )
     try:
         signature = inspect.signature(callback)
     except ValueError:
@@ -94,5 +96,5 @@ def check_callback(name: str, callback: object, given: str, count: int) -> None:
         signature.bind(*range(count))
     except TypeError:
         raise InvalidArgument(
-            f"{name} takes other arguments than it is given: it is called with {given}"
+            f"{name} cannot take the arguments that it is given: it is called with {given}"
         ) from None

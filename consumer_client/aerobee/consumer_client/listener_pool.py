@@ -351,7 +351,7 @@ class ListenerPool:
             if isinstance(decision, Awaitable):
                 decision = await decision
         except Exception as error:
-            event = "on_exhausted failed, the messages are kept"
+            event = "on_exhausted failed; the messages are kept"
             self._log(event, logging.ERROR, work, failures, error, repr(error))
             return False
         if decision is not Exhausted.SKIP:

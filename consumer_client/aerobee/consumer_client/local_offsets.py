@@ -105,7 +105,7 @@ def read_offsets_file(path: Path) -> dict[MessageQueue, int]:
         except JsonIllegal as error:
             problem = problem or f"{candidate} is damaged: {error}"
     if problem:
-        raise InvalidArgument(f"{problem}; repair it, or remove it to start by the start policy")
+        raise InvalidArgument(f"{problem}; repair it, or remove it to start as start_from says")
     return {}
 
 

@@ -79,11 +79,11 @@ class ConsumerOptions:
         check_whole_number("heartbeat_interval_ms", self.heartbeat_interval_ms, minimum=0)
         if self.session_timeout_ms < 500:
             raise InvalidArgument(
-                f"session_timeout_ms must be at least 500, it is {self.session_timeout_ms}: "
-                "a busy machine would lose its queues all the time"
+                f"session_timeout_ms must be at least 500, not {self.session_timeout_ms}: a busy "
+                "machine would lose its queues all the time"
             )
         if not 0 <= self.heartbeat_interval_ms < self.session_timeout_ms:
             raise InvalidArgument(
-                f"heartbeat_interval_ms must be below session_timeout_ms, it is "
+                "heartbeat_interval_ms must be below session_timeout_ms, not "
                 f"{self.heartbeat_interval_ms}"
             )

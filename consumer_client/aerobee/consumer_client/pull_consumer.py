@@ -130,7 +130,7 @@ class PullConsumer:
             DuplicateClient: another live member has this client id.
         """
         if self._runtime is not None:
-            raise InvalidArgument("a consumer is started once; make another")
+            raise InvalidArgument("a consumer can be started only once; make another one")
         self._runtime = ConsumerRuntime(self._settings, self._subscriptions, self._make_queue)
         try:
             await self._runtime.open()
@@ -175,7 +175,7 @@ class PullConsumer:
             MqError: where to begin cannot be asked.
         """
         if self._subscriptions:
-            raise InvalidArgument("a consumer either subscribes topics or is assigned queues")
+            raise InvalidArgument("a consumer either subscribes to topics or is assigned queues")
         parse_tag_expression(expression)
         runtime = self._started()
         wanted = set(queues)

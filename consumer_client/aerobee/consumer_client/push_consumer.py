@@ -194,7 +194,7 @@ class PushConsumer:
             DuplicateClient: another live member has this client id.
         """
         if self._runtime is not None:
-            raise InvalidArgument("a consumer is started once; make another")
+            raise InvalidArgument("a consumer can be started only once; make another one")
         if not self._subscriptions:
             raise InvalidArgument("subscribe to at least one topic before the start")
         self._runtime = ConsumerRuntime(

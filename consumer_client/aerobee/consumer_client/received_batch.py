@@ -133,7 +133,7 @@ def parse_tag_expression(expression: str) -> frozenset[str] | None:
         )
     if ALL_TAGS in tags:
         raise FilterIllegal(
-            f"the tag expression {text[:40]!r} mixes '*' with other tags; '*' stands alone"
+            f"the tag expression {text[:40]!r} mixes '*' with other tags; use '*' alone"
         )
     return frozenset(tags)
 
@@ -170,6 +170,7 @@ def decode_entries(
 
 def _broken(queue: MessageQueue, position: int) -> MessageIllegal:
     return MessageIllegal(
-        f"the broker sent a frame of {queue} that is no sequence of records at byte {position}: "
-        "it will be fetched again; if that repeats, inspect the store with `aerobee store dump`"
+        f"the broker sent a frame of {queue} that is not a sequence of records at byte "
+        f"{position}: it will be fetched again; if that repeats, inspect the store with `aerobee "
+        "store dump`"
     )

@@ -45,7 +45,7 @@ class RetryPolicy:
         for delay_ms in self.delays_ms:
             check_whole_number("each of delays_ms", delay_ms, minimum=0)
         if not isinstance(self.scale, int | float) or self.scale < 0:
-            raise InvalidArgument(f"the retry scale must not be negative, it is {self.scale}")
+            raise InvalidArgument(f"the retry scale must be at least 0, not {self.scale}")
 
     def delay_s(self, failures: int) -> float:
         """Seconds to wait after this many failures in a row (the first is 1)."""

@@ -74,7 +74,7 @@ class BrokerSession:
         check_heartbeat(heartbeat)
         identity = heartbeat.identity
         if (convert.broker_key(identity), identity.instance) != (self.key, self.instance):
-            raise InvalidArgument("a registration stream is of one process of one broker")
+            raise InvalidArgument("a registration stream belongs to one process of one broker")
         self.heartbeat = heartbeat
         self.heartbeat_s = self._sessions.clock.monotonic_s()
         record = self._record(heartbeat)

@@ -207,7 +207,7 @@ class BrokerLeaseConfig:
         require(self.min_ms >= 1_000, "broker_lease.min_ms must be >= 1000", self.min_ms)
         require(
             self.min_ms <= self.default_ms <= self.max_ms,
-            "broker_lease.default_ms must lie between min_ms and max_ms",
+            "broker_lease.default_ms must be between min_ms and max_ms",
             self.default_ms,
         )
 
@@ -268,8 +268,8 @@ class NameserverConfig:
             found.append(
                 Risk(
                     ("topics.auto_create", "listen"),
-                    "topics.auto_create is true and others than this machine can ask: a misspelt "
-                    "name becomes a topic with the default number of queues",
+                    "topics.auto_create is true and other machines can ask: a misspelt name "
+                    "becomes a topic with the default number of queues",
                 )
             )
         if self.unclean_election:
@@ -284,9 +284,9 @@ class NameserverConfig:
             found.append(
                 Risk(
                     ("etcd.call_timeout_ms", "broker_lease.default_ms"),
-                    f"one call to an etcd member that hangs lasts {self.etcd.call_timeout_ms} ms, "
-                    f"and brokers' registrations {self.broker_lease.default_ms} ms: they end "
-                    "before another member is asked",
+                    f"one call to an etcd member that hangs lasts {self.etcd.call_timeout_ms} "
+                    f"ms, but brokers' registrations only {self.broker_lease.default_ms} ms: "
+                    "they end before another member is asked",
                 )
             )
         return found

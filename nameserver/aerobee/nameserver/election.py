@@ -204,7 +204,7 @@ def alter_in_sync_set(
         )
     ids = [name.broker_id for name in in_sync]
     if master[0] not in ids or len(set(ids)) != len(ids):
-        raise InvalidArgument("an in-sync set names its master and every replica once")
+        raise InvalidArgument("an in-sync set must name its master, and each replica once")
     unknown = sorted(set(ids) - set(replica_set.replicas))
     if unknown:
         raise InvalidArgument(f"replicas {unknown} of {replica_set.broker_name} never registered")

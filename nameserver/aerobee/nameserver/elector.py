@@ -103,7 +103,7 @@ class Elector:
             if short and now_s - self._short_since_s.setdefault(name, now_s) < HEARD_PAUSE_S:
                 return  # they may have said so before the master said what is confirmed
             self._orphans.add(name)
-            event = "no master: of the replicas with all messages none is alive; start one of them"
+            event = "no master: no replica with all messages is alive; start one of them"
             if short:
                 event = (
                     "no master: the live replicas in sync lack messages that were acknowledged; "

@@ -310,8 +310,8 @@ class Etcd:
                 await self._turns.acquire()
         except TimeoutError:
             raise RegistryUnavailable(
-                f"etcd at {self.endpoint} is slow: {self._config.calls_in_flight_max} calls wait "
-                "for it already"
+                f"etcd at {self.endpoint} is slow: {self._config.calls_in_flight_max} calls "
+                "already wait for it"
             ) from None
         try:
             connection = await self._connect_checked()
@@ -357,7 +357,7 @@ class Etcd:
         try:
             await self._check_cluster(connection, found)
         except OtherCluster as refused:
-            log_event(log, "an etcd is refused", level=logging.ERROR, reason=refused)
+            log_event(log, "an etcd member is refused", level=logging.ERROR, reason=refused)
             self.calls.failed()
             await self._give_up(connection, refused)
             raise

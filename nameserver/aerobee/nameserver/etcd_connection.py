@@ -82,9 +82,9 @@ def check_same(connection: Connection, cluster_id: int, used_id: int) -> None:
     """Raises OtherCluster unless the connection leads to the cluster that was used so far."""
     if cluster_id != used_id:
         raise OtherCluster(
-            f"etcd at {connection.endpoint} belongs to cluster {cluster_id:x}, this nameserver "
-            f"uses {used_id:x}: correct etcd.endpoints; if etcd was restored from a backup, "
-            "restart all nameservers"
+            f"etcd at {connection.endpoint} belongs to cluster {cluster_id:x}, but this "
+            f"nameserver uses {used_id:x}: correct etcd.endpoints; if etcd was restored from a "
+            "backup, restart all nameservers"
         )
 
 

@@ -123,9 +123,10 @@ def check_whole(durable: DurableLogs, wished: BrokerRecord, opened_end: int | No
         if is_other and opened_end < log.end:
             name = f"{wished.key.broker_name}/{wished.key.broker_id}"
             raise ReplicaIncomplete(
-                f"the log of {name} ended at {opened_end} when its folder was opened, and had "
-                f"{log.end} bytes confirmed and on its disk before: an older copy of the folder "
-                "was put back, or the disk lost bytes; it must register as another log"
+                f"the log of {name} ended at {opened_end} when its folder was opened, although "
+                f"{log.end} bytes were confirmed and on its disk before: an older copy of the "
+                "folder was put back, or the disk lost bytes; the replica must register as "
+                "another log"
             )
 
 

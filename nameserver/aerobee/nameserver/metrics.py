@@ -65,18 +65,18 @@ class NameserverFigures:
         cache = self._cache
         delay = HistogramFamily(
             "aerobee_event_loop_delay_seconds",
-            "How late the event loop ran what was due: ten samples a second, idle one in 2 s.",
+            "How late the event loop runs due work; ten samples a second, one in 2 s when idle.",
         )
         delay.add(self.loop_delay.histogram.copy())
         families: list[AnyFamily] = [
             one_gauge(
                 "aerobee_nameserver_connected_brokers",
-                "Brokers whose heartbeats come here.",
+                "Brokers that send their heartbeats to this nameserver.",
                 len(self._sessions),
             ),
             one_gauge(
                 "aerobee_nameserver_routes_stale",
-                "1 while etcd does not confirm that the routes are all there is.",
+                "1 while etcd does not confirm that the routes are complete.",
                 cache.stale,
             ),
             *self._etcd_families(),
@@ -94,7 +94,7 @@ class NameserverFigures:
 
     def _etcd_families(self) -> list[AnyFamily]:
         calls = self._calls
-        latency = HistogramFamily("aerobee_etcd_call_seconds", "How long calls to etcd took.")
+        latency = HistogramFamily("aerobee_etcd_call_seconds", "Duration of calls to etcd.")
         latency.add(calls.latency.copy())
         failures = counter("aerobee_etcd_call_failures_total", "Calls that etcd did not answer.")
         failures.add(calls.failures)
@@ -106,7 +106,7 @@ class NameserverFigures:
             ),
             one_gauge(
                 "aerobee_etcd_confirmed_age_seconds",
-                "Since etcd last confirmed that the routes are all there is.",
+                "Time since etcd last confirmed that the routes are complete.",
                 self._cache.confirmed_age_s,
             ),
             latency,
@@ -121,7 +121,7 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
     )
     replicas = gauge(
         "aerobee_group_replicas",
-        "Replicas of the group, by what they are.",
+        "Replicas of the group by state.",
         "broker_group",
         "state",
     )
@@ -135,9 +135,12 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
         replicas.add(len(replica_set.in_sync), name, "in_sync")
     _add_rest(table, has_live_master)
     return [
-        one_gauge("aerobee_nameserver_routes_revision", "Of etcd, as shown.", table.version),
-        one_gauge("aerobee_nameserver_live_brokers", "Registered in etcd.", len(table.brokers)),
-        one_gauge("aerobee_nameserver_unreadable_keys", "Of etcd; taken for missing.",
+        one_gauge("aerobee_nameserver_routes_revision",
+                  "Revision of etcd that the routes show.", table.version),
+        one_gauge("aerobee_nameserver_live_brokers",
+                  "Brokers registered in etcd.", len(table.brokers)),
+        one_gauge("aerobee_nameserver_unreadable_keys",
+                  "Keys in etcd that cannot be read and are ignored.",
                   len(table.unreadable)),
         one_gauge("rocketmq_topic_number", "Topics of the cluster.", len(table.topics)),
         epoch,

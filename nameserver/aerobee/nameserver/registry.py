@@ -317,8 +317,8 @@ def _check_claim(
         )
     if not is_start or current.predecessor == wished.instance:
         raise DuplicateBroker(
-            f"broker {name} at {wished.address} was succeeded by a process that started later; "
-            "only one of the two may run"
+            f"broker {name} at {wished.address} was replaced by a process that started later; "
+            "run only one of the two"
         )
     replica_set = view.replica_set
     if (
@@ -329,7 +329,7 @@ def _check_claim(
     ):
         raise DuplicateBroker(
             f"broker {name} at {wished.address} is registered as the master of its group by a "
-            "process that did not use this one's folder; wait until that one's lease ends"
+            "process with another folder; wait until the lease of that process ends"
         )
 
 

@@ -74,8 +74,8 @@ class RouteCache:
         if self._table is not None:
             return ""
         return (
-            f"no routes are known yet: etcd at {self._etcd.endpoint} was not reached since "
-            "this nameserver started; start etcd or correct the endpoints"
+            "no routes are known yet: this nameserver has not reached etcd at "
+            f"{self._etcd.endpoint} since it started; start etcd or correct the endpoints"
         )
 
     @property
@@ -164,12 +164,14 @@ class RouteCache:
             try:
                 is_complete = await self._freshness.prove()
             except RegistryUnavailable as error:
-                log_event(log, "etcd confirms nothing", level=logging.DEBUG, reason=error)
+                log_event(
+                    log, "etcd does not confirm the routes", level=logging.DEBUG, reason=error
+                )
                 is_complete = True
             self._show()
             is_useless = self._is_following and not is_complete and not self._freshness.is_proven
             if is_useless and self._use is not None and not self._use.expired():
-                log_event(log, "etcd's watch brings nothing, reading anew", level=logging.WARNING)
+                log_event(log, "etcd's watch brought nothing; reading again", level=logging.WARNING)
                 self._use.reschedule(asyncio.get_running_loop().time())
 
     def _become(self, table: RouteTable) -> None:
@@ -202,7 +204,7 @@ class RouteCache:
                 "etcd lost; serving the last known routes",
                 level=logging.WARNING,
                 version=self.version,
-                reason=reason or "etcd did not confirm for too long that nothing is missing",
+                reason=reason or "for too long, etcd has not confirmed that nothing is missing",
             )
         self.changed.notify()
 

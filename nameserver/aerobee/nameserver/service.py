@@ -79,7 +79,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 await self._converse(inbox, context, silence)
         except TimeoutError:
             raise Unreachable(
-                "the broker has said nothing for longer than its registration lasts"
+                "the broker sent nothing for longer than its registration lasts"
             ) from None
 
     async def _converse(self, inbox: _Inbox, context: Context, silence: asyncio.Timeout) -> None:
@@ -286,7 +286,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
 
     def _check_running(self) -> None:
         if self._stopping:
-            raise ShuttingDown("this nameserver is stopping; go on with another one")
+            raise ShuttingDown("this nameserver is stopping; continue with another one")
 
 
 class _Inbox:

@@ -63,7 +63,9 @@ class StreamEnds:
                 try:
                     await self._registry.note_disconnected(key, stream)
                 except RegistryUnavailable as error:
-                    log_event(log, "end of a stream not noted", level=logging.DEBUG, reason=error)
+                    log_event(
+                        log, "end of a stream not recorded", level=logging.DEBUG, reason=error
+                    )
                 if self._waiting.get(key) == stream:
                     del self._waiting[key]
             self._noted.notify()
@@ -144,8 +146,8 @@ class BrokerSessions:
 
         if not await self.heard.wait_until(is_unheard, STREAM_END_TIMEOUT_S):
             raise Busy(
-                f"broker {key.broker_name}/{key.broker_id} is heard by another stream of the "
-                "same process; trying again, should that one have ended"
+                f"broker {key.broker_name}/{key.broker_id} is already heard on another stream of "
+                "the same process; try again if that one has ended"
             )
 
     def registered(self, session: BrokerSession) -> None:
@@ -177,7 +179,7 @@ class BrokerSessions:
             try:
                 await self.note_durable()
             except RegistryUnavailable as error:
-                log_event(log, "ends of logs not noted", level=logging.DEBUG, reason=error)
+                log_event(log, "ends of logs not recorded", level=logging.DEBUG, reason=error)
 
     async def note_durable(self) -> None:
         """Once. Raises RegistryUnavailable: etcd is away; the others are not tried."""

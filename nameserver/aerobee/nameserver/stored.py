@@ -359,7 +359,7 @@ def _number(value: Any) -> int:
     """An epoch, a log position, or a time."""
     number = int(value)
     if not 0 <= number <= EPOCH_MAX:
-        raise ValueError(f"{number} is no epoch, log position or time")
+        raise ValueError(f"{number} is not an epoch, a log position or a time")
     return number
 
 
@@ -367,7 +367,7 @@ def _broker_id(value: Any) -> int:
     """A broker's id, or -1 for none."""
     broker_id = int(value)
     if not -1 <= broker_id < 2**31:
-        raise ValueError(f"{broker_id} is no broker id")
+        raise ValueError(f"{broker_id} is not a broker id")
     return broker_id
 
 

@@ -47,16 +47,15 @@ class TopicLimits:
         count = len(topics) + self._under_way
         if automatic and count >= self._policy.auto_create_topics_max:
             raise LimitReached(
-                f"the cluster has {count} topics, and none is created automatically from "
-                f"{self._policy.auto_create_topics_max} on (topics.auto_create_topics_max of the "
-                "nameserver): create it with `aerobee topic create`, delete topics that nobody "
-                "needs, or raise the limit"
+                f"the cluster has {count} topics, and from {self._policy.auto_create_topics_max} "
+                "topics on none is created automatically (topics.auto_create_topics_max of the "
+                "nameserver): create it with `aerobee topic create`, delete unused topics, or "
+                "raise the limit"
             )
         if count >= self._policy.topics_max:
             raise LimitReached(
-                f"the cluster has {count} topics and may have {self._policy.topics_max} "
-                "(topics.topics_max of the nameserver): delete topics that nobody needs, or raise "
-                "the limit"
+                f"the cluster has {count} topics and may have at most {self._policy.topics_max} "
+                "(topics.topics_max of the nameserver): delete unused topics, or raise the limit"
             )
         self.check_queues(topics.values(), topic.queues_by_broker)
         if automatic:
@@ -76,10 +75,10 @@ class TopicLimits:
         for replica_set, count in sorted(queues.items()):
             if added[replica_set] > 0 and count > self._policy.queues_per_group_max:
                 raise LimitReached(
-                    f"broker group {replica_set} would have {count} queues and may have "
+                    f"broker group {replica_set} would have {count} queues and may have at most "
                     f"{self._policy.queues_per_group_max} (topics.queues_per_group_max of the "
-                    "nameserver): take fewer queues, add a broker group, delete topics that nobody "
-                    "needs, or raise the limit"
+                    "nameserver): ask for fewer queues, add a broker group, delete unused "
+                    "topics, or raise the limit"
                 )
 
     def _take_automatic(self) -> None:

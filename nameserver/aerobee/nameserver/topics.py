@@ -102,7 +102,7 @@ class Topics:
         with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
             written = await self._write(topic, expected_revision=0, deletion=deletion)
         if written is None:
-            raise TopicExists(f"topic {name!r} exists already; update it, or choose another name")
+            raise TopicExists(f"topic {name!r} already exists; update it, or choose another name")
         return written
 
     async def create_missing(self, name: str) -> Topic:
@@ -203,7 +203,7 @@ class Topics:
         if not await cache.changed.wait_until(is_known, _ROUTES_TIMEOUT_S):
             who = ", ".join(late()[:_NAMED_MAX]) or "this nameserver"
             raise Busy(
-                f"topic {name!r} was deleted a moment ago, and {who} has not heard of it yet; try "
+                f"topic {name!r} was deleted a moment ago, and {who} does not know it yet; try "
                 "again in a moment"
             )
         return revision
@@ -235,7 +235,7 @@ class Topics:
             topic = self._keys.decode(entry)
         except Unreadable as error:
             raise InvalidArgument(
-                f"topic {name!r} is damaged in etcd ({error}); delete it and create it anew"
+                f"topic {name!r} is damaged in etcd ({error}); delete it and create it again"
             ) from error
         assert isinstance(topic, Topic), "a topic key holds a topic"
         return topic, entry
@@ -249,7 +249,7 @@ class Topics:
         if len(value) > VALUE_BYTES_MAX:
             raise InvalidArgument(
                 f"the settings of topic {topic.name!r} take {len(value)} bytes; at most "
-                f"{VALUE_BYTES_MAX} are allowed, so give it fewer or shorter attributes"
+                f"{VALUE_BYTES_MAX} are allowed: give it fewer or shorter attributes"
             )
         key = self._keys.topic(topic.name)
         expected = {key: expected_revision}
@@ -299,7 +299,7 @@ def _check_name(name: str) -> None:
 
 def _check_perm(perm: int) -> None:
     if not 0 < perm <= PERM_READ | PERM_WRITE | PERM_INHERIT:
-        raise InvalidArgument(f"perm is a sum of 4 (read), 2 (write), 1 (inherit), not {perm}")
+        raise InvalidArgument(f"perm must be a sum of 4 (read), 2 (write), 1 (inherit), not {perm}")
 
 
 def _not_found(name: str) -> TopicNotFound:

@@ -115,8 +115,8 @@ class SendBlock:
                 receipts[position] = Receipt(part, index)
         stored_count = count - receipts.count(None)
         raise PartlySent(
-            f"{stored_count} of {count} messages are stored, the others are not or it is unknown: "
-            f"{failure}",
+            f"{stored_count} of {count} messages are stored; the others are not, or it is "
+            f"unknown: {failure}",
             receipts=receipts,
         ) from failure
 

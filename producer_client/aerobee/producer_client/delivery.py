@@ -146,7 +146,7 @@ class Delivery:
         """The error of those who cannot or need not wait."""
         return errors.Busy(
             f"the producer's buffer of {self._config.buffered_bytes_max} bytes is full: brokers "
-            "take messages more slowly than they are sent; wait, or send less"
+            "take messages more slowly than they are sent; wait, or send more slowly"
         )
 
     def drop(self, topic: str, size: int, error: errors.MqError) -> None:
@@ -319,7 +319,7 @@ class Delivery:
         level = logging.INFO if was_fine else logging.DEBUG
         log_event(
             log,
-            "broker lost, its messages are sent again",
+            "broker lost; its messages are sent again",
             level=level,
             broker=broker_name,
             batches=len(batches),

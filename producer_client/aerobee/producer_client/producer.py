@@ -396,5 +396,5 @@ class Producer:
         return errors.MessageTooLarge(
             f"the body has {len(message.body)} bytes; at most "
             f"{self._config.message_body_bytes_max} are allowed: split it, or store it elsewhere "
-            "and send its place"
+            "and send a reference to it"
         )

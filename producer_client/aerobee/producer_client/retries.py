@@ -98,8 +98,8 @@ def refused(batch: Batch, error: errors.MqError) -> errors.MqError:
     if not batch.is_outcome_unknown or isinstance(error, errors.OutOfSequence):
         return error
     return errors.DeadlineExceeded(
-        "an earlier attempt was not acknowledged, and the last one refused: whether the message is "
-        f"stored is unknown ({error})"
+        "an earlier attempt was not acknowledged, and the last one was refused: whether the "
+        f"message is stored is unknown ({error})"
     )
 
 
@@ -130,7 +130,8 @@ def expired(batch: Batch) -> errors.MqError:
         final.args = (f"not sent within {seconds:g} s: {reason}",)
         return final
     return errors.DeadlineExceeded(
-        f"not sent within {seconds:g} s: {broker_name!r} takes messages more slowly than they come"
+        f"not sent within {seconds:g} s: {broker_name!r} takes messages more slowly than "
+        "they are sent"
     )
 
 

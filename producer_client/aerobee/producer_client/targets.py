@@ -48,7 +48,7 @@ class Target:
         count = self.route.queues_by_broker.get(queue.broker_name, 0)
         if queue.topic != self.route.topic or not 0 <= queue.queue_id < count:
             raise errors.QueueNotFound(
-                f"topic {self.route.topic!r} has no queue {queue}: look at `aerobee topic show`"
+                f"topic {self.route.topic!r} has no queue {queue}: see `aerobee topic show`"
             )
 
 
@@ -149,7 +149,7 @@ class Targets:
             raise errors.NotWritableTopic(f"topic {route.topic!r} does not permit sending")
         if not route.queues:
             raise errors.NoBrokerAvailable(
-                f"topic {route.topic!r} has no queues: no broker group holds any of it"
+                f"topic {route.topic!r} has no queues: no broker group has any of them"
             )
         self._on_route(route)
         target = self._targets[route.topic] = Target(route)

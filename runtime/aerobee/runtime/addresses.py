@@ -55,7 +55,7 @@ def require_ports_of_their_own(addresses: Mapping[str, str]) -> None:
     for (key, host, port), (other_key, other_host, other_port) in combinations(used, 2):
         require(
             port != other_port or port == 0 or not _is_one_host(host, other_host),
-            f"{key} and {other_key} must have ports of their own",
+            f"{key} and {other_key} must have different ports",
             f"{addresses[key]}, {addresses[other_key]}",
         )
 

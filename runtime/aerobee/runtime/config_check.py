@@ -149,7 +149,7 @@ class _Check(Generic[T]):
             self._warnings.append(
                 Finding(
                     (key.name,),
-                    f"{key.name} is not set here: it must come as {key.flag_name()} or as "
+                    f"{key.name} is not set here: give it as {key.flag_name()} or as "
                     f"{key.environment_name(self._prefix)}",
                     0,
                 )

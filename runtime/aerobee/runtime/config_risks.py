@@ -22,5 +22,5 @@ def common_risks(config: CommonConfig) -> Iterator[Risk]:
         yield Risk(
             ("log.level", "log.repeats_per_s_max"),
             "log.level is debug and log.repeats_per_s_max is 0: every call writes a line, so "
-            "clients decide how fast the log's disk fills",
+            "clients determine how fast the disk of the log fills",
         )

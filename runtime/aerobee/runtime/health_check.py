@@ -38,7 +38,7 @@ async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_0
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
                 raise errors.InvalidArgument(
-                    f"{address} tells of {error.details() or f'no service {service!r}'}"
+                    f"{address} answers: {error.details() or f'no service {service!r}'}"
                 ) from error
             raise error_from_rpc(error, address) from error
         reason = b""

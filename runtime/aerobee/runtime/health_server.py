@@ -80,8 +80,8 @@ class HealthService:
         if self._watches >= WATCHES_MAX:
             await context.abort(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
-                f"{self._watches} watch the health of this process already, and no more can; "
-                "Check always answers",
+                f"{self._watches} watches of this process's health exist already, which is the "
+                "limit; use Check, which always answers",
             )
         self._watches += 1
         try:
@@ -130,11 +130,11 @@ async def serve_health(
         port = server.add_insecure_port(listen)
     except RuntimeError as error:
         raise InvalidArgument(
-            f"cannot tell of health on {listen}: the port is in use or the address is not of this "
+            f"cannot serve health on {listen}: the port is in use or the address is not of this "
             "machine; stop the other process or choose another port for health.listen"
         ) from error
     await server.start()
-    log_event(log, "health is told", address=listen, port=port)
+    log_event(log, "health is served", address=listen, port=port)
     try:
         yield port
     finally:

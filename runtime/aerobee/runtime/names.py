@@ -63,9 +63,7 @@ def check_text(what: str, text: str) -> None:
     control characters, ends of lines, or marks that turn the direction of writing."""
     shown = printable(text)
     if shown != text:
-        raise InvalidArgument(
-            f"{what} {shown[:80]!r} has characters that cannot be shown; leave them out"
-        )
+        raise InvalidArgument(f"{what} {shown[:80]!r} has unprintable characters; leave them out")
 
 
 def is_system_topic(name: str) -> bool:

@@ -83,7 +83,7 @@ def error_from_code(code: int, message: str) -> errors.MqError:
     kind = _CLASSES.get(code, errors.MqError)
     if not message:
         meaning = (kind.__doc__ or "").partition("\n")[0].rstrip(".")
-        message = f"{kind.__name__}, and no reason was given: {meaning}"
+        message = f"{kind.__name__} without a reason: {meaning}"
     return kind(message)
 
 

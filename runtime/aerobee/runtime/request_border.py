@@ -142,7 +142,7 @@ def _reading(reader: RequestReader | None, parse: Read | None) -> Read | None:
         try:
             return parse(data)
         except DecodeError:
-            raise InvalidArgument("the request's bytes cannot be read") from None
+            raise InvalidArgument("the bytes of the request cannot be read") from None
 
     return read
 

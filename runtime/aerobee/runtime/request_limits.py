@@ -169,7 +169,7 @@ class RequestReader:
 
     def _malformed(self) -> InvalidArgument:
         return InvalidArgument(
-            f"the request is no {self.name} of this protocol: its bytes cannot be read"
+            f"the request is not a {self.name} of this protocol: its bytes cannot be read"
         )
 
 

@@ -211,9 +211,9 @@ class ErrorBorder:
             raise asyncio.CancelledError from None
         if isinstance(cause, grpc.aio.BaseError):
             raise cause  # gRPC's own, of a call that has ended already
-        log_event(log, "a servicer failed by a bug", level=logging.ERROR, error=cause)
+        log_event(log, "a servicer failed because of a bug", level=logging.ERROR, error=cause)
         await context.abort(
-            grpc.StatusCode.INTERNAL, "the server failed by a bug of its own; its log says where"
+            grpc.StatusCode.INTERNAL, "the server failed because of a bug of its own; see its log"
         )
 
 

@@ -100,7 +100,7 @@ def _hangups(
             try:
                 on_hangup()
             except Exception:
-                log.exception("what SIGHUP asks for failed by a bug")
+                log.exception("SIGHUP failed because of a bug")
 
         def on_signal() -> None:
             thread.submit(call)
@@ -121,7 +121,10 @@ def report_failure(name: str, error: BaseException, *, was_ready: bool = False) 
             print(f"aerobee {name}: {sentence}", file=sys.stderr, flush=True)
     else:
         traceback.print_exception(error, file=sys.stderr)
-        print(f"aerobee {name}: failed by a bug; please report the lines above", file=sys.stderr)
+        print(
+            f"aerobee {name}: failed because of a bug; please report the lines above",
+            file=sys.stderr,
+        )
     return ExitCode.FAILED if was_ready or len(expected) < len(leaves) else ExitCode.REFUSED
 
 

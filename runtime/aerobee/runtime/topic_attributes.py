@@ -31,7 +31,7 @@ def check_topic_attributes(attributes: Mapping[str, str]) -> None:
     text = attributes.get(KEEP_UNREAD_MAX_BYTES, "")
     if text and _bytes_of(text) is None:
         raise InvalidArgument(
-            f"attribute {KEEP_UNREAD_MAX_BYTES} is a number of bytes, 0 or more, not {text!r}"
+            f"attribute {KEEP_UNREAD_MAX_BYTES} must be a number of bytes, 0 or more, not {text!r}"
         )
 
 

@@ -254,7 +254,7 @@ class _RecordCheck:
             _refuse(BatchFault.LENGTHS, index, f"{size} bytes are too few for a record")
         total, magic, stored_crc, sys_flag, body_length = _HEAD.unpack_from(buffer, start)
         if magic != MAGIC_V1 and magic != MAGIC_V2:
-            _refuse(BatchFault.MAGIC, index, f"magic {magic & 0xFFFFFFFF:#010x} is no message")
+            _refuse(BatchFault.MAGIC, index, f"magic {magic & 0xFFFFFFFF:#010x} is not a message")
         if total != size:
             _refuse(BatchFault.LENGTHS, index, f"it says {total} bytes, the batch says {size}")
         body_start = start + BODY_AT

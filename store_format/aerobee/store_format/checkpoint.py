@@ -52,8 +52,8 @@ class Checkpoint:
         """The checkpoint in a file's bytes. Raises CheckpointIllegal below 24 bytes."""
         if len(data) < _TIMESTAMPS_SIZE:
             raise CheckpointIllegal(
-                f"the checkpoint file has {len(data)} bytes, at least {_TIMESTAMPS_SIZE} expected; "
-                "delete it and recovery starts from the oldest file"
+                f"the checkpoint file has {len(data)} bytes, at least {_TIMESTAMPS_SIZE} "
+                "expected; delete it to have recovery start from the oldest file"
             )
         return cls(*_LAYOUT.unpack(data[: _LAYOUT.size].ljust(_LAYOUT.size, b"\0")))
 

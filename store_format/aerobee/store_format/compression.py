@@ -79,7 +79,7 @@ def _decompress_zlib(body: bytes, plain_bytes_max: int) -> bytes:
     try:
         plain = decompressor.decompress(body, plain_bytes_max + 1)
     except isal_zlib.error as error:  # type: ignore[misc]  # its stub calls the class an instance
-        raise BodyCorrupt(f"the body is no zlib stream: {error}") from None
+        raise BodyCorrupt(f"the body is not a zlib stream: {error}") from None
     return _checked(plain, decompressor.eof, "zlib", plain_bytes_max)
 
 
@@ -90,7 +90,7 @@ def _decompress_lz4(body: bytes, plain_bytes_max: int) -> bytes:
     try:
         plain: bytes = decompressor.decompress(body, plain_bytes_max + 1)
     except RuntimeError as error:
-        raise BodyCorrupt(f"the body is no LZ4 frame: {error}") from None
+        raise BodyCorrupt(f"the body is not an LZ4 frame: {error}") from None
     return _checked(plain, decompressor.eof, "LZ4", plain_bytes_max)
 
 
@@ -104,7 +104,7 @@ def _decompress_zstd(body: bytes, plain_bytes_max: int) -> bytes:
         return zstandard.ZstdDecompressor().decompress(body, max_output_size=plain_bytes_max)
     except zstandard.ZstdError as error:
         raise BodyCorrupt(
-            f"the body is no Zstandard frame of at most {plain_bytes_max} bytes: {error}"
+            f"the body is not a Zstandard frame of at most {plain_bytes_max} bytes: {error}"
         ) from None
 
 

@@ -54,12 +54,12 @@ def decode_epochs(data: bytes) -> list[EpochEntry]:
 def _entry(line: bytes) -> EpochEntry:
     epoch, dash, start = line.partition(b"-")
     if not dash:
-        raise EpochFileIllegal(f"the line {line!r:.40} is no epoch with its start")
+        raise EpochFileIllegal(f"the line {line!r:.40} is not an epoch with its start")
     return _number(epoch), _number(start)
 
 
 def _number(text: bytes) -> int:
     text = text.strip()
     if not text.isdigit() or len(text) > 19:
-        raise EpochFileIllegal(f"{text!r:.40} is no number")
+        raise EpochFileIllegal(f"{text!r:.40} is not a number")
     return int(text)

@@ -236,7 +236,7 @@ class _Parser:
             }
             if len(flat) != len(members):
                 self._position = begin
-                self._fail("an object that serves as a key holds strings and integers only")
+                self._fail("an object that serves as a key may hold only strings and integers")
             return ObjectKey.of(flat)
         key = self._scalar("a key: a string, an integer or an object")
         if isinstance(key, int) and not isinstance(key, bool):

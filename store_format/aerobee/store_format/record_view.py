@@ -104,7 +104,7 @@ class Record:
         if self.start < 0:
             reason = "the position is negative"
         elif magic not in (MAGIC_V1, MAGIC_V2):
-            reason = f"magic {magic & 0xFFFFFFFF:#010x} is no message"
+            reason = f"magic {magic & 0xFFFFFFFF:#010x} is not a message"
         elif self.end > len(self.buffer):
             reason = f"size {size} exceeds the {len(self.buffer) - self.start} bytes left"
         elif end is not None and end != self.end:

@@ -46,7 +46,7 @@ _LIGHT_QUEUES: Final = Allowed(
     "", "asks for light queues or inner batches, which are not supported; leave it out"
 )
 _PRIORITY: Final = Allowed("", "asks for a kind of message that is not supported; leave it out")
-_BROKERS: Final = Allowed("", "is set by brokers alone; leave it out")
+_BROKERS: Final = Allowed("", "is set only by brokers; leave it out")
 _READERS: Final = Allowed(
     "", "is set by clients when they receive a message, and never sent; leave it out"
 )
@@ -56,11 +56,11 @@ NAMES: Final[dict[str, Allowed]] = {
     # What clients send.
     _N.UNIQ_KEY: Allowed(
         "[0-9A-Fa-f]{32,56}",
-        "must be a message id of 32 to 56 hexadecimal digits; or leave it out",
+        "must be a message id of 32 to 56 hexadecimal digits, or be left out",
     ),
-    _N.WAIT: Allowed("(?i:true|false)", "must be true or false; or leave it out"),
-    _N.CRC32: Allowed("[0-9]{10}", "must have ten digits, which brokers set; or leave it out"),
-    _N.BORN_TIMESTAMP: Allowed("[0-9]{1,19}", "must be a time in ms since 1970; or leave it out"),
+    _N.WAIT: Allowed("(?i:true|false)", "must be true or false, or be left out"),
+    _N.CRC32: Allowed("[0-9]{10}", "must have ten digits, which brokers set, or be left out"),
+    _N.BORN_TIMESTAMP: Allowed("[0-9]{1,19}", "must be a time in ms since 1970, or be left out"),
     # Data to brokers; a meaning, if any, is between clients.
     **dict.fromkeys(
         (

@@ -54,6 +54,6 @@ class TimerCheckpoint:
         if len(data) < _SIZE_MIN:
             raise TimerCheckpointIllegal(
                 f"the timer checkpoint has {len(data)} bytes, at least {_SIZE_MIN} expected; "
-                "delete it and the timer log is read from its start"
+                "delete it to have the timer log read from its start"
             )
         return cls(*_LAYOUT.unpack(data[: _LAYOUT.size].ljust(_LAYOUT.size, b"\0")))

@@ -150,7 +150,7 @@ def _inspect_log(folder: Folder, findings: Findings) -> None:
     for entry in entries:
         if entry.is_directory:
             findings.add(
-                Kind.LOG_STRAY_FOLDER, f"{COMMIT_LOG_DIRECTORY}/{entry.name}", "a folder lies here"
+                Kind.LOG_STRAY_FOLDER, f"{COMMIT_LOG_DIRECTORY}/{entry.name}", "this is a folder"
             )
     if files and files[-1].size_bytes == 0 and is_file_name(files[-1].name):
         path = f"{COMMIT_LOG_DIRECTORY}/{files.pop().name}"
@@ -163,7 +163,7 @@ def _inspect_log(folder: Folder, findings: Findings) -> None:
             findings.add(
                 Kind.LOG_STRAY_FILE,
                 path,
-                f"its name is no multiple of the segment length {size}",
+                f"its name is not a multiple of the segment length {size}",
                 bytes=entry.size_bytes,
             )
             folder.strays.append(path)
@@ -291,7 +291,7 @@ def _inspect_queue(folder: Folder, topic: str, queue_id: int, findings: Findings
         if entry.size_bytes != file_bytes or base % file_bytes:
             queue.problem = f"{entry.name} has {entry.size_bytes} bytes, not {file_bytes}"
             if base % file_bytes:
-                queue.problem = f"{entry.name} begins at no multiple of {file_bytes}"
+                queue.problem = f"{entry.name} does not begin at a multiple of {file_bytes}"
             findings.add(Kind.QUEUE_FILE_SIZE, path, queue.problem, bytes=entry.size_bytes)
             continue
         first = base // ENTRY_SIZE

@@ -88,7 +88,9 @@ class IndexCheck:
         for entry in entries:
             if not is_index_name(entry.name) and not entry.is_directory:
                 path = index_path(entry.name)
-                self._findings.add(Kind.INDEX_STRAY_FILE, path, "its name is no index file's")
+                self._findings.add(
+                    Kind.INDEX_STRAY_FILE, path, "its name is not that of an index file"
+                )
                 self._folder.strays.append(path)
         fitting = [entry for entry in named if entry.size_bytes == geometry.file_bytes]
         if named and not fitting:
@@ -218,7 +220,8 @@ class IndexCheck:
             self._report(
                 Kind.INDEX_ENTRY_WRONG,
                 index_path(replay.name),
-                f"entry {number} stands for a key that the record at log position {offset} has not",
+                f"entry {number} is for a key that the record at log position {offset} does "
+                "not have",
                 replay.entry_at(number),
             )
 

@@ -231,7 +231,7 @@ class LogCheck:
             self._findings.add(
                 Kind.LOG_TIME_BACKWARD,
                 segment.name,
-                f"{len(back)} records are older than the one before, the first by "
+                f"{len(back)} records are older than the previous one, the first by "
                 f"{before - int(times[first])} ms",
                 position=at + int(result.positions[first]),
             )
@@ -245,7 +245,7 @@ class LogCheck:
             self._findings.add(
                 Kind.LOG_PHYSICAL_OFFSET,
                 segment.name,
-                f"the record at log position {segment.base + position} says that it lies at "
+                f"the record at log position {segment.base + position} says that it is at "
                 f"{int(result.physical_offsets[index])}",
                 position=position,
                 log_position=segment.base + position,

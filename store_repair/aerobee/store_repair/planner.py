@@ -159,7 +159,7 @@ class _Planner:
 
     def _move_strays(self) -> None:
         for path in dict.fromkeys(self._folder.strays):
-            self._add(MoveAway(path, "it belongs to nothing", _size_of(self._disk, path)))
+            self._add(MoveAway(path, "it does not belong to the store", _size_of(self._disk, path)))
 
     def _complete_segments(self) -> None:
         """Every place of the log gets a file of the right length, up to where the log goes."""
@@ -167,7 +167,7 @@ class _Planner:
         for segment in self._folder.segments:
             if segment.base >= self._end_of_use():
                 if segment.path is not None and self._is_behind_a_gap(segment):
-                    self._add(MoveAway(segment.path, "it lies past the end of the log", size))
+                    self._add(MoveAway(segment.path, "it is past the end of the log", size))
             elif segment.path is None:
                 self._add(CreateSegment(segment_path(segment.base), "make the missing file", size))
             elif segment.file_bytes != size:
@@ -208,7 +208,7 @@ class _Planner:
             if segment.path is None or segment.base + size <= at or segment.base >= end:
                 continue
             if segment.base >= at and self._cut_at is not None:
-                yield MoveAway(segment.path, "it lies after the cut", size, lost=lost)
+                yield MoveAway(segment.path, "it is after the cut", size, lost=lost)
             else:
                 start = max(at - segment.base, 0)
                 stop = min(end - segment.base, size)
@@ -241,7 +241,7 @@ class _Planner:
             cursor = self._verified.cursors.get(name)
             if cursor is not None and cursor.first_seen is None and cursor.end:
                 self._plan.left.append(
-                    f"queue {name[1]} of {name[0]} has no messages any more; built again it would "
+                    f"queue {name[1]} of {name[0]} has no messages any more; rebuilt, it would "
                     f"count from 0 instead of {cursor.end}: its files stay ({bad[name]})"
                 )
                 continue
@@ -290,8 +290,8 @@ class _Planner:
                         self._add(MoveAway(each, "begin with defaults", _size_of(self._disk, each)))
             else:
                 self._plan.left.append(
-                    f"{path} cannot be read, nor its backup: restore it from a copy, or let "
-                    "--drop-unreadable-tables begin with defaults"
+                    f"{path} cannot be read, nor its backup: restore it from a copy, or start "
+                    "with defaults by --drop-unreadable-tables"
                 )
 
 

@@ -208,7 +208,7 @@ class QueueJudge:
             )
             return
         self._evidence.report_wrong(
-            cursor, first, f"{len(wrong)} entries have another tag than the record"
+            cursor, first, f"{len(wrong)} entries have another tag than their record"
         )
 
     def _judge_elsewhere(
@@ -236,7 +236,7 @@ class QueueJudge:
             self._evidence.report_wrong(
                 cursor,
                 offset,
-                f"{end - first} entries from offset {offset} lead elsewhere than to their records",
+                f"{end - first} entries from offset {offset} do not lead to their records",
             )
 
     # ------------------------------------------------------------------------------ the end

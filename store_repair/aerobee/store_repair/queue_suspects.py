@@ -74,7 +74,7 @@ class QueueSuspects:
         evidence.findings.add(
             Kind.LOG_RECORD_HEADER,
             evidence.log.path_of(suspect.position),
-            f"the record at log position {suspect.position} says {said}; its queue knows it as "
+            f"the record at log position {suspect.position} says {said}; in its queue it is "
             f"offset {offset} of {cursor.shown}",
             position=evidence.log.in_file(suspect.position),
             log_position=suspect.position,

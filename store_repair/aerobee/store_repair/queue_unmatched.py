@@ -130,7 +130,7 @@ class UnmatchedEntries:
             self._evidence.report_wrong(
                 cursor,
                 offset + first,
-                f"{wrong} entries from offset {offset + first} lead to no record of it",
+                f"{wrong} entries from offset {offset + first} do not lead to a record of it",
             )
 
     def _is_misnamed(

@@ -197,7 +197,7 @@ class RecordSteps:
         in_file = self._log.in_file(position)
         yield Overwrite(
             self._log.path_of(position),
-            f"put the fields of the record at log position {position} right",
+            f"correct the fields of the record at log position {position}",
             size,
             in_file,
             what="correct record",

@@ -60,7 +60,8 @@ class Repair:
         free = self._disk.free_bytes()
         if free < wanted:
             raise StoreUnusable(
-                f"the copies of what is replaced need {wanted} bytes, {free} are free: make room"
+                f"copies of what is replaced need {wanted} bytes, but only {free} are free: "
+                "make room"
             )
         self._archive.create(self._manifest)
         for number, step in enumerate(self._plan.steps):

@@ -85,8 +85,8 @@ def _check_begin(folder: Folder, ends: KnownEnds, findings: Findings) -> None:
         findings.add(
             Kind.LOG_BEGIN_MISSING,
             folder.segments[0].name,
-            f"the log begins at {folder.log_min_offset}, at the last checkpoint queues led to "
-            f"records from {first} on",
+            f"the log begins at {folder.log_min_offset}, but at the last checkpoint queues led "
+            f"to records from {first} on",
         )
 
 
@@ -124,7 +124,7 @@ def _report_checkpoint(folder: Folder, findings: Findings, damage: Damage) -> No
         return
     damage.checkpoint_problem = "it cannot be read"
     size = len(folder.disk.read_file(CHECKPOINT_FILE))
-    text = f"it has {size} bytes" if size != CHECKPOINT_SIZE else "its numbers make no sense"
+    text = f"it has {size} bytes" if size != CHECKPOINT_SIZE else "its values are impossible"
     findings.add(Kind.CHECKPOINT_UNREADABLE, CHECKPOINT_FILE, text)
 
 

@@ -26,8 +26,8 @@ def undo_repair(disk: Disk, folder: str) -> list[str]:
     manifest = _read(disk, folder)
     if manifest["state"] != "running" and manifest["checkpoint"] != checkpoint_digits(disk):
         raise StoreUnusable(
-            f"the store was used after the repair {folder}: undoing it would tear out what was "
-            "stored since; put single files back by hand, the manifest names them"
+            f"the store was used after the repair {folder}: undoing it would remove what was "
+            "stored since; put single files back by hand: the manifest names them"
         )
     undone = [
         line
@@ -50,7 +50,7 @@ def _read(disk: Disk, folder: str) -> dict[str, Any]:
         manifest = json.loads(disk.read_file(f"{folder}/{MANIFEST}"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         raise StoreUnusable(
-            f"{folder} is no repair of this store that can be undone: it has no {MANIFEST}"
+            f"{folder} is not a repair of this store that can be undone: it has no {MANIFEST}"
         ) from None
     if not isinstance(manifest, dict) or manifest.get("version") != MANIFEST_VERSION:
         raise StoreUnusable(f"{folder}/{MANIFEST} was written by another version")
@@ -108,7 +108,7 @@ class _Undo:
         if not self._disk.exists(path):
             return []
         self._set_aside(path)
-        return [f"{path} is gone again"]
+        return [f"{path} is removed again"]
 
     def _set_aside(self, path: str) -> None:
         target = f"{self._folder}/undone/{path}"

@@ -84,7 +84,7 @@ def verify_store(
     """
     names = ("commitlog", "consumequeue", "config")
     if not any(disk.exists(name) for name in names):
-        raise StoreUnusable(f"{disk} is no store: it has none of {', '.join(names)} in it")
+        raise StoreUnusable(f"{disk} is not a store: it has none of {', '.join(names)} in it")
     findings = Findings()
     folder = inspect_folder(disk, config, findings, is_locked_by_us=is_locked_by_us)
     return _Verification(folder, config, findings, check_index, on_progress).run()
@@ -203,7 +203,7 @@ class _Verification:
             is_checkpoint_known or damage.tail_bytes or known_end > damage.log_end
         ):
             text = (
-                f"it knows of {safe_end} bytes, nothing else speaks of more than {damage.log_end}"
+                f"it knows of {safe_end} bytes, but nothing else shows more than {damage.log_end}"
             )
             damage.checkpoint_problem = text
             self._findings.add(
@@ -230,7 +230,7 @@ class _Verification:
             self._findings.add(
                 Kind.LOG_TORN_TAIL,
                 segment.name,
-                f"{damage.tail_bytes} bytes that are set lie past the log's end at "
+                f"{damage.tail_bytes} bytes that are not zero are past the log's end at "
                 f"{damage.log_end}, up to {damage.tail_end} ({log.stopped_by})",
                 position=damage.log_end - segment.base,
                 log_position=damage.log_end,

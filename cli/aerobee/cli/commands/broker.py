@@ -40,7 +40,9 @@ broker = ConfigGroup(
     show_default=True,
     help="The broker to prepare; the command asks the broker itself, not a nameserver.",
 )
-@timeout_option(15_000, "For the whole command, including the wait for a replica to get in sync.")
+@timeout_option(
+    15_000, "How long the whole command may take, including the wait for a replica to get in sync."
+)
 @json_option
 def drain(address: str, timeout_ms: int, as_json: bool) -> None:
     """Prepare a broker to be stopped without a pause: hand its group over.

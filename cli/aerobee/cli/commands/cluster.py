@@ -138,7 +138,7 @@ def clean(target: Target, broker: str, force: bool, unread: bool, yes: bool, as_
             ],
         )
     if done.kept_because:
-        remark(f"the rest stays: {done.kept_because}")
+        remark(f"the rest is kept: {done.kept_because}")
 
 
 async def _address_of(admin: Admin, broker: str) -> str:

@@ -127,8 +127,8 @@ def consume(
 
 def _too_few(printed: int, count: int, idle_timeout_s: float) -> str:
     if printed == 0:
-        return f"0 of {count:,} messages came within {idle_timeout_s:g} s"
-    return f"{printed:,} of {count:,} messages came, then none within {idle_timeout_s:g} s"
+        return f"0 of {count:,} messages arrived within {idle_timeout_s:g} s"
+    return f"{printed:,} of {count:,} messages arrived, then none within {idle_timeout_s:g} s"
 
 
 async def _consume(
@@ -164,7 +164,7 @@ async def _commit(consumer: PullConsumer) -> None:
     except TimeoutError:
         raise EnvironmentFailure(
             f"no broker took the offsets of what was printed last within {COMMIT_TIMEOUT_S:g} s: "
-            "these messages come again"
+            "these messages will be delivered again"
         ) from None
 
 

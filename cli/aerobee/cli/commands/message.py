@@ -133,7 +133,7 @@ def query(
     milliseconds. Exit code 1: nothing was found.
     """
     if (key is None) == (unique_key is None):
-        raise click.UsageError("say what to look for: either --key or --unique-key")
+        raise click.UsageError("give either --key or --unique-key")
     _check_text(topic, key or "", unique_key or "")
 
     from aerobee.cli.message_lines import document_of_message

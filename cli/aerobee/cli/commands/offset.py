@@ -55,7 +55,7 @@ def reset(
     Messages between the old and the new offset are skipped, or come again.
     """
     if (to is None) == (to_offset is None):
-        raise click.UsageError("say where to: either --to first|last|TIME or --to-offset NUMBER")
+        raise click.UsageError("give either --to first|last|TIME or --to-offset NUMBER")
     if not dry_run:
         confirm(f"Set the offsets of {group} on {topic}, whatever they are now?", yes=yes)
 
@@ -132,7 +132,7 @@ def delete(
 def _place(name: str) -> tuple[str, int]:
     broker, _, queue_id = name.rpartition(":")
     if not broker or not (queue_id.isascii() and queue_id.isdigit()):
-        raise click.UsageError(f"--queue is BROKER:ID, as broker-a:3, not {name!r}")
+        raise click.UsageError(f"--queue must be BROKER:ID, such as broker-a:3, not {name!r}")
     return broker, int(queue_id)
 
 

@@ -61,7 +61,7 @@ def create(
     except TopicExists:
         if not if_missing:
             raise
-        say(f"topic {name} is already there")
+        say(f"topic {name} already exists")
     else:
         say(f"created topic {name} with {_spread(made)}")
 
@@ -163,7 +163,7 @@ def update(
     from aerobee.client_core import Topics
 
     if queues is None and permission is None and not attributes:
-        raise click.UsageError("say what to change: --queues, --permission or --attribute")
+        raise click.UsageError("give what to change: --queues, --permission or --attribute")
     perm = None
     if permission is not None:
         perm = READ * ("r" in permission) + WRITE * ("w" in permission)

@@ -137,7 +137,7 @@ def up(
     that dies is restarted. Everything listens on 127.0.0.1 only.
     """
     if ephemeral and data is not None:
-        raise click.UsageError("--ephemeral and --data exclude each other: give at most one")
+        raise click.UsageError("give either --ephemeral or --data, not both")
     settings = {
         "store.flush_mode": flush,
         **({"replication.mode": f"{replication}_master"} if replicas > 1 else {}),

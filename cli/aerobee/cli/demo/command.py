@@ -83,8 +83,8 @@ async def _demo(settings: DemoSettings, folder: Path, console: Console) -> bool:
         from aerobee.cli.demo.story import Stage, play
 
         console.print(
-            f"{len(flights):,} flights; a cluster of {settings.brokers} broker groups serves after "
-            f"{clock.monotonic_s() - started_s:.1f} s in {plan.data}",
+            f"{len(flights):,} flights; a cluster of {settings.brokers} broker groups serves "
+            f"after {clock.monotonic_s() - started_s:.1f} s in {plan.data}",
             soft_wrap=True,
             highlight=False,
         )

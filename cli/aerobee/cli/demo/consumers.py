@@ -69,7 +69,7 @@ class ConsumerProcess:
         code = self.process.returncode
         if code is not None and not self.was_killed:
             raise Failure(
-                f"{self.name} ended unasked with code {code}: {_last_line(self.spec.log)}"
+                f"{self.name} ended by itself with code {code}: {_last_line(self.spec.log)}"
             )
 
     async def kill(self) -> None:

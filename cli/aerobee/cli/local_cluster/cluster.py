@@ -64,8 +64,8 @@ class LocalCluster:
                 self.not_writable = await wait_until_serving(self.plan)
         except TimeoutError:
             raise EnvironmentFailure(
-                f"the cluster does not serve after {START_TIMEOUT_S:g} s; "
-                f"the logs in {self.plan.logs} say why"
+                f"the cluster did not serve within {START_TIMEOUT_S:g} s; "
+                f"see the logs in {self.plan.logs}"
             ) from None
         for child in self.children:
             child.served()

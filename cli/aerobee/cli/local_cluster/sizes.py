@@ -152,5 +152,5 @@ def _read_note(data: Path) -> dict[str, dict[str, int]]:
         ) from error
     except (ValueError, TypeError, AttributeError):
         raise EnvironmentFailure(
-            f"{path} is damaged: remove it, and the sizes are taken from the stores' files"
+            f"{path} is damaged: remove it to have the sizes taken from the stores' files"
         ) from None

@@ -87,14 +87,14 @@ def _undo(disk: RealDisk, name: str) -> None:
 
 def _show(disk: RealDisk, config: StoreConfig, wishes: RepairWishes, *, as_json: bool) -> bool:
     if disk.is_locked(LOCK_FILE):
-        raise StoreLocked(f"{disk} is in use by another process: stop that one first")
+        raise StoreLocked(f"{disk} is in use by another process: stop that process first")
     verified, plan = _plan(disk, config, wishes, is_locked_by_us=False)
     if as_json:
         print_json({"plan": plan_document(plan), "verify": verify_document(verified)})
     else:
         _print_plan(plan, done=False)
         if plan.steps:
-            say("nothing was changed; repair with --apply")
+            say("nothing was changed; apply the repair with --apply")
     return not plan.left
 
 

@@ -46,7 +46,7 @@ _ENTRIES_PER_READ = 1_000_000
 
 @click.command("stats")
 @folder_options
-@click.option("--full", is_flag=True, help="Read the log and the index, too.")
+@click.option("--full", is_flag=True, help="Also read the log and the index.")
 @click.option("--queues", "show_queues", is_flag=True, help="List each queue.")
 @json_option
 def store_stats(

@@ -37,7 +37,8 @@ class TimerFiles:
             if entry.size_bytes != file_bytes:
                 raise StoreUnusable(
                     f"{TIMER_LOG_DIRECTORY}/{entry.name} has {entry.size_bytes} bytes, not "
-                    f"{file_bytes}: give mappedFileSizeTimerLog as the store was written with"
+                    f"{file_bytes}: give the mappedFileSizeTimerLog that the store was written "
+                    "with"
                 )
             self._bases.append(parse_file_name(entry.name))
         try:

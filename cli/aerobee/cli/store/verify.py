@@ -139,7 +139,7 @@ def print_verified(verified: Verified, folder: object) -> None:
 
 def _print_summary(verified: Verified, folder: object) -> None:
     findings, totals = verified.findings, verified.totals
-    state = "in use, read as it was at the start" if verified.folder.is_live else "not in use"
+    state = "in use; read as it was at the start" if verified.folder.is_live else "not in use"
     say(
         f"{folder} ({state}): {counted(totals.records, 'record')} in "
         f"{counted(len(verified.folder.segments), 'segment')}, "

@@ -224,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != PATH:
-            self._send(HTTPStatus.NOT_FOUND, f"only {PATH} is here\n".encode())
+            self._send(HTTPStatus.NOT_FOUND, f"only {PATH} is served here\n".encode())
             return
         assert isinstance(self.server, _Server)
         try:
@@ -233,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
             return
         except Exception as bug:
-            log_event(log, "metrics failed by a bug", level=logging.ERROR, error=bug)
+            log_event(log, "metrics failed because of a bug", level=logging.ERROR, error=bug)
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; the log says why\n")
             return
         self._send(HTTPStatus.OK, body, content_type)

@@ -10,7 +10,7 @@ from aerobee.runtime.metrics.families import gauge
 async def gather_health(cluster: str, node_type: str, health: Health) -> Gathered:
     """1 for each question that is answered with yes."""
     family = gauge(
-        "aerobee_health", "1 if the answer to this question of the health port is yes.", "question"
+        "aerobee_health", "1 if the health port answers this question with yes.", "question"
     )
     for question in Question:
         family.add(not health.why_not(question), question.value)

@@ -50,7 +50,7 @@ class RpcLatencies:
     def family(self) -> HistogramFamily:
         family = HistogramFamily(
             "rocketmq_rpc_latency",
-            "How long requests took until they were answered, in milliseconds.",
+            "Time from a request to its answer, in milliseconds.",
             ("protocol_type", "request_code", "response_code"),
         )
         for (request_code, outcome), histogram in self._histograms.items():

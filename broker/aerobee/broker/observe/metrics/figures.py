@@ -98,12 +98,12 @@ class BrokerFigures:
         families += [
             one_gauge(
                 "aerobee_metrics_step_seconds",
-                "The longest time for which copying these figures kept the event loop.",
+                "Longest time for which copying these figures held the event loop.",
                 slices.longest_s,
             ),
             one_gauge(
                 "aerobee_metrics_gather_seconds",
-                "How long it took to copy these figures, with pauses in which others ran.",
+                "Time to copy these figures, including pauses for other work.",
                 clock.monotonic_s() - began_s,
             ),
         ]

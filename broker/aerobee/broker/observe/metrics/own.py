@@ -35,18 +35,20 @@ def role_families(statistics: BrokerStatistics, roles: Roles, *, now_s: float) -
         role,
         one_gauge(
             "aerobee_broker_acting",
-            "1 while it may take messages as its group's master.",
+            "1 while the replica may take messages as its group's master.",
             roles.may_act(),
         ),
-        one_gauge("aerobee_broker_epoch", "The newest epoch it knows.", roles.epoch or None),
+        one_gauge("aerobee_broker_epoch",
+                  "The newest epoch that the replica knows.", roles.epoch or None),
         one_gauge("aerobee_broker_master_id", "Id of its group's master.", master_id),
         one_gauge(
             "aerobee_broker_lease_remaining_seconds",
             "How long its registration counts without another heartbeat; 0 or less: over.",
             lease_s - now_s if lease_s > float("-inf") else None,
         ),
-        one_gauge("aerobee_broker_writable", "1 while it takes messages.", statistics.is_writable),
-        one_gauge("aerobee_broker_uptime_seconds", "Since it opened its folder.",
+        one_gauge("aerobee_broker_writable",
+                  "1 while the broker takes messages.", statistics.is_writable),
+        one_gauge("aerobee_broker_uptime_seconds", "Time since the broker opened its folder.",
                   statistics.uptime_ms / MS_PER_S),
     ]  # fmt: skip
 
@@ -59,7 +61,7 @@ def registration_families(registration: RegistrationStatistics | None) -> list[A
     return [
         one_gauge(
             "aerobee_broker_registered",
-            "1 while a nameserver answers its heartbeats.",
+            "1 while a nameserver answers the broker's heartbeats.",
             registration.registered,
         ),
         one_gauge(
@@ -69,7 +71,7 @@ def registration_families(registration: RegistrationStatistics | None) -> list[A
         ),
         one_gauge(
             "aerobee_broker_registration_age_seconds",
-            "Since the registration was last renewed in etcd.",
+            "Time since the registration was last renewed in etcd.",
             age_ms / MS_PER_S if age_ms >= 0 else None,
         ),
         one_gauge(
@@ -88,8 +90,10 @@ def replication_families(
     families = _replica_families(replication.replicas)
     if in_sync is not None:
         families += [
-            one_gauge("aerobee_in_sync_replicas", "In sync, with the master.", in_sync),
-            one_gauge("aerobee_in_sync_replicas_min", "Below it no messages are taken.",
+            one_gauge("aerobee_in_sync_replicas",
+                      "Replicas in sync, including the master.", in_sync),
+            one_gauge("aerobee_in_sync_replicas_min",
+                      "With fewer replicas in sync, no messages are taken.",
                       in_sync_min),
         ]  # fmt: skip
     if replication.slave is not None:
@@ -98,11 +102,19 @@ def replication_families(
 
 
 def _replica_families(replicas: tuple[ReplicaStatistics, ...]) -> list[AnyFamily]:
-    connected = gauge("aerobee_replica_connected", "1 while it copies this master's log.",
+    connected = gauge("aerobee_replica_connected", "1 while the replica copies this master's log.",
                       "replica")  # fmt: skip
-    in_sync = gauge("aerobee_replica_in_sync", "1 while it is in the in-sync set.", "replica")
-    lag_bytes = gauge("aerobee_replica_lag_bytes", "Of the log it has not acknowledged.", "replica")
-    lag_s = gauge("aerobee_replica_lag_seconds", "Since it last had everything.", "replica")
+    in_sync = gauge(
+        "aerobee_replica_in_sync", "1 while the replica is in the in-sync set.", "replica"
+    )
+    lag_bytes = gauge(
+        "aerobee_replica_lag_bytes",
+        "Bytes of the log that the replica has not acknowledged.",
+        "replica",
+    )
+    lag_s = gauge(
+        "aerobee_replica_lag_seconds", "Time since the replica last had everything.", "replica"
+    )
     for each in replicas:
         name = str(each.broker_id)
         connected.add(each.is_connected, name)
@@ -120,8 +132,10 @@ def _slave_families(slave: SlaveStatistics, own_end: int) -> list[AnyFamily]:
             "aerobee_slave_connected", "1 while this slave copies its master's log.",
             slave.is_connected,
         ),
-        one_gauge("aerobee_slave_behind_bytes", "Of its master's log that it lacks.", behind),
-        one_gauge("aerobee_slave_troubled", "1 while something keeps it from following.",
+        one_gauge("aerobee_slave_behind_bytes",
+                  "Bytes of its master's log that this slave lacks.", behind),
+        one_gauge("aerobee_slave_troubled",
+                  "1 while something keeps this slave from following its master.",
                   bool(slave.trouble)),
     ]  # fmt: skip
 
@@ -133,38 +147,44 @@ def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
     state = gauge("aerobee_store_state", "1 for the store's state, else 0.", "state")
     for each in StoreState:
         state.add(int(store.state is each), each.value.replace(" ", "_"))
-    ends = gauge("aerobee_log_end_bytes", "Where the log ends, by what is true up to there.", "end")
+    ends = gauge(
+        "aerobee_log_end_bytes",
+        "End of the log: of what is appended, flushed, confirmed, dispatched.",
+        "end",
+    )
     ends.add(store.appended_end, "appended")
     ends.add(store.flushed_end, "flushed")
     ends.add(store.confirmed_end, "confirmed")
     ends.add(store.dispatched_end, "dispatched")
-    syncs = HistogramFamily("aerobee_fsync_seconds", "How long each flush of the log took.")
+    syncs = HistogramFamily("aerobee_fsync_seconds", "Duration of each flush of the log.")
     syncs.add(store.sync_latency)
     return [
         state,
         ends,
-        one_gauge("aerobee_log_begin_bytes", "The first byte still there.", store.min_offset),
-        one_gauge("aerobee_log_segments", "Files of the log.", store.segment_count),
+        one_gauge("aerobee_log_begin_bytes",
+                  "Position of the first byte that the log still has.", store.min_offset),
+        one_gauge("aerobee_log_segments", "Segment files of the log.", store.segment_count),
         one_gauge("aerobee_queues", "Queues that the store knows.", store.queue_count),
-        one_gauge("aerobee_damaged_queues", "Found while running: they serve nothing.",
+        one_gauge("aerobee_damaged_queues",
+                  "Queues found damaged while the broker runs; they serve no messages.",
                   store.damaged_queue_count),
         one_gauge("aerobee_misplaced_records",
-                  "Read or copied since the start, and not where their queue ended.",
+                  "Records read or copied since the start that do not continue their queue.",
                   store.misplaced_records),
-        one_gauge("aerobee_queue_tail_bytes", "Queue entries in memory only.",
+        one_gauge("aerobee_queue_tail_bytes", "Bytes of queue entries that are only in memory.",
                   store.queue_tail_bytes),
-        one_gauge("aerobee_disk_free_bytes", "Of the store's file system.",
+        one_gauge("aerobee_disk_free_bytes", "Free bytes of the store's file system.",
                   space.free_bytes if space.free_bytes >= 0 else None),
-        one_gauge("aerobee_disk_total_bytes", "Of the store's file system.",
+        one_gauge("aerobee_disk_total_bytes", "Size of the store's file system.",
                   space.total_bytes if space.free_bytes >= 0 else None),
         syncs,
         one_counter("aerobee_checkpoints_total", "Checkpoints written.", store.checkpoints),
-        one_counter("aerobee_retention_removed_segments_total", "Segments removed.",
+        one_counter("aerobee_retention_removed_segments_total", "Segments that retention removed.",
                     retention.removed_segments),
-        one_counter("aerobee_retention_removed_bytes_total", "Bytes removed with them.",
+        one_counter("aerobee_retention_removed_bytes_total", "Bytes that retention removed.",
                     retention.removed_bytes),
         one_counter("aerobee_retention_removed_unread_messages_total",
-                    "Messages among them that a group had not read, counted for each group.",
+                    "Messages removed before a group had read them, counted for each group.",
                     retention.removed_unread_messages),
     ]  # fmt: skip
 
@@ -181,31 +201,31 @@ def work_families(
     counters = statistics.counters
     delay = HistogramFamily(
         "aerobee_event_loop_delay_seconds",
-        "How late the event loop ran what was due: ten samples a second, idle one in 2 s.",
+        "How late the event loop runs due work; ten samples a second, one in 2 s when idle.",
     )
     delay.add(loop_delay)
     return [
         delay,
         one_counter("aerobee_batches_in_total", "Batches stored.", counters.batches_in),
         one_counter("aerobee_batches_refused_total", "Batches refused.", counters.refused),
-        one_counter("aerobee_duplicate_batches_total", "Batches that were stored already.",
+        one_counter("aerobee_duplicate_batches_total", "Batches that were already stored.",
                     counters.duplicates_dropped),
         one_counter("aerobee_cold_reads_total", "Reads that had to wait for the disk.",
                     counters.cold_reads),
-        one_counter("aerobee_cold_read_bytes_total", "Bytes that these brought.",
+        one_counter("aerobee_cold_read_bytes_total", "Bytes that reads from the disk returned.",
                     counters.cold_bytes),
         one_gauge("aerobee_cold_reads_waiting", "Reads that wait for their turn.",
                   counters.cold_reads_waiting),
         one_gauge("aerobee_pull_streams", "Streams over which messages are read.", pull_streams),
-        one_gauge("aerobee_queue_leases", "Queues held by members of groups.", leases),
+        one_gauge("aerobee_queue_leases", "Queues that members of groups hold.", leases),
         one_gauge("aerobee_group_members", "Live members of all groups.", statistics.members),
         one_counter("aerobee_groups_expired_total",
-                    "Groups deleted because nobody used them.", groups_expired),
+                    "Groups deleted because they were not used.", groups_expired),
     ]  # fmt: skip
 
 
 def info_family(values: Mapping[str, str]) -> AnyFamily:
     """What does not change while it runs, as labels."""
-    info = gauge("aerobee_broker_info", "1; what the broker is.", *values)
+    info = gauge("aerobee_broker_info", "1; labels describe the broker.", *values)
     info.add(1, *values.values())
     return info

@@ -85,19 +85,23 @@ class LagFamilies:
         self._consumers_max = consumers_max
         self._added = 0
         self._rest = GroupLag(OTHER, OTHER, latency_ms=0)
-        self._lag = gauge("rocketmq_consumer_lag_messages", "Messages not committed.", *_CONSUMER)
+        self._lag = gauge(
+            "rocketmq_consumer_lag_messages",
+            "Messages that the group has not committed.",
+            *_CONSUMER,
+        )
         self._latency = gauge(
             "rocketmq_consumer_lag_latency",
-            "Age of the oldest message not committed, in milliseconds; 0 if there is none.",
+            "Age of the oldest uncommitted message, in milliseconds; 0 if there is none.",
             *_CONSUMER,
         )
         self._inflight = gauge(
             "rocketmq_consumer_inflight_messages",
-            "Messages sent to members and not committed.",
+            "Messages sent to members but not committed.",
             *_CONSUMER,
         )
         self._ready = gauge(
-            "rocketmq_consumer_ready_messages", "Messages not sent to members.", *_CONSUMER
+            "rocketmq_consumer_ready_messages", "Messages not yet sent to members.", *_CONSUMER
         )
 
     def add(self, row: GroupLag) -> None:
@@ -155,7 +159,9 @@ def broker_families(
     permission = PERM_READ * is_readable | PERM_WRITE * statistics.is_writable
     return [
         one_gauge(
-            "rocketmq_broker_permission", "4 if it can be read, plus 2 if written.", permission
+            "rocketmq_broker_permission",
+            "Permission: 4 if it can be read, plus 2 if it can be written.",
+            permission,
         ),
         one_gauge("rocketmq_topic_number", "Topics that the broker serves.", statistics.topics),
         one_gauge(
