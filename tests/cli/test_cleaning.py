@@ -79,7 +79,7 @@ async def test_cleaning_keeps_what_a_group_has_not_read_unless_it_is_told_otherw
     await cluster.fill(23)
     code, said, remarked = await cluster.command("cluster", "clean", "broker-a")
     assert (code, said) == (0, "broker-a: removed 0 segments (0.0 MiB); the log begins at 0\n")
-    assert "the rest stays: group billing has not read topic orders" in remarked
+    assert "the rest is kept: group billing has not read topic orders" in remarked
     code, _, remarked = await cluster.command("cluster", "clean", "broker-a", "--unread")
     assert code == 2
     assert "--yes" in remarked

@@ -51,7 +51,7 @@ def test_options_are_read_whatever_their_case() -> None:
         ({**HERE, "table": "comits"}, "table=comits is not one of"),
         ({**HERE, "firstUnread": "yes"}, "firstUnread must be true or false"),
         ({**HERE, "timeoutMs": "0"}, "timeoutMs must be a whole number of 1"),
-        ({**HERE, "timeoutMs": "soon"}, "timeoutMs is a whole number"),
+        ({**HERE, "timeoutMs": "soon"}, "timeoutMs must be a whole number"),
         ({**HERE, "nameserver": "a:1"}, "is nameservers meant"),
         ({**HERE, "firstUnred": "true"}, "is firstUnread meant"),
         ({**HERE, "tls.enabled": "true"}, "without TLS"),

@@ -70,7 +70,7 @@ def test_a_cluster_is_named_as_every_other_command_names_it(
     usual = parse_arguments([], program="audit")
     assert live_options(usual).cluster == "port"
     assert options_of(usual, StorePlace("/a")) == {"checkBodies": "true"}, "files say their own"
-    with pytest.raises(InvalidArgument, match="say --nameserver ns-1:8081"):
+    with pytest.raises(InvalidArgument, match="use --nameserver ns-1:8081"):
         parse_arguments(["--cluster", "ns-1:8081"], program="audit")
 
 
@@ -80,7 +80,7 @@ def test_every_limit_of_the_checks_can_be_set_but_the_moment() -> None:
     limits = parse_arguments(line, program="audit").limits
     assert limits == {name: number for number, name in enumerate(names)}
     assert Limits(now_ms=1, **limits).settle_ms == names.index("settle_ms")
-    with pytest.raises(InvalidArgument, match="there are: lag-messages,"):
+    with pytest.raises(InvalidArgument, match="known are: lag-messages,"):
         parse_arguments(["--limit", "now-ms=1"], program="audit")
 
 

@@ -120,7 +120,7 @@ class BrokerConfig:
     """host:port to serve on; port 0 lets the system choose.
 
     Unit: host:port
-    Costs: there is no authentication yet: whoever reaches it may send and read.
+    Costs: there is no authentication yet: every host that reaches it may send and read.
     """
     address: str = ""
     """host:port where clients reach this broker, possibly a DNS name; empty: the same as `listen`.
@@ -145,9 +145,9 @@ class BrokerConfig:
     replicas has no master after its master dies. Keep it well below the sessions of consumers, so
     that their queues outlive the change of master.
 
-    Costs: longer: so long, and up to 1.5 s more, nobody takes messages after a master's death;
-    shorter: a pause of a machine, the network or etcd of two thirds of it costs the master its
-    term. etcd itself needs about 2000.
+    Costs: longer: for this time, and up to 1.5 s more, the group takes no messages after a master's
+    death; shorter: a pause of a machine, the network or etcd of two thirds of it costs the master
+    its term. etcd itself needs about 2000.
     """
     store_root: Path
     """The folder that holds everything the broker stores.

@@ -300,8 +300,8 @@ class Run:
             log_event(log, "the stop could not be recorded", level=logging.WARNING, reason=error)
 
     async def _leave_as_slave(self) -> None:
-        """Nobody elects it from here on; and its master, who hears of it from the nameserver, waits
-        for it no more as soon as the stream ends. A master leaves last."""
+        """It is not elected from here on; and its master, who hears of it from the nameserver,
+        waits for it no more as soon as the stream ends. A master leaves last."""
         if self._registration is not None and self._roles.term is None:
             await self._registration.leave(LEAVE_TIMEOUT_S)
 

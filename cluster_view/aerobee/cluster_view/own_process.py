@@ -1,7 +1,7 @@
 """A client belongs to the process that opened it.
 
 The child of a `fork` has a copy of an open client and none of the threads that move its bytes: a
-call would wait for ever. So it is refused at once.
+call would never end. So it is refused at once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A TopicRoute is an immutable snapshot; a change gives a new one, so `is` tells whether what was
 derived from it still holds. A broker group is one master, or none while one is being elected, and
 its slaves. Every election begins a higher epoch: of two answers about a group the one with the
-higher epoch is the newer, whoever gave it and whenever it came.
+higher epoch is the newer one, whichever nameserver gave it and whenever it came.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class NewestEpochs:
 
     def pass_on(self, route: TopicRoute) -> TopicRoute:
         """The route, or one in which groups of older epochs are replaced by what is known of
-        them. A group of which nobody is alive has no epoch and is passed on as that."""
+        them. A group without a live replica has no epoch and is passed on as it is."""
         outdated: set[str] = set()
         for name in route.queues_by_broker:
             epoch = route.epoch(name)

@@ -1,10 +1,10 @@
 """The files in which consumers on this machine keep what their listeners have in hand.
 
-Owns: finding a file nobody uses, and taking over those of processes that died. A process keeps a
-lock on its file; the kernel gives it up however the process ends, so a file without one belongs to
-nobody. A child of `fork` would share the lock and outlive its parent with it, so it lets go of the
-file at once. Two members of a group, even of one client id, have files of their own. A file is
-never synced: it is there for the death of a process, not for that of the machine.
+Owns: finding a file that is not in use, and taking over those of processes that died. A process
+keeps a lock on its file; the kernel gives it up however the process ends, so a file without one
+belongs to nobody. A child of `fork` would share the lock and outlive its parent with it, so it lets
+go of the file at once. Two members of a group, even of one client id, have files of their own. A
+file is never synced: it is there for the death of a process, not for that of the machine.
 Invariant: a file has all its blocks before it is mapped. A store into a hole of a mapped file on a
 full disk ends the process by SIGBUS, which nothing can catch.
 """
@@ -115,7 +115,7 @@ class AttemptsFile:
             )
 
     def close(self) -> None:
-        """Leave the file to whoever comes next, or remove it if it says nothing."""
+        """Leave the file to the next consumer, or remove it if it is empty."""
         file, self._file = self._file, None
         if file is None or self._path is None:
             return
@@ -131,7 +131,7 @@ class AttemptsFile:
 
     def _take_one(self) -> tuple[Path, int]:
         for number in range(FILES_MAX):
-            # Whoever leaves takes the folder away if it is empty.
+            # The last one removes the empty folder.
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path = self._folder / str(number)
             file = _locked(path, create=True)
@@ -158,7 +158,7 @@ def _remove_if_empty(*folders: Path) -> None:
 
 
 def _locked(path: Path, *, create: bool) -> int | None:
-    """The file, if nobody has it."""
+    """The file, if no other process has it."""
     flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
     try:
         file = os.open(path, flags, 0o600)
@@ -166,7 +166,7 @@ def _locked(path: Path, *, create: bool) -> int | None:
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It may have been removed by whoever had it.
+        # Its former owner may have removed it.
         if os.path.samestat(os.fstat(file), os.stat(path)):
             return file
     except (BlockingIOError, FileNotFoundError):

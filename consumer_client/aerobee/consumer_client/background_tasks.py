@@ -1,7 +1,7 @@
 """The tasks of one consumer: born in one group, and ended together.
 
-A task group waits for its tasks; endless ones must be cancelled first, whoever started them and
-however late. Owns: the list that makes this possible.
+A task group waits for its tasks; endless ones must be cancelled first, wherever they were started
+and however late. Owns: the list that makes this possible.
 """
 
 from __future__ import annotations

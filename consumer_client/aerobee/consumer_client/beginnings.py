@@ -203,7 +203,7 @@ class Beginnings:
         )
 
     async def _begin_all(self, queues: Sequence[MessageQueue], end_s: float) -> None:
-        """Nobody has begun: now, at the end of each queue."""
+        """No member has begun: begin now, at the end of each queue."""
         left_ms = max(1, int((end_s - self._now_s()) * 1_000))
         bounds = await Offsets(self._connection, timeout_ms=left_ms).bounds(queues, of_master=True)
         left = {queue: found.max_offset_end for queue, found in bounds.items()}

@@ -98,7 +98,7 @@ class Broadcasting:
         self.sessions.on_joined()
 
     def on_members(self, broker_name: str, members: Sequence[Member]) -> None:
-        """Nobody shares queues here."""
+        """Queues are not shared here."""
 
     def on_granted(self, broker_name: str, grant: Grant) -> None:
         raise AssertionError("a broadcasting member asks for no lease")

@@ -127,7 +127,7 @@ class Committing:
         self._confirmed = asyncio.Event()
 
     def on_confirmed(self) -> None:
-        """Some master knows our leases now: whoever waits for that tries again."""
+        """A master knows our leases now: commits that wait for that try again."""
         self._confirmed.set()
 
     async def commit(
@@ -166,7 +166,7 @@ class Committing:
             left = [holding for holding, error in refused.items() if _may_pass(holding, error)]
             left_s = end_s - clock.monotonic_s()
             if left_s < -OVERSLEPT_S and may_oversleep:
-                # This process stood still: nobody has had the time that was to be waited.
+                # This process stood still: the time to wait has not passed for anybody else.
                 may_oversleep = False
                 end_s = clock.monotonic_s() + wait_s
                 left_s = wait_s

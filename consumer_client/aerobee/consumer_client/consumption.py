@@ -335,7 +335,7 @@ class Consumption:
             self.drop(queue)
 
     def _tell_if_uncommitted(self, holding: Holding) -> None:
-        """A queue is given up: nobody will commit what was finished of it after this."""
+        """A queue is given up: what is finished of it after this is not committed."""
         if holding.is_committed:
             return
         log_event(

@@ -31,7 +31,7 @@ class GroupRoute:
         return () if route is None else route.replicas(self.broker_name)
 
     def master(self) -> Endpoint | None:
-        """As last known; None while nobody is."""
+        """As last known; None while there is none."""
         route = self._routes.cached(self._topic)
         return None if route is None else route.master(self.broker_name)
 

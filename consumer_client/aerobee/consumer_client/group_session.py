@@ -263,7 +263,7 @@ class GroupSession:
             await self._stay_with(master)
 
     async def _find_master(self) -> Endpoint:
-        """Whoever is master, as soon as somebody is. The deadline of what is held goes on counting:
+        """The master, as soon as there is one. The deadline of what is held goes on counting:
         that a nameserver knows of no master does not move it, for one that has not heard yet that
         other replicas registered acts without a lease, and gives queues away."""
         find = self._route.find_master(FIND_TIMEOUT_MS)
@@ -369,7 +369,7 @@ class GroupSession:
                 await wait_event(self._wake, next_beat_s - self._clock.monotonic_s())
 
     async def _watch_deadline(self) -> None:
-        """Raises NoBrokerAvailable when the group has no master any more: whoever still answers
+        """Raises NoBrokerAvailable when the group no longer has a master: what still answers
         here is deposed and grants nothing."""
         while self.check_deadline():
             if self._route.is_masterless():

@@ -26,7 +26,7 @@ class Exhausted(StrEnum):
 
     KEEP_RETRYING = "keep_retrying"
     SKIP = "skip"
-    """Count them as done: the offset moves past them and nobody sees them again."""
+    """Count them as done: the offset moves past them and they are not delivered again."""
 
 
 class Ordering(StrEnum):

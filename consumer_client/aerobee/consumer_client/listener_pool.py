@@ -256,7 +256,7 @@ class ListenerPool:
                 return
 
     async def _leave_loop(self) -> None:
-        """Let the loop turn once. Whoever comes here in the same turn waits for the same slice."""
+        """Let the loop turn once. All callers of the same turn wait for the same slice."""
         if self._slice_begun.is_set():
             self._slice_begun.clear()
             asyncio.get_running_loop().call_soon(self._begin_slice)

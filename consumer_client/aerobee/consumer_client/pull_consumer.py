@@ -35,8 +35,8 @@ class PullConsumer:
     """Messages on request, from subscribed topics or from queues of one's own choice.
 
     With `subscribe` the members of a group share the queues, as with PushConsumer. With `assign`
-    this consumer reads just these queues and nobody is asked; commits are then accepted only while
-    no member of the group holds a queue.
+    this consumer reads just these queues without asking brokers; commits are then accepted only
+    while no member of the group holds a queue.
 
     With `auto_commit` the messages of one `poll` count as done when the next `poll` is called; that
     offset is committed every `commit_interval_ms` and on closing. What the last poll returned is
@@ -125,8 +125,8 @@ class PullConsumer:
             InvalidArgument: it was started before.
             TopicNotFound: a subscribed topic does not exist.
             Unreachable, DeadlineExceeded: no nameserver answers within `await_cluster_ms`.
-            NoBrokerAvailable, DeadlineExceeded: a broker group without which nobody knows where the
-                group begins was away for `failover_timeout_ms`.
+            NoBrokerAvailable, DeadlineExceeded: a broker group without which it is not known where
+                the group begins was away for `failover_timeout_ms`.
             DuplicateClient: another live member has this client id.
         """
         if self._runtime is not None:

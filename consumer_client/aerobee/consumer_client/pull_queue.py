@@ -227,7 +227,7 @@ class PulledQueues:
         try:
             return await self._wait(end_s)
         except asyncio.CancelledError:
-            # What ends a consumer cancels whoever started it.
+            # What ends a consumer cancels the task that started it.
             if (error := failure()) is not None:
                 raise error from None
             raise
@@ -287,7 +287,7 @@ class PulledQueues:
             pulled.set_paused(pulled.assignment.queue in self._paused)
 
     def close(self) -> None:
-        """Whoever closes is not working on messages: no queue waits for another poll."""
+        """A consumer that closes is not working on messages: no queue waits for another poll."""
         self._is_closed = True
         self._has_come.set()
         for pulled in self._turn:

@@ -46,7 +46,7 @@ class PushConsumer:
     member gets everything and keeps its own offsets in a local file.
 
     A message whose listener fails is handled again, after 10 s, 30 s, 1 min ... 2 h (see
-    RetryPolicy), for ever unless `on_exhausted` decides to skip it: nothing is dropped silently.
+    RetryPolicy) without end unless `on_exhausted` decides to skip it: nothing is dropped silently.
     The committed offset never passes a message that is not finished. A message is seen again
     after a crash, and when its queue moves to another member in the middle of its handling:
     listeners must be ready for that.
@@ -189,8 +189,8 @@ class PushConsumer:
             InvalidArgument: nothing is subscribed, or it was started before.
             TopicNotFound: a subscribed topic does not exist.
             Unreachable, DeadlineExceeded: no nameserver answers within `await_cluster_ms`.
-            NoBrokerAvailable, DeadlineExceeded: a broker group without which nobody knows where the
-                group begins was away for `failover_timeout_ms`.
+            NoBrokerAvailable, DeadlineExceeded: a broker group without which it is not known where
+                the group begins was away for `failover_timeout_ms`.
             DuplicateClient: another live member has this client id.
         """
         if self._runtime is not None:

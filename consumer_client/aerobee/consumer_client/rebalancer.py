@@ -108,7 +108,7 @@ class Rebalancer:
         queue = MessageQueue(grant.key.topic, broker_name, grant.key.queue_id)
         session = self.sessions.get(broker_name)
         if self._is_closing or session is None or queue in self._releasing:
-            # Whoever is releasing the queue gives this grant back, too.
+            # The release under way gives this grant back, too.
             return
         assignment = Assignment(queue, self._subscriptions[queue.topic], grant.epoch, session)
         self._consumption.take(assignment, grant.committed_offset)
@@ -151,7 +151,7 @@ class Rebalancer:
         await self._close_sessions(routes)
 
     async def _route(self, topic: str) -> TopicRoute | None:
-        """The topic's route; None if it has none (any more) or nobody knows."""
+        """The topic's route; None if it has none (any more) or it is not known."""
         try:
             return await self._routes.route(topic, timeout_ms=self._options.request_timeout_ms)
         except errors.MqError as error:

@@ -46,7 +46,7 @@ class Sessions:
         return sorted(self._sessions)
 
     def on_joined(self) -> None:
-        """Some broker counts this member in: whoever waits for that looks."""
+        """A broker counts this member in: wakes what waits for that."""
         self._news.set()
 
     async def joined(self, broker_names: Iterable[str]) -> None:

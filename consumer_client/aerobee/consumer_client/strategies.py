@@ -79,10 +79,10 @@ class AveragelyByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ByConfiguration:
-    """This member owns the listed queues that exist, whoever else is in the group.
+    """This member owns the listed queues that exist, regardless of other members.
 
     Whether the lists of all members fit together is the operator's care: a queue on no list is
-    read by nobody, one on two lists by whoever gets its lease first.
+    not read; a queue on two lists is read by the member that gets its lease first.
     """
 
     mine: frozenset[MessageQueue]
@@ -207,7 +207,7 @@ def room_of_name(name: str) -> str:
 class MachineRoom:
     """Only queues of brokers named `room@...` with a room of the given set, shared evenly.
 
-    The other queues are meant for other groups: nobody of this one reads them.
+    The other queues are meant for other groups: no member of this one reads them.
     """
 
     rooms: frozenset[str]

@@ -263,7 +263,7 @@ class BrokerSession:
         return is_orphan and not same_position(shown, record)
 
     def _learn(self, replica_set: ReplicaSet | None) -> None:
-        """Remember the newest record; older ones come from routes that lag behind etcd."""
+        """Remember the newest record; older ones come from routes that are older than etcd."""
         if replica_set is not None and (
             self._replica_set is None or replica_set.revision > self._replica_set.revision
         ):

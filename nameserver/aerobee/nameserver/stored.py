@@ -198,7 +198,7 @@ class Keys:
         return None
 
     def decode(self, entry: KeyValue) -> Stored | None:
-        """The value behind a key; None for keys that are not ours.
+        """The value of a key; None for keys that are not ours.
 
         Raises:
             Unreadable: it is ours, and its value makes no sense.

@@ -85,7 +85,7 @@ class Batch:
         self.flags: dict[int, int] = {}
         """Application flags by index, where they are not 0."""
         self.waiters: list[Any] = []
-        """One per message: who is told; None for nobody."""
+        """One per message: the future that gets the result; None without one."""
         self.block: Any = None
         """Who is told about the batch as a whole, instead of `waiters`."""
         self.encoded: EncodedBatch | None = None

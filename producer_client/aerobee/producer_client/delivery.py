@@ -46,7 +46,7 @@ class ByteBudget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take_nowait(self, size: int) -> bool:
-        """Take `size` bytes if there is room and nobody waits."""
+        """Take `size` bytes if there is room and no other send waits."""
         if self.bytes_used >= self.bytes_max or self._waiting:
             return False
         self.bytes_used += size

@@ -354,7 +354,7 @@ class Producer:
 
     @contextmanager
     def _entering(self) -> Iterator[None]:
-        """For the time in which a send is known to nobody else, so that `flush` waits for it."""
+        """For the time in which a send is known nowhere else, so that `flush` waits for it."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entries.add(entered)
         try:

@@ -167,7 +167,7 @@ class Receipts(Sequence[Receipt]):
 
     @property
     def batches(self) -> Sequence[StoredBatch]:
-        """The stored batches behind the receipts."""
+        """The stored batches of the receipts."""
         return self._parts
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """The address that a broker stamps into records, which a producer's receipts name too.
 
-Owns: the look-up of a name that is under way. Nobody can end one that hangs, as it does when no
+Owns: the look-up of a name that is under way. One that hangs cannot be ended, as when no
 name server answers, and each holds a thread: so it is not waited for without a limit, and no second
 one is begun meanwhile.
 """
@@ -63,6 +63,6 @@ def _look_up(host: str, port: int, endpoint: Endpoint) -> Found:
     running: Found = asyncio.get_running_loop().run_in_executor(
         None, socket.getaddrinfo, host, port, family
     )
-    # Nobody may be waiting any more when it fails.
+    # Its waiters may be gone when it fails.
     running.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     return running

@@ -33,7 +33,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class RequestIds:
-    """What a request is called; empty: nobody said."""
+    """What a request is called; empty: no name was given."""
 
     request_id: str = ""
     traceparent: str = ""

@@ -17,7 +17,7 @@ from aerobee.runtime.rpc import build_channel
 class HealthAnswer:
     is_serving: bool
     reason: str
-    """Why it is not; empty if it is, and where nobody says."""
+    """Why it is not; empty if it is, and if no reason is known."""
 
 
 async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_000) -> HealthAnswer:
@@ -25,8 +25,8 @@ async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_0
 
     Raises:
         InvalidArgument: it tells of no such service.
-        Unreachable, DeadlineExceeded: nobody answers there.
-        MqError: whoever answers knows nothing of health.
+        Unreachable, DeadlineExceeded: there is no answer.
+        MqError: the server there has no health service.
     """
     async with build_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)

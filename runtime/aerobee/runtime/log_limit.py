@@ -6,7 +6,7 @@ back, and when the second is over one line stands for all of them: the last one,
 `repeated`, how many it stands for. So nothing is lost uncounted: lines without `repeated` stand for
 one event. An exception is told apart by its type and where it was raised, so no bug hides another.
 
-Pure: whoever owns it says when to write what is due (see `EventHandler`).
+Pure: its owner says when to write what is due (see `EventHandler`).
 """
 
 from __future__ import annotations

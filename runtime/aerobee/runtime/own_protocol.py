@@ -114,7 +114,7 @@ _BROKEN = ("Internal error from Core", "RST_STREAM")
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
-    """The typed error behind a failed call: the mirror of `answer_error`."""
+    """The typed error of a failed call: the mirror of `answer_error`."""
     metadata = error.trailing_metadata()
     if metadata is not None:
         for key, value in metadata:

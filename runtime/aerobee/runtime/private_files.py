@@ -1,6 +1,6 @@
 """Files and folders that only their owner can read, whatever the umask allows.
 
-Message bodies, offsets and logs are nobody else's on a machine with several users.
+On a machine with several users, message bodies, offsets and logs belong to one of them only.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Requests are read within their limits (`request_border`). A servicer method wrapped in `unary` or
 `stream` of a protocol's error border raises MqError, which is answered as that protocol says it.
 Anything else is a bug: it is logged with its traceback and answered as INTERNAL without details.
-Every line that is logged behind the border carries the call's ids, which are read from its metadata
+Every line that is logged after the border carries the call's ids, which are read from its metadata
 when the line is written.
 """
 

@@ -36,7 +36,7 @@ def check_topic_attributes(attributes: Mapping[str, str]) -> None:
 
 
 def keep_unread_max_bytes(attributes: Mapping[str, str]) -> int | None:
-    """None: without limit; also for a value that nobody checked and nobody can read."""
+    """None: without limit; also for a value that was not checked and cannot be read."""
     return _bytes_of(attributes.get(KEEP_UNREAD_MAX_BYTES, ""))
 
 

@@ -10,7 +10,7 @@
            16 number i32 of the next older entry of the same slot, 0 for none
 
 Entry 0 is never used. Big-endian throughout. How many slots and entries there are is not in the
-file: whoever opens it must know.
+file: its opener must know them.
 
 `insert` computes what Apache's broker would write for each key in turn, as arrays. A rolled file
 begins with the end of the one before it in its header, and its first entry's seconds are counted

@@ -1,4 +1,4 @@
-"""Java's String.hashCode, the hash behind tags codes and the key index.
+"""Java's String.hashCode, the hash of tags codes and the key index.
 
 The value depends on UTF-16 code units, not on code points or UTF-8 bytes: a character outside the
 basic plane counts as two units.

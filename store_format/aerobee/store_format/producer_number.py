@@ -2,7 +2,7 @@
 
 The number lies in the field that prepared messages keep their transaction's offset in, which
 ordinary messages do not use: the producer's id in the upper 40 bits, in the lower 24 the number of
-the record among all that the producer sent to the queue. 0: nobody said. Records that take part in
+the record among all that the producer sent to the queue. 0: not given. Records that take part in
 a transaction never have one.
 """
 

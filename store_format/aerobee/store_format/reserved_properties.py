@@ -93,7 +93,7 @@ NAMES: Final[dict[str, Allowed]] = {
         ),
         _ANYTHING,
     ),
-    # Promises that nobody would keep.
+    # Promises that would not be kept.
     **dict.fromkeys(
         (
             _N.DELAY,
@@ -142,7 +142,7 @@ NAMES: Final[dict[str, Allowed]] = {
 }
 
 PREFIXES: Final[dict[str, Allowed]] = {"TIMER_": _DELAY, "__RMQ.TRANSIENT.": _READERS}
-"""Names that begin so are judged alike, also those that nobody knows yet."""
+"""Names with this prefix are judged alike, including unknown ones."""
 _PREFIXES: Final = tuple(PREFIXES)
 
 

@@ -2,7 +2,7 @@
 
 Whatever of the topic lies before that record is gone, whatever comes after it is another life: its
 queues begin at 0. The record carries a tag of its own and names the topic in a property, so that
-whoever walks the log sees it without reading bodies.
+a walk of the log sees it without reading bodies.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def stand_in_record(
 
 
 def filler_records(start: int, size: int, store_timestamp_ms: int) -> list[bytes]:
-    """Records that nobody reads, for the `size` bytes at the log offset `start`.
+    """Records that are never read, for the `size` bytes at the log offset `start`.
 
     Raises ValueError if no record is that small.
     """

@@ -92,7 +92,7 @@ class QueueSuspects:
 
     def _is_shifted(self, cursor: QueueCursor, suspects: list[_Suspect]) -> bool:
         """Whether the queue lists record after record the same number of places too early: the log
-        lacks offsets, and whoever built the queue closed the gap. Readers get all that is there."""
+        lacks offsets, and the rebuilt queue closed the gap. Readers get all that is there."""
         if len(suspects) < 2:
             return False
         first = suspects[0]

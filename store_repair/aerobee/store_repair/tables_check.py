@@ -166,7 +166,7 @@ def check_tables(folder: Folder, findings: Findings, damage: Damage) -> None:
             damage.config_from_backup.append(path)
             findings.add(Kind.CONFIG_FROM_BACKUP, path, problem)
         elif path not in _READERS and not _has_content(problem, backup_problem):
-            continue  # nobody reads it, and there is nothing to read
+            continue  # it is never read, and there is nothing to read
         else:
             damage.config_unreadable.append(path)
             findings.add(Kind.CONFIG_UNREADABLE, path, f"{problem}; {backup_problem}")

@@ -1,7 +1,7 @@
 """Putting back what a repair changed, from the copies in its folder.
 
-Only while nobody has used the store since: what was appended after the repair would be torn out
-of its queues. What is in the way goes to `undone/` in the repair's folder.
+Only while the store was not used since: what was appended after the repair would be removed from
+its queues. What is in the way goes to `undone/` in the repair's folder.
 """
 
 from __future__ import annotations

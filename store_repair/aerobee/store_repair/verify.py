@@ -78,7 +78,7 @@ def verify_store(
     is_locked_by_us: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Verified:
-    """Read the whole folder; whoever holds its lock says so with `is_locked_by_us`.
+    """Read the whole folder; a caller that holds its lock says so with `is_locked_by_us`.
 
     Raises StoreUnusable if it is no store, OSError.
     """

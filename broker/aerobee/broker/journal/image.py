@@ -88,7 +88,7 @@ async def write_image(
     """Returns once the whole image is confirmed and on the disk.
 
     Raises:
-        NotMaster, NotWritable, Busy, StoreFailed: a part of it may be there, which harms nobody.
+        NotMaster, NotWritable, Busy, StoreFailed: a part of it may be there, which does no harm.
     """
     writer.flush()
     position, first_offset = log.end, writer.next_offset
@@ -101,6 +101,6 @@ async def write_image(
 
 
 def _look_at(attempt: asyncio.Future[None]) -> None:
-    """Whoever asked may be gone when it fails."""
+    """The caller may be gone when it fails."""
     if not attempt.cancelled():
         attempt.exception()

@@ -269,7 +269,7 @@ class Journal(Generic[Entry, Term]):
             self.begin(self._led)
 
     def end(self) -> None:
-        """This replica is master no more: nobody is told anything that is not confirmed by now."""
+        """This replica is no longer master: what is not confirmed by now is not reported."""
         self._led, self._has_left = None, False
         self._stop_writing()
         self._due.set()

@@ -56,7 +56,7 @@ class JournalTerm(Protocol[Entry]):
     """A client's side of one term as master: what will stand once all that waits is confirmed."""
 
     def counted(self, entries: Sequence[Entry | ImageEnd]) -> None:
-        """A record is confirmed and applied; nobody who waits for it has heard of it yet."""
+        """A record is confirmed and applied; its waiters have not been told yet."""
         ...
 
     def dropped(self, waiting: Iterable[Entry | ImageEnd]) -> None:

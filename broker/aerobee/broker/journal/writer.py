@@ -180,7 +180,7 @@ class JournalWriter(Generic[Entry]):
 
     def _begin(self) -> _Batch[Entry]:
         done: asyncio.Future[None] = self._loop.create_future()
-        # Whoever asked may be gone when it fails.
+        # The caller may be gone when it fails.
         done.add_done_callback(_look_at)
         linger_s = LINGER_S if self._written_entries > 1 else LINGER_ALONE_S
         wait_s = self._written_s + linger_s - self._loop.time()
@@ -264,7 +264,7 @@ class JournalWriter(Generic[Entry]):
         return [*self._confirming, *([self._open] if self._open is not None else ())]
 
     def end(self) -> None:
-        """The term is over: nothing more is written, and nobody is told that it counts."""
+        """The term is over: nothing more is written or reported as counting."""
         self._is_over = True
         batches = self._batches()
         self._confirming.clear()

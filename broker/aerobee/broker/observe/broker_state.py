@@ -89,7 +89,7 @@ class BrokerState:
             flush_mode=self._config.store.flush_mode.value,
             is_writable=not reason,
             not_writable_reason=reason,
-            # The journal is nobody's but ours.
+            # The journal is ours alone.
             topics=len(self._topics) - (JOURNAL_TOPIC in self._topics),
             groups=len({*members.names(), *self._offsets.groups()}),
             members=members.member_count,

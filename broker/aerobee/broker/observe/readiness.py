@@ -1,8 +1,8 @@
 """Whether a broker that serves is one that clients and its group can count on.
 
-The registration must be live, for nobody finds a broker without one. A master must be allowed to
-act. A slave must have everything: it has copied what its master had when the copying began, and is
-in the in-sync set. So a group whose replicas are all ready can lose any one of them.
+The registration must be live, because clients find no broker without one. A master must be allowed
+to act. A slave must have everything: it has copied what its master had when the copying began, and
+is in the in-sync set. So a group whose replicas are all ready can lose any one of them.
 
 A full disk, or too few replicas in sync, refuse messages and make nothing unready: reads go on, and
 a restart would not help.

@@ -3,7 +3,7 @@
 Owns: the rules of committing (owner, range) over the offset journal. Sync, on the loop.
 Invariants: an offset moves only by the queue's present owner, or without a lease while nobody owns
 it, or by an operator's reset; so a member that lost its queue moves nothing.
-Where a group begins on a queue is decided once, by whoever says so first.
+The first commit decides, once, where a group begins on a queue.
 Without a reset no offset moves back: a lower commit, as of a member that has gone back to read
 something again, is taken for an old one and changes nothing.
 """
@@ -66,7 +66,7 @@ class ConsumerOffsets:
         now.
 
         A group's first one on a queue must be on disk before: forgotten, it would send the next
-        member to where new groups start, which may be after messages that nobody has seen.
+        member to where new groups start, which may be after messages that were never delivered.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy: this broker takes no commits now.
@@ -100,7 +100,7 @@ class ConsumerOffsets:
         self, key: GroupQueue, offset: int, client_id: str = ""
     ) -> asyncio.Future[None] | None:
         """Where the group begins on this queue, if it never committed there; otherwise nothing
-        changes. Whoever says so first decides, with a lease or without. As `commit` returns.
+        changes. The first commit decides, with a lease or without. As `commit` returns.
 
         Raises:
             NotMaster, ReplicaBehind, NotWritable, Busy, TopicNotFound, QueueNotFound,
@@ -158,7 +158,7 @@ class ConsumerOffsets:
         return self._table.groups()
 
     async def begun(self) -> None:
-        """A moment for a master that has just become one: whoever asks need not ask again."""
+        """Waits a moment for a master that has just become one, so callers need not ask again."""
         if not self._journal.is_ready:
             await self._journal.begun(BEGIN_TIMEOUT_S)
 
@@ -202,7 +202,7 @@ class ConsumerOffsets:
 
 
 def _check_not_removing(writer: OffsetWriter, key: GroupQueue) -> None:
-    """Whoever got the queue since the removal began loses it again, and begins anew."""
+    """A member that got the queue since the removal began loses it again, and starts again."""
     if writer.is_removing(key):
         raise Busy(
             f"the offset of group {key.group} on queue {key.queue_id} of topic {key.topic} is "

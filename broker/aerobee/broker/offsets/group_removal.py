@@ -1,9 +1,9 @@
-"""Groups and their offsets come to an end: by an operator's command, or because nobody uses them.
+"""Groups and their offsets come to an end: by an operator's command, or because they are not used.
 
-Owns: the order of the steps. While a group is being deleted nobody joins it. Its offsets go once
-nobody can believe to hold one of its queues any more, so that no commit under an older lease brings
-one back; then the group's name goes from every table. What counts is one record of the offset
-journal, which every replica applies.
+Owns: the order of the steps. While a group is being deleted, no member joins it. Its offsets go
+once nobody can believe to hold one of its queues any more, so that no commit under an older lease
+brings one back; then the group's name goes from every table. What counts is one record of the
+offset journal, which every replica applies.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class GroupRemoval:
     async def _until_unheld(
         self, group: str, topic: str | None, queue_ids: Sequence[int] | None, end_s: float
     ) -> None:
-        """Until nobody can believe to hold one of the queues. Raises Busy; LeaseHeld."""
+        """Until no member can believe that it holds one of the queues. Raises Busy; LeaseHeld."""
         wanted = None if queue_ids is None else frozenset(queue_ids)
 
         def concerns(key: GroupQueue) -> bool:

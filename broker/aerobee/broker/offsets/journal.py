@@ -136,8 +136,8 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             if term is not None:
                 await self._leave_leases()
         finally:
-            # Whoever calls it off goes on with another run: the clean record may come to count,
-            # and nobody would know of what this run granted after it.
+            # Cancelling starts another run: the clean record may come to count, and what this run
+            # granted after it would be unknown.
             if self.term is term:
                 await super().leave()
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 NO_LEASE = 0
-"""The lease epoch of a commit that was taken while nobody held the queue."""
+"""The lease epoch of a commit that was taken while no member held the queue."""
 
 
 class ChangeKind(StrEnum):

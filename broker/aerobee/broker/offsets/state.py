@@ -100,8 +100,8 @@ class OffsetJournalState:
 
     @property
     def image_position(self) -> int:
-        """Whoever reads the journal from this log position on knows all that stands; UNKNOWN_IMAGE:
-        perhaps nobody does."""
+        """A reader of the journal from this log position on knows all that stands; UNKNOWN_IMAGE:
+        perhaps none does."""
         return self._mark.image_position
 
     @property

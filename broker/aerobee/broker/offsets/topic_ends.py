@@ -114,7 +114,7 @@ class TopicEnds:
             end = self._applied.setdefault(topic, self._store.appended_end)
             return self._store.flushed_end >= end
         if topic not in self._topics and not self._has_anything(topic):
-            # On slaves, too, or they would wait for ever: a master writes nothing then. Should one
+            # On slaves, too, or they would never end: a master writes nothing then. Should one
             # of that name be created, it is announced with this deletion.
             return True
         if not self._journal.is_ready:

@@ -6,7 +6,7 @@ Pure: it is told the time and says how long to wait.
 from __future__ import annotations
 
 BURST_S = 0.02
-"""What may go at once, as a time at the full rate; short, so that nobody waits for a burst."""
+"""What may go at once, as a time at the full rate; short, so that no reader waits for a burst."""
 SAMPLE_S = 0.1
 LATE_MS = 5.0
 RISE, FALL = 2.0, 0.5
@@ -38,7 +38,7 @@ class Pace:
             self._paid_s = max(self._paid_s, now_s) + size / self.bytes_per_s
 
     def clear(self) -> None:
-        """Nobody needs to be spared: what went is forgotten."""
+        """No load needs to be spared: what went is forgotten."""
         self._paid_s = 0.0
 
 

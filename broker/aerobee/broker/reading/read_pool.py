@@ -67,7 +67,7 @@ class Turn:
     async def run(self, work: Callable[[], T], cancel: Callable[[], None] | None = None) -> T:
         """Do `work`, which may wait for the disk, on a thread.
 
-        A thread cannot be stopped: who is cancelled here leaves it behind, and the turn lasts until
+        A thread cannot be stopped: a cancelled caller leaves it running, and the turn lasts until
         it is done. `cancel` may tell the work to make haste then.
         """
         running = asyncio.get_running_loop().run_in_executor(self._executor, work)
@@ -186,7 +186,7 @@ class ReadPool:
             return await turn.run(work, cancel)
 
     def spend(self, size: int) -> None:
-        """So many bytes were read for a reader that is behind."""
+        """This many bytes were read for a reader that is behind."""
         now_s = self._clock.monotonic_s()
         allowed_per_s = self._allowed_per_s(now_s)
         if self._bytes_per_s:

@@ -55,7 +55,7 @@ class Handover:
 
     @property
     def successor_id(self) -> int | None:
-        """Whom the registry should elect; None once a newer epoch has begun, whoever leads it."""
+        """The replica that the registry should elect; None once a newer epoch has begun."""
         replica_set = self._roles.mastership.replica_set
         if self._wished is None or (
             replica_set is not None and replica_set.epoch > self._wished[0]

@@ -36,7 +36,7 @@ from aerobee.runtime.run_together import run_together
 log = logging.getLogger(__name__)
 
 STEP_BYTES = 512 * 1024
-"""So much is stored at a time, so that nobody else waits long for the loop."""
+"""Bytes that are stored at a time, so that other work does not wait long for the loop."""
 FULL_DISK_RETRY_S = 0.5
 OVERRUN_BYTES_MAX = 32 * 1024 * 1024
 """Beyond the window, for a record that is larger than it."""

@@ -160,7 +160,7 @@ class Mastership:
         if term is None:
             return Follow(replica_set.master_id, replica_set.epoch)
         # Also under a lower epoch: then this term is none of the record's, for within one record
-        # epochs rise. Whoever was alone and finds others in a new etcd follows.
+        # epochs rise. A replica that was alone and finds others in a new etcd follows.
         return Stay() if self.is_alone else StepDown(replica_set.epoch)
 
     def lead(self, term: MasterTerm) -> None:

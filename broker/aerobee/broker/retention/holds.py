@@ -84,7 +84,7 @@ class PendingHold(Hold):
 
     async def need(self, candidate: Candidate, upkeep: Upkeep) -> Need | None:
         if self._pending is None:
-            # Once: nobody adds any, and nobody takes any out.
+            # Once: none is added or removed later.
             pending = self._retention.take_pending(self._checked_transactions)
             await upkeep(pending)
             self._pending = pending.found

@@ -101,7 +101,7 @@ class UnreadReaders:
 
     @property
     def revision(self) -> tuple[int, int, int]:
-        """While it is the same, nobody has come to want more than before."""
+        """While it is the same, no reader wants more than before."""
         return self._offsets.rewinds, self._groups.view_changes, self._topics.changes
 
     def refresh(self, known: Iterable[QueueReaders]) -> list[QueueReaders]:

@@ -83,7 +83,7 @@ class Appender:
         except StoreFailed as error:
             self._on_store_failed(error)
             raise
-        # What the broker notes for itself is nobody's message.
+        # What the broker writes for itself is not a client's message.
         if not names.is_system_topic(batch.topic):
             counters = self._counters
             counters.batches_in += batches

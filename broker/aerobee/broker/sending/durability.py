@@ -1,6 +1,6 @@
-"""What follows an append: flush it, replicate it, have it confirmed, tell whoever waits.
+"""What follows an append: flush it, replicate it, have it confirmed, answer the sends that wait.
 
-Owns: the watermarks behind the appends and who waits for them. Disk and replicas go in parallel:
+Owns: the watermarks of the appends and what waits for them. Disk and replicas go in parallel:
 
     own safe end  = flushed end under SYNC_FLUSH, else appended end
     confirmed end = what the in-sync set has of it; consumers see no more
@@ -137,7 +137,7 @@ class Durability(Duty):
         self.look()
 
     def end(self) -> None:
-        """Whoever waits for an acknowledgement is told that none will come."""
+        """Sends that wait for an acknowledgement are told that none will come."""
         self.confirmed.give_up()
         self.acknowledged.give_up()
         self._batches.give_up()

@@ -48,7 +48,7 @@ class Guard:
     def __init__(
         self, topics: TopicTable, *, broker_name: str, authority: Authority | None = None
     ) -> None:
-        """Without `authority` it is a master whom nobody can follow."""
+        """Without `authority` it is a master without slaves."""
         self._authority = authority
         self._topics = topics
         self._broker_name = broker_name

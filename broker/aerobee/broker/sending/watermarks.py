@@ -4,7 +4,7 @@ Owns: the waiters of one rising watermark (flushed, confirmed, acknowledged), in
 their deadlines, soonest first. On the loop: progress arrives as `reached`, time as `on_time`, and
 each costs no more than the waiters that it tells.
 Invariants: waiters are told in the order of their positions, each exactly once; the watermark never
-falls. Nobody learns that bytes are safe before `reached` said so.
+falls. Bytes are reported as safe only after `reached` said so.
 """
 
 from __future__ import annotations

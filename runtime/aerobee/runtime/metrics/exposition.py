@@ -36,7 +36,7 @@ class Gathered:
 
 
 def encode(gathered: Sequence[Gathered], accept: str) -> tuple[bytes, str]:
-    """The text and its content type; `accept` is the HTTP header of whoever asks.
+    """The text and its content type; `accept` is the HTTP header of the request.
 
     Figures of the process itself (`process_*`) are added.
     """

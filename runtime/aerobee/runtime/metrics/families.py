@@ -1,6 +1,6 @@
 """Metrics as values at one moment: what a service hands to the thread that writes them down.
 
-Always holds: a value that is not known is not there; nobody has to tell it from zero.
+Always holds: a value that is not known is absent, so it is never taken for zero.
 """
 
 from __future__ import annotations

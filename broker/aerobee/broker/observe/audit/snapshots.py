@@ -169,7 +169,7 @@ class Snapshots:
         if wanted.has(Table.COMMITS):
             reading.commits = await copy_commits(folder.offsets, chosen)
         reading.commits_read_at_ms = self._clock.now_ms()
-        # In one step: whoever holds a lease here is a member there.
+        # In one step: every holder of a lease here is a member there.
         held = self._coordinator.ownership.leases.all_held()
         present = list(self._coordinator.members.all_members())
         if wanted.has(Table.LEASES):

@@ -119,7 +119,7 @@ def _replica_families(replicas: tuple[ReplicaStatistics, ...]) -> list[AnyFamily
         name = str(each.broker_id)
         connected.add(each.is_connected, name)
         in_sync.add(each.is_in_sync, name)
-        # Of one that is away nobody knows what it has.
+        # What a replica has is not known while it is away.
         lag_bytes.add(each.lag_bytes if each.is_connected else None, name)
         lag_s.add(each.lag_ms / MS_PER_S if each.is_connected else None, name)
     return [connected, in_sync, lag_bytes, lag_s]

@@ -21,9 +21,10 @@ MIB = 1024 * 1024
 IDLE_S = 60.0
 """A reader that has not read for so long is nobody's obstacle."""
 BEHIND_MAX = 100_000
-"""So many are known to be behind; beyond it those that read longest ago count as caught up."""
+"""How many readers are known to be behind; beyond that, those that read longest ago count as caught
+up."""
 READERS_MAX = 256
-"""So many have a position and a handle. With more behind, nothing is given back."""
+"""How many have a position and a handle. With more behind, nothing is given back."""
 RANGES_MAX = 4_096
 EVICTION_BYTES_MIN = 4 * MIB
 """Smaller ranges wait until they have grown."""

@@ -1,4 +1,4 @@
-"""Dispatch from the log's own bytes: where derived files lag behind, and where the log is a copy.
+"""Dispatch from the log's own bytes: where derived files lack records, and where the log is a copy.
 
 What becomes of a record in its queue, by the queue offset that it carries:
 
