@@ -67,7 +67,7 @@ async def _fill(cluster: BenchCluster, messages: int) -> None:
 
 
 async def commit(broker: str, way: Way, name: str, calls: int) -> tuple[Throughput, Latencies]:
-    """So many calls altogether; the throughput counts offsets."""
+    """How many calls altogether; the throughput counts offsets."""
     latencies: list[float] = []
     async with grpc.aio.insecure_channel(broker, options=list(CHANNEL_OPTIONS)) as channel:
         stub = broker_pb2_grpc.OffsetServiceStub(channel)

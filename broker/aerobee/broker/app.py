@@ -51,7 +51,7 @@ from aerobee.store_format.record_layout import HostAddress
 log = logging.getLogger(__name__)
 
 RESOLVE_TIMEOUT_S = 30.0
-"""So long a start waits for its own name to be resolved."""
+"""How long a start waits for its own name to be resolved."""
 RESOLVE_PAUSE_S = 0.5
 FILE_THREADS = 2
 """Threads that replace small files."""

@@ -32,9 +32,9 @@ Q = TypeVar("Q", bound=Message | bytes)
 R = TypeVar("R", bound=Message | bytes)
 
 RENEW_AFTER_S = 1.0
-"""So long a channel may try by itself."""
+"""How long a channel may try by itself."""
 RETIRED_GRACE_S = 60.0
-"""So long calls of a replaced channel may go on; longer than any server takes to stop."""
+"""How long calls of a replaced channel may continue; longer than any server takes to stop."""
 
 _WITHOUT_CONNECTION = (
     grpc.ChannelConnectivity.TRANSIENT_FAILURE,

@@ -35,7 +35,7 @@ OTHER_BROKERS_PATIENCE_S = 2.0
 """A group that is known to have begun waits so long for brokers that do not answer: their queues
 have begun, too, or are new."""
 OTHER_MEMBERS_PATIENCE_S = 2.0
-"""So long another member, that is starting just now, may take to fix the rest of what it began."""
+"""How long another member that is just starting may take to fix the rest of what it began."""
 ASK_AGAIN_S = 0.05
 
 _PASSING = (*PASSING_ERRORS, errors.Busy)

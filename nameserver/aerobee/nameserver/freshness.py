@@ -18,7 +18,7 @@ from aerobee.runtime.clock import Clock
 FRESH_FOR_S = 2.0
 """What nobody can prove any more to be younger is marked stale."""
 ARRIVAL_S = 0.1
-"""So long a change that etcd has may be on its way."""
+"""How long a change that etcd has may be on its way."""
 NEVER_S = float("-inf")
 
 

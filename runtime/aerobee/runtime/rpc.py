@@ -36,7 +36,7 @@ CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # So long one attempt to connect may take: an address that is gone may not answer at all.
+    # How long one attempt to connect may take: an address that is gone may not answer at all.
     ("grpc.min_reconnect_backoff_ms", 3_000),
     # A process that comes back may have another address behind its name. By default a name is asked
     # for once in 30 s.

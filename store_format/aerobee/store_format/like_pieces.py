@@ -22,7 +22,7 @@ UInt8Array = npt.NDArray[np.uint8]
 _PASSES_MAX: Final = 24
 _LIKE_SHARE_MIN: Final = 32
 _FEW: Final = 256
-"""So many pieces are sooner numbered one by one."""
+"""Up to this many pieces are faster to number one by one."""
 _WIDTHS_MAX: Final = 16
 
 

@@ -29,7 +29,7 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 BEGIN_TIMEOUT_S = 1.0
-"""So long who asks a new master waits for it to know everything."""
+"""How long a caller waits until a new master knows everything."""
 IGNORED_NOTED_MAX = 10_000
 """Queues of which it is remembered that the log has a line on a lower commit."""
 

@@ -11,7 +11,7 @@ SAMPLE_S = 0.1
 LATE_MS = 5.0
 RISE, FALL = 2.0, 0.5
 RISE_MAX = 4.0
-"""So many times the floor at most: a send that comes alone has to get through, too."""
+"""At most this multiple of the floor: a single send has to get through, too."""
 
 
 class Pace:

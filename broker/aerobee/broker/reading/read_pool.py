@@ -28,12 +28,12 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 SENDING_S = 0.25
-"""So long after a batch came in messages count as being sent."""
+"""How long after a batch messages count as being sent."""
 MANY_BYTES_PER_S = 4 * 1024 * 1024
 MANY_MESSAGES_PER_S = 2_000
-"""From either on many messages come in."""
+"""Above either, many messages come in."""
 GAIN = 2.0
-"""So many times as fast as messages come in may each reader at least read."""
+"""Each reader may read at least this many times as fast as messages come in."""
 STEP_BYTES = 128 * 1024
 """A turn while many messages are being sent, so that none waits long for the loop."""
 LIGHT_STEP_BYTES = 256 * 1024
@@ -41,7 +41,7 @@ LIGHT_STEP_BYTES = 256 * 1024
 LOOKUPS = "message lookups"
 """The reader that all lookups of single messages are."""
 LOOKUP_THREADS_MAX = 2
-"""So many of them at once, so that consumers keep the other threads."""
+"""How many of them run at once, so that consumers keep the other threads."""
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """What one reader may have waiting; a pull stream has a few reads waiting at most."""
 

@@ -46,8 +46,8 @@ class ReplicationConfig:
     in_sync_lag_max_ms: int = 2_000
     """A replica that has lacked messages for this long leaves the in-sync set.
 
-    Costs: so long a silent or slow slave holds up synchronous sends; shorter: a slave leaves at
-    each hiccup, and cannot be elected meanwhile.
+    Costs: longer: a silent or slow slave holds up synchronous sends for this time; shorter: a slave
+    leaves at each hiccup, and cannot be elected meanwhile.
     """
     heartbeat_interval_ms: int = 500
     """The time between frames on an idle replication stream. Silence for three intervals, at least

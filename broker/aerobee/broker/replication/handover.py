@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 TIMEOUT_DEFAULT_S = 5.0
 LATE_OTHERS_S = 0.1
-"""So long the rest of the in-sync set may take longer than the successor."""
+"""How much longer than the successor the rest of the in-sync set may take."""
 
 
 @dataclass(frozen=True, slots=True)

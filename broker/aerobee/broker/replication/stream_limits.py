@@ -25,7 +25,7 @@ class StreamLimits:
     catch_up_bytes_per_s: int = 200 * MIB
     """For a replica that is not in sync while messages are being sent; 0: no limit."""
     connect_s: float = 5.0
-    """So long a slave waits until its master takes the hello; an attempt to connect takes gRPC up
+    """How long a slave waits until its master takes the hello; an attempt to connect takes gRPC up
     to 3 s, and looking up a name has no limit of its own."""
     flush_is_sync: bool = False
     """Stored means flushed."""

@@ -201,7 +201,7 @@ class Durability(Duty):
     # ------------------------------------------------------------------------------ pace
 
     def is_behind(self) -> bool:
-        """So far that senders should be read no faster than disk and replicas take it."""
+        """So full that senders should be read no faster than disk and replicas take it."""
         return self._is_disk_behind() or self._are_replicas_behind()
 
     async def wait_progress(self) -> None:

@@ -14,7 +14,7 @@ class Limits:
     lag_messages: int = 10_000
     lag_age_ms: int = 10 * 60_000
     history_runs: int = 10
-    """So many earlier runs are looked at."""
+    """How many earlier runs are compared."""
     slow_runs: int = 3
     """Lag that rose in so many runs in a row, though offsets moved."""
     slow_ms: int = 30_000

@@ -28,7 +28,7 @@ from pyspark.find_spark_home import _find_spark_home
 FOLDER = Path("aerobee") / "java-classes"
 SUFFIX = ".jsa"
 KEPT_MAX = 2
-"""So many remain; an update of Java or Spark leaves the one of before behind."""
+"""How many remain; an update of Java or Spark leaves the previous one."""
 FREE_BYTES_MIN = 2 * 1024**3
 """Where less is free, room is worth more than speed."""
 

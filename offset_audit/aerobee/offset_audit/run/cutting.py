@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 LOCAL_ROWS = 50_000
-"""So many rows of a run may be part of its plans; more stay where they were read."""
+"""How many rows of a run may be part of its plans; more stay where they were read."""
 
 
 def cut(frame: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ NAMESERVER_VARIABLE = "AEROBEE_NAMESERVER"
 DEFAULT_NAMESERVER = "127.0.0.1:8081"
 CLUSTER_VARIABLE = "AEROBEE_CLUSTER"
 HISTORY_RUNS = 20
-"""So many earlier runs are read; the checks that look back need at least ten."""
+"""How many earlier runs are read; the checks that look back need at least ten."""
 
 _IDENTITY = re.compile(r"(?P<name>[^/=:]+)(?::(?P<id>\d{1,9}))?")
 

@@ -177,7 +177,7 @@ def _told(session: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
 
 
 def suit_more(session: SparkSession, rows: int) -> None:
-    """So many more rows come in than `settings_for` was told: settings for many if they are many,
+    """This many more rows come in than `settings_for` was told: settings for many if they are many,
     until it ends."""
     if rows < SMALL_ROWS:
         return

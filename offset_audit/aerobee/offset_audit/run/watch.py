@@ -24,7 +24,7 @@ POLL_S = 0.5
 """Ctrl-C is noticed after so long."""
 
 Seen = Callable[[Summary | None, str], None]
-"""Told of each look: what was found, or why it broke off."""
+"""Told of each run: what was found, or why it failed."""
 
 
 def watch(

@@ -31,7 +31,7 @@ _RECORDS_TAG = b"\x32"
 
 
 REMOVALS_MAX = 1_000
-"""So many queues a list of what was removed unread names; totals count all."""
+"""How many queues a list of what was removed unread names; totals count all."""
 
 
 def status_of(error: MqError | None) -> common_pb2.Status:

@@ -27,7 +27,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 UNKNOWN_OFFSET = -1
 CONFIRM_TIMEOUT_S = 5.0
-"""So long a commit waits for disk and replicas, unless its caller waits less."""
+"""How long a commit waits for disk and replicas, unless its caller waits less."""
 CALLER_MARGIN_S = 0.1
 REMOVED_LISTED_MAX = 10_000
 """How many removed offsets an answer names; its count has all."""

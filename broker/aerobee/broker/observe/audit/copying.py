@@ -17,7 +17,7 @@ from aerobee.broker.store.tables.last_changes import LastChange
 
 QUEUES_PER_TURN = 5_000
 NAMES_PER_TURN = 500
-"""So many names are looked at in one step, whatever they have."""
+"""How many names are handled in one step, whatever they have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ RANGE_BYTES_MIN = 4_096
 PIECE_BYTES = 1024 * 1024
 """Read and summed on a thread in one turn, while no messages are being sent."""
 BLANK_BYTES_MAX = 16 * 1024 * 1024
-"""So far before a segment's end its blank record is looked for: no record is longer."""
+"""How far before a segment's end its blank record is looked for: no record is longer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ _NEAR_MAX: Final = 256
 # the time wanted. Where there is none among them, walking on may be faster.
 _JUMPS: Final = {32: 1 << 16, 1_024: 1 << 20, 16_384: 1 << 62}
 _SCAN_ENTRIES: Final = 1 << 14
-# So many entries in a block cost no more than one in the chain: 2^5.
+# This many entries in a block cost no more than one in the chain: 2^5.
 _SCAN_BITS: Final = 5
 
 

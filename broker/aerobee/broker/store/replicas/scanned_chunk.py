@@ -27,7 +27,7 @@ from aerobee.store_format.scan import ScanResult
 Keys = IndexKeys | UnhashedKeys | Sequence[LooseRecord]
 
 _LOOSE_RECORDS_MAX: Final = 24
-"""Of so few records the keys are looked for together with those of others."""
+"""The keys of this few records are looked for together with those of others."""
 _COPIED_RECORDS_MAX: Final = 4_096
 
 

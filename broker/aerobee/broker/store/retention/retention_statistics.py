@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aerobee.broker.store.retention.retention_policy import Cause, DiskSpace
 
 LOSSES_TOLD_MAX = 1_000
-"""So many groups and queues are named at most, those that lost most; the totals count all."""
+"""At most this many groups and queues are named, those that lost most; the totals count all."""
 _LOSSES_KEPT_MAX = 10_000
 
 
@@ -70,7 +70,7 @@ class RetentionCounters:
         self._largest: tuple[UnreadRemoval, ...] | None = ()
 
     def __len__(self) -> int:
-        """So many groups and queues are remembered."""
+        """How many groups and queues are remembered."""
         return len(self._unread)
 
     def add(self, removed: RemovedSegment) -> None:

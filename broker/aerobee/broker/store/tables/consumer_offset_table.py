@@ -25,7 +25,7 @@ JOURNAL_MEMBER = "aerobeeJournal"
 """The member that is ours: see docs/offset-journal.md."""
 
 TOPIC_ENDS_MAX: Final = 20_000
-"""So many are remembered; twice as many as nameservers tell of."""
+"""How many are remembered: twice as many as nameservers report."""
 
 _OFFSET_END = 1 << 63
 

@@ -59,7 +59,7 @@ class CountTable:
         return table
 
     def add(self, topic: str, count: int, now_ms: int) -> None:
-        """So many more messages of the topic wait; fewer if negative."""
+        """Adds this many waiting messages of the topic; removes them if negative."""
         known = self._counts.get(topic, TopicCount(0, 0))
         self._counts[topic] = TopicCount(known.count + count, now_ms)
         self._document.changes += 1

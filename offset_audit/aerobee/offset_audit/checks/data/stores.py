@@ -12,7 +12,7 @@ from aerobee.offset_audit.tables import Tables
 ORIGIN = ["cluster", "broker_name", "broker_id"]
 STORE = [*ORIGIN, "store"]
 PLACES_MAX = 16
-"""So many queues of a store are named by one finding each; more make one finding of the store."""
+"""Up to this many queues of a store have one finding each; more make one finding of the store."""
 
 
 def with_roles(found: DataFrame, tables: Tables) -> DataFrame:

@@ -29,7 +29,7 @@ BUSY_PAUSE_S = 0.5
 REFUSED_S = 3.0
 """A broker that hands its mastership over opens its folder again and is not there so long."""
 VIEWS_MAX = 5
-"""So often the registry is asked for two answers of the same version."""
+"""How often the registry is asked for two answers of the same version."""
 
 
 @dataclass(frozen=True, slots=True)

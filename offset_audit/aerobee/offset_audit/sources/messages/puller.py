@@ -28,7 +28,7 @@ ATTEMPT_MS_MAX = 10_000
 """One round of questions to a group; then its route is looked at again."""
 
 DOUBT_MS = 5_000
-"""For so long a master that has just been elected may not yet show all that it has."""
+"""How long a master that has just been elected may not yet show all that it has."""
 
 GONE = (errors.TopicNotFound, errors.QueueNotFound)
 

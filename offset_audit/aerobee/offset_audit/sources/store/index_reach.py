@@ -30,7 +30,7 @@ from aerobee.store_format.record_arrays import BoolArray
 
 ENTRIES_PER_STRETCH: Final = 512 * 1024
 BROKEN_MAX: Final = 5_000
-"""So many broken slots and links of a file are told one by one."""
+"""How many broken slots and links of a file are reported one by one."""
 
 # Steps that a walk takes through entries of other slots before it counts as lost.
 _STRAY_STEPS_MAX: Final = 10_000

@@ -11,7 +11,7 @@ from typing import Final
 INT32_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = 18
-"""So many decimal digits always fit 64 bits."""
+"""This many decimal digits always fit 64 bits."""
 
 
 def int64(value: object) -> int | None:
