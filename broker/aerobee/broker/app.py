@@ -145,7 +145,7 @@ def _own_folder(root: Path) -> RealDisk:
     try:
         still_open = close_to_others(root)
     except OSError as error:
-        # Whether it can be used at all, whoever opens it says.
+        # Whether it can be used at all is found when it is opened.
         log_event(
             log,
             "the store cannot be closed to other users",
@@ -235,7 +235,7 @@ async def _serve_again_and_again(
         if reopening is None:
             break
         await folder.change(reopening)
-        # Clients and replicas know the port; whoever started this broker was told of it.
+        # Clients and replicas know the port, which was reported at the start.
         config, on_listening = replace(config, listen=run.listens_on), None
 
 

@@ -68,7 +68,7 @@ class Audit:
             yield answer
 
     async def _answers(self, stream: ServerStream[R]) -> AsyncGenerator[R, None]:
-        """Until the server ends the stream; cancelled with whoever reads."""
+        """Until the server ends the stream; cancelled with its reader."""
         try:
             while True:
                 try:

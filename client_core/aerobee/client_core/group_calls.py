@@ -117,7 +117,7 @@ class GroupCalls:
             failures += 1
 
     async def _candidates(self, topic: str, broker_name: str, timeout_ms: int) -> list[Endpoint]:
-        """The master first, then the slaves; if there is nobody, whoever is master next."""
+        """The master first, then the slaves; if there is none, the next master."""
         route = await self._routes.route(topic, timeout_ms=timeout_ms)
         master = route.master(broker_name)
         slaves = route.slaves(broker_name)

@@ -1,12 +1,13 @@
 """Where a group begins on queues on which it never committed, fixed before anything can be missed.
 
 Owns: the rule. With `StartFrom.LAST` a consumer's start asks for the ends of all queues of its
-topics, whoever will read them, and has them stored as the group's first offsets; the first who says
-so decides, so that members that start together agree. Whatever is stored after the start lies at
-or past it. A queue without a committed offset that turns up later, or that a group finds beside
-queues on which it has committed, is new since the group exists, and is read from its first message.
-Where the group is deleted under its members, the queues that the broker had then begin once more by
-the start policy, as soon as the broker can be joined again, before anything of them is read.
+topics, for whichever members will read them, and has them stored as the group's first offsets; the
+first who says so decides, so that members that start together agree. Whatever is stored after the
+start lies at or past it. A queue without a committed offset that turns up later, or that a group
+finds beside queues on which it has committed, is new since the group exists, and is read from its
+first message. Where the group is deleted under its members, the queues that the broker had then
+begin once more by the start policy, as soon as the broker can be joined again, before anything of
+them is read.
 Invariants: a queue is begun only after its topic is settled; what was begun is begun again only
 after a deletion.
 """

@@ -4,7 +4,7 @@ them.
 Owns: the order of commits. A broker group that has no master for a while, or one that has not
 confirmed our leases yet, is no failure of a commit; it is made again when there is one. Broker
 groups do not wait for each other, so one that hangs costs the queues of the others nothing; and
-whoever commits while a call to a group is under way goes with the next one, so that many queues
+a commit while a call to a group is under way goes with the next one, so that many queues
 cost a group that hangs no more time than one.
 Invariants: an older commit never overtakes a newer one; nothing is committed for a queue that was
 lost; what one master did not acknowledge is committed again to the next.
@@ -186,7 +186,7 @@ class Committing:
         line.waiting.append(request)
         try:
             async with line.one_at_a_time:
-                # Whoever is about to commit at this very moment comes along.
+                # Commits of this very moment come along.
                 await asyncio.sleep(0)
                 if request.refused is None:
                     served, line.waiting = {request, *line.waiting}, []

@@ -2,7 +2,7 @@
 break or to another master.
 
 Owns: the Membership stream to the group's master and the lease table behind it. The stream may
-break and come back, to whoever is master then, as often as it likes; what counts is the deadline of
+break and come back, to the master of that time, any number of times; what counts is the deadline of
 the table, which only acknowledged heartbeats move. When it passes, everything held here is reported
 lost at once, before any network is asked, and the next stream starts without it.
 Invariants: `on_lost` follows each `on_granted` at most once, and none follows after a release;

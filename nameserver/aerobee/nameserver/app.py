@@ -164,7 +164,7 @@ class NameserverHealth:
             case Question.STARTUP:
                 return "" if self._why_no_routes is not None else "the nameserver is starting"
             case Question.LIVENESS:
-                # Whoever reads this was answered by the event loop: that is all there is to it.
+                # This was answered by the event loop, and that is all it says.
                 return ""
             case Question.READINESS:
                 if self._is_stopping:

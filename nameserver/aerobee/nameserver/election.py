@@ -9,7 +9,7 @@ registration has ended with its lease, which the master itself ends earlier; ano
 taken its folder; or it has resigned.
 
 A clean election loses nothing that was confirmed: the in-sync set names who has everything, and
-whoever of them is known to end before what is known to be confirmed is not taken at its word.
+a replica that is known to end before what is known to be confirmed is not taken at its word.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Election:
     """A replica in sync would be elected instead, but as far as is known its log ends before what
     was confirmed: a newer heartbeat may say otherwise."""
     is_record_lost: bool = False
-    """The record knows of nobody in sync, and a log has an epoch already: whoever registers next
+    """The record knows of nobody in sync, and a log has an epoch already: the next to register
     may have more than the chosen one."""
 
 
@@ -150,7 +150,7 @@ def _choose(
 def _are_back(replica_set: ReplicaSet, live: LiveReplicas) -> bool:
     """Whether nobody whole can be waited for: all of the in-sync set is here, and lacks bytes.
 
-    Whoever reaches furthest of all live replicas then has everything that one of them knows to be
+    The live replica that reaches furthest then has everything that one of them knows to be
     confirmed. A log that was emptied, or is an old copy, does not count as back while other
     replicas are missing: when all die at once, it may be left alone in the set.
     """

@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class EtcdCalls:
-    """How calls went, for whoever watches; on the loop."""
+    """How calls went, for observers; on the loop."""
 
     def __init__(self) -> None:
         self.latency = Histogram(LATENCY_S)
@@ -378,7 +378,7 @@ class Etcd:
     ) -> None:
         """Use the next endpoint from now on; the only one by another connection, if there is none
         to it now: its name may stand for another address, and a name that could not be resolved for
-        a while would be asked for ever more seldom. So, too, if the one there is seems dead: a
+        a while would be asked more and more rarely. So, too, if the one there is seems dead: a
         watch hangs, or no call was answered since `asked_s`, when this one was made. An etcd that
         is only slow answers some."""
         is_silent = asked_s is not None and self._answered_s < asked_s and is_unanswered(error)

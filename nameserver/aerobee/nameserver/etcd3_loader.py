@@ -37,7 +37,7 @@ def load_etcd3() -> Any:
         for stub in _STUBS_IN_ORDER_OF_DEPENDENCY:
             name = f"{_STUB_PACKAGE}.{stub}"
             module = _build_module(name, _serialized_descriptor(folder / f"{stub}.py"))
-            # Whoever comes second, on another thread, uses the modules of the first.
+            # A second caller, on another thread, uses the modules of the first.
             sys.modules.setdefault(name, module)
     with warnings.catch_warnings():
         # The package is from 2020: its warnings are known, and nobody here can act on them.

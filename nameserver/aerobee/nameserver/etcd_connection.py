@@ -109,7 +109,7 @@ def check_endpoints(used: Connection, cluster_id: int, config: EtcdConfig) -> No
 
 
 def _cluster_at(endpoint: str, config: EtcdConfig) -> int | None:
-    """None: nobody answers there, or whoever does is no etcd that takes our calls."""
+    """None: there is no answer, or it is not from an etcd that takes our calls."""
     try:
         connection = open_connection(endpoint, config)
     except RegistryUnavailable:

@@ -1,4 +1,4 @@
-"""Wakes whoever waits for a change; carries no data, because the data has an owner to ask."""
+"""Wakes all that wait for a change; carries no data, because the data has an owner to ask."""
 
 from __future__ import annotations
 

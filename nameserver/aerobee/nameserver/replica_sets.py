@@ -221,7 +221,7 @@ class ReplicaSets:
         try:
             replica_set = self._keys.decode(entry)
         except Unreadable as error:
-            # Whoever overwrote it could make a replica master that lacks messages.
+            # Overwriting it could make a replica master that lacks messages.
             raise RegistryUnavailable(
                 f"a group's record in etcd is damaged ({error}); correct it by hand"
             ) from error

@@ -1,4 +1,4 @@
-"""Keeps a RouteTable up to date: snapshot, then watch from the next revision, for ever.
+"""Keeps a RouteTable up to date: snapshot, then watch from the next revision, without end.
 
 Owns: the current table, whether it is stale, and the loop that mends both. A lost connection or a
 compacted history leads to a new snapshot; meanwhile the last table is served and marked stale. So
@@ -70,7 +70,7 @@ class RouteCache:
         return self._table
 
     def why_unknown(self) -> str:
-        """Why no routes are known; empty once they are, for ever."""
+        """Why no routes are known; empty from the first ones on."""
         if self._table is not None:
             return ""
         return (

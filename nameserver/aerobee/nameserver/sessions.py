@@ -138,7 +138,7 @@ class BrokerSessions:
 
     async def _until_unheard(self, key: BrokerKey, instance: str) -> None:
         """A process has one stream; its next one may be here before the end of the last. Raises
-        Busy: that one is heard, so whoever speaks now may be another process."""
+        Busy: that one is heard, so this one may be another process."""
 
         def is_unheard() -> bool:
             known = self._open.get(key)

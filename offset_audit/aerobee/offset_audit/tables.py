@@ -246,7 +246,7 @@ class Tables:
     """Gives `store` and `log_begin`, where each store's log begins by now; to be asked when all
     else was read, since retention may go on meanwhile. None: there are no stores."""
     replicas: DataFrame | None = None
-    """What `checks.progress.judging_replicas` gives, made once by the run; None: whoever asks makes
+    """What `checks.progress.judging_replicas` gives, made once by the run; None: the caller makes
     it."""
     compared: DataFrame | None = None
     """What `checks.data.compare` gives, made once by the run for the checks that ask for it; None:

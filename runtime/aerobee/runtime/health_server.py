@@ -1,7 +1,7 @@
 """The health port: gRPC health on an address of its own, as long as the process lives.
 
 Owns: the server. It runs on the event loop that it tells of: a loop that hangs does not answer,
-and whoever asks takes that for a no. Every answer is made when it is asked for; a change of it is
+and every asker takes that for a no. Every answer is made when it is asked for; a change of it is
 logged once.
 """
 

@@ -41,8 +41,8 @@ class Limit:
     """Elements in the whole request, where several messages of it have the field."""
     looked_into_from: int = 0
     """Bytes of a request from which its elements are counted before they are made, and checked one
-    by one. Above 0 only where whoever works on them refuses each that breaks a limit, and where
-    looking at each would be felt."""
+    by one. Above 0 only where the code that works on them refuses each that breaks a limit, and
+    where looking at each would be felt."""
 
 
 @dataclass(slots=True)

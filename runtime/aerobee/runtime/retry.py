@@ -1,7 +1,7 @@
 """Back-off as a value: how long to wait before the next attempt.
 
-Owns: the arithmetic of delays, and its one adapter to tenacity. Whoever retries decides on what and
-how often; the jitter comes from a Random that the caller gives.
+Owns: the arithmetic of delays, and its one adapter to tenacity. The caller that retries decides on
+what and how often; the jitter comes from a Random that the caller gives.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns: one Register stream to one of the nameservers. The broker's state comes fr
 directives go to a callback, so this file knows nothing of stores and topics.
 
 What always holds: the stream is kept on one nameserver at a time; when it fails the next one is
-tried, with back-off, for ever. While all nameservers are away the broker goes on with what it
+tried, with back-off, without end. While all nameservers are away the broker goes on with what it
 knows. The only failure that ends `run` is another live broker with the same identity.
 """
 
@@ -281,7 +281,7 @@ class Registration:
 
     def _silence_max_s(self) -> float:
         """A heartbeat goes out in each third of the lease; two lost answers are one too many. And
-        whoever falls silent is left while another nameserver can still renew the lease."""
+        a silent nameserver is left while another nameserver can still renew the lease."""
         interval_s = self._heartbeat_interval_s
         in_time_s = max(LEFT_IN_TIME * 3 * interval_s, interval_s + ANSWERED_WITHIN_S)
         return min(2 * interval_s + self._config.answer_timeout_ms / 1_000, in_time_s)
@@ -302,7 +302,7 @@ class Registration:
         await self._on_directive(directive)
         told_of_topics = directive.topics or directive.topics_complete
         if told_of_topics and self._heartbeat().metadata_revision != self._revision_sent:
-            # Acknowledge at once: whoever created a topic may be waiting to use it.
+            # Acknowledge at once: the creator of a topic may be waiting to use it.
             self._wake.set()
 
 

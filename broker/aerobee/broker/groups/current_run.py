@@ -6,7 +6,7 @@ sessions grants nothing and leaves the last one's record as it is. Before `begin
 members nor leases: a slave has none.
 
 Once a clean record is being written its run grants nothing more, whether the record comes to count
-or not: whoever reads it takes it for the end.
+or not: every reader takes it for the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from aerobee.runtime.log import log_event
 log = logging.getLogger(__name__)
 
 REJOIN_TIME_S = 3.0
-"""Clients try to reconnect at least every 2 s: by then whoever is alive has joined again."""
+"""Clients try to reconnect at least every 2 s: by then every live one has joined again."""
 
 _RUN_OVER = (
     "this replica is handing its groups to the next master, or will continue in a moment; ask "

@@ -4,7 +4,7 @@ Owns: the leases of this broker's queues and the members that wait for one. Pure
 in, sessions are somebody else's (their end arrives as `drop_member`).
 Invariants: a queue of a group has at most one holder; the epoch of every new lease is higher than
 all that this broker ever granted, because its upper half counts the broker's starts and its lower
-half the grants since; whoever waits is served in the order of asking. Before the first run, on a
+half the grants since; waiting members are served in the order of asking. Before the first run, on a
 slave, nobody asks.
 
 After an unclean stop nobody knows who holds what. Until `grace_end_s` a queue is therefore given
@@ -268,7 +268,7 @@ class QueueLeases:
         self._install(lease)
 
     def end_grace(self) -> list[Lease]:
-        """From now on free queues go to whoever waits; returns the leases granted."""
+        """From now on free queues go to waiting members; returns the leases granted."""
         self._grace_end_s = None
         return self._grant_all(list(self._wishes))
 

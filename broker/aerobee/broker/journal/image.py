@@ -1,7 +1,7 @@
-"""An image of a journal: all that stands, written into the journal once more.
+"""An image of a journal: the whole state, written into the journal once more.
 
-Each entry says what will stand when the records before it count, so that whoever has read them
-changes nothing, and whoever reads on from the image alone knows the same.
+Each entry says what will be true when the records before it count. So the image changes nothing
+for a reader of those records, and a reader that begins at the image knows the same.
 
 Owns: when the next one is written. One follows the other once the log has grown by the interval
 after it, so that an idle log stays as it is however large the image; or when the log is about to

@@ -7,7 +7,7 @@ Owns: the turn from one to the other. A term begins once everything in the log i
 applied; only then is anything told and written. So a new master goes on exactly where the last one
 was, and whatever that one did not get confirmed has never been.
 
-From time to time the master writes an image: all that stands, once more. The log may then lose its
+From time to time the master writes an image: the whole state, once more. The log may then lose its
 oldest segments, and a replica that begins after them still knows everything.
 
 Nothing here looks by the clock: the journal goes on when more of the log is confirmed, when
@@ -131,7 +131,7 @@ class Journal(Generic[Entry, Term]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether this master knows everything that stands, and may add to it."""
+        """Whether this master knows the whole state, and may add to it."""
         return self._term is not None
 
     @property
@@ -313,12 +313,12 @@ class Journal(Generic[Entry, Term]):
 
     @property
     def image_position(self) -> int:
-        """From this log position on the journal says all that stands; UNKNOWN_IMAGE: perhaps it
+        """From this log position on the journal says the whole state; UNKNOWN_IMAGE: perhaps it
         does not."""
         return self._state.image_position
 
     async def prepare_removal(self, end: int, save: Callable[[], Awaitable[None]]) -> str:
-        """The log is about to lose everything below `end`: say all that stands once more after it.
+        """The log is about to lose everything below `end`: say the whole state once more after it.
 
         `save` writes the snapshot, if there is room. Returns why the log must keep it for now;
         empty if it need not.

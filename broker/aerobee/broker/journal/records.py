@@ -23,7 +23,7 @@ _IMAGE_END_KIND = "imageEnd"
 
 @dataclass(frozen=True, slots=True)
 class ImageEnd:
-    """All that stands has been said again: in records from `first_offset` on, at or after the log
+    """The whole state has been said again: in records from `first_offset` on, at or after the log
     position `position`."""
 
     position: int

@@ -25,13 +25,13 @@ class JournalState(Protocol[Entry]):
 
     @property
     def image_position(self) -> int:
-        """From this log position on the journal says all that stands; UNKNOWN_IMAGE: perhaps it
+        """From this log position on the journal says the whole state; UNKNOWN_IMAGE: perhaps it
         does not."""
         ...
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that stands is known here; not after a gap, until an image has ended that
+        """Whether the whole state is known here; not after a gap, until an image has ended that
         began after it."""
         ...
 
@@ -65,7 +65,7 @@ class JournalTerm(Protocol[Entry]):
         ...
 
     def image(self) -> Iterator[Entry]:
-        """All that stands, said again. Each entry is added at the moment at which it is given, and
+        """The whole state, said again. Each entry is added at the moment at which it is given, and
         others come in between: so it says what will stand when those before it count."""
         ...
 

@@ -113,8 +113,8 @@ class TopicEndKnown:
 
 @dataclass(frozen=True, slots=True)
 class TopicLivesOn:
-    """What there is of a topic is of a later life than the one deleted then: whoever waits for that
-    end waits for nothing, and no later master writes it."""
+    """What there is of a topic is of a later life than the one deleted then: a caller that waits
+    for that end waits for nothing, and no later master writes it."""
 
     topic: str
     deleted_at_ms: int

@@ -23,8 +23,8 @@ class ChangeKind(StrEnum):
     COMMIT = "commit"
     RESET = "reset"
     IMAGE = "image"
-    """What stands at this place of the journal; for whoever reads on from here without having read
-    what came before."""
+    """The state at this place of the journal, for a reader that goes on from here without having
+    read what came before."""
 
 
 class Standing(NamedTuple):

@@ -100,13 +100,13 @@ class OffsetJournalState:
 
     @property
     def image_position(self) -> int:
-        """A reader of the journal from this log position on knows all that stands; UNKNOWN_IMAGE:
+        """A reader of the journal from this log position on knows the whole state; UNKNOWN_IMAGE:
         perhaps none does."""
         return self._mark.image_position
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything that stands is known here: a replica that began in the middle of the
+        """Whether the whole state is known here: a replica that began in the middle of the
         journal has to read an image first."""
         return self._mark.is_whole
 
@@ -227,7 +227,7 @@ class OffsetJournalState:
         self._on_topic_ended()
 
     def _end_gap(self) -> None:
-        """A whole image has said all that stands."""
+        """A whole image has said the whole state."""
         for key in self._unsaid:
             self._table.remove(*key)
         self._unsaid.clear()

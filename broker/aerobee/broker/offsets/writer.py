@@ -44,7 +44,7 @@ class OffsetWriter:
         on_reset: Callable[[GroupQueue], None],
     ) -> None:
         """`on_reset` is told when a reset has set an offset, or a removal has taken it away, before
-        whoever asked for it."""
+        the caller hears of it."""
         self._state = state
         self._writer = writer
         self._clock = clock
@@ -170,7 +170,7 @@ class OffsetWriter:
             self._look_ahead(entry)
 
     def image(self) -> Iterator[Entry]:
-        """All that stands. See `JournalTerm`."""
+        """The whole state. See `JournalTerm`."""
         lease = self.lease()
         if lease is not None:
             yield from lease_entries(lease, self._clock.now_ms())

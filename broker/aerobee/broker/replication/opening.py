@@ -174,12 +174,12 @@ def change_log(
                 note_incomplete(disk)
             case Cut(end, is_unclean):
                 if is_unclean:
-                    # It may lose what it was known to have for ever.
+                    # It may lose for good what it was known to have.
                     note_log_repaired(disk, chance)
                 cut_log(disk, config, end, on_step)
                 note_log_cut(disk, end)
             case BeginAnew(position):
-                # Whoever looks for this log from now on must not take the empty one for it.
+                # From now on the empty log must not be taken for this one.
                 note_log_emptied(disk, chance)
                 forget_offsets(disk, position)
                 begin_log_at(disk, config, position, on_step)

@@ -2,7 +2,7 @@
 
 Owns: both files while the folder is open, and what a start makes of them. `open_replica` blocks and
 runs before anything is served; after that every change is written on the pool, one at a time.
-Whoever changes something acts on it only when the call has returned: it is on the disk then.
+A change may be acted on only when its call has returned: it is on the disk then.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Owns: the mastership, the log's history of epochs, how far the log is known to b
 where the other replicas are. On the loop; nothing here waits. `RoleManager` does what takes time:
 it promotes, follows and steps down.
 
-What always holds: whoever acts as master asks `may_act` or `check_may_act` at the moment of acting.
+What always holds: an action as master asks `may_act` or `check_may_act` at the moment of acting.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class SlaveStream:
         self.has_joined = False
         """The slave has accepted the agreement, and the roles know of it."""
         self.over = asyncio.Event()
-        """Set by whoever runs it when the roles have heard that the slave left."""
+        """Set by its runner when the roles have heard that the slave left."""
 
     def __repr__(self) -> str:
         return (

@@ -61,7 +61,7 @@ class Hold(Protocol):
 
 
 class JournalHold(Hold):
-    """A journal writes all that stands once more, then the log may lose what it wrote before."""
+    """A journal writes the whole state once more, then the log may lose what it wrote before."""
 
     def __init__(self, journal: Journal[Any, Any], save: Callable[[], Awaitable[None]]) -> None:
         """`save` writes the journal's snapshot, if there is room."""

@@ -5,7 +5,7 @@
 
 Owns: what follows every append. Sync, on the loop.
 Invariants: nothing enters the log while this replica may not act as master; the first failure of
-the store ends the broker, whoever met it; what was appended is published in the same turn.
+the store ends the broker, wherever it occurred; what was appended is published in the same turn.
 """
 
 from __future__ import annotations

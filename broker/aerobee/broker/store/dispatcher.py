@@ -71,7 +71,7 @@ class Dispatcher:
         return b"".join(found)
 
     def dispatch(self, confirmed_end: int) -> None:
-        """Let the queues grow up to `confirmed_end`, and tell whoever listens."""
+        """Let the queues grow up to `confirmed_end`, and tell the listeners."""
         pending = self._pending
         grown: dict[QueueName, None] = {}
         while pending and pending[0].end <= confirmed_end:

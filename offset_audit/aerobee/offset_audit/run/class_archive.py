@@ -7,7 +7,7 @@ audit needs, nothing runs on behind the user's back, and nobody waits for it but
 already. It stands in the user's cache folder, since what starts from it runs as that user.
 
 Invariants: it is only about speed. Where it cannot be made or is damaged, nothing fails and
-nothing is said; a file of that name is always whole, whoever else makes one.
+nothing is said; a file of that name is always whole, even if another process makes one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a run of the audit ends, for whoever acts on it.
+"""How a run of the audit ends, for scripts and operators.
 
 0 to 3 are the worst severity found (`outputs.summary.EXIT_CODES`); 64 and above say that there is
 no answer, and never mean a finding. Imports neither pyspark nor pyarrow.

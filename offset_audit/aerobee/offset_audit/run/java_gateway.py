@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.02
 PORT = "PYSPARK_GATEWAY_PORT"
 SECRET = "PYSPARK_GATEWAY_SECRET"
 _DEAF = ("/bin/sh", "-c", 'trap "" INT; exec "$0" "$@"')
-"""Ignores Ctrl-C, as does what it runs; whoever kills the process group reaches it all the same."""
+"""Ignores Ctrl-C, as does what it runs; a signal to the process group reaches it anyway."""
 _TOLD = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _CLASSIC = {"SPARK_CONNECT_MODE": "0"}
 _PORT_AND_LENGTH = struct.Struct(">ii")
@@ -86,6 +86,6 @@ def _connected(told: bytes) -> Any:
         launch: Any = launch_gateway
         return launch()
     finally:
-        # Whoever finds them takes this process for one that `spark-submit` started.
+        # With them this process would be taken for one that `spark-submit` started.
         for name in address:
             del os.environ[name]

@@ -12,7 +12,7 @@ from aerobee.runtime.clock import Clock
 
 
 class Progress(Protocol):
-    """Whoever shows it; called from the run's own thread."""
+    """What shows it; called from the run's own thread."""
 
     def stage(self, title: str) -> AbstractContextManager[None]:
         """A part of the run, for as long as it is entered."""

@@ -65,7 +65,7 @@ def publish(
     )
     if out is not None:
         replace_document(session, f"{out}/{METRICS_FILE}", metrics_text(summary))
-        # Last: whoever waits for it finds the rest.
+        # Last: what waits for it finds the rest.
         replace_document(session, f"{out}/{SUMMARY_FILE}", summary.text())
     return summary
 

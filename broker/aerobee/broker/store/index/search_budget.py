@@ -1,7 +1,7 @@
 """How much one search may look at, so that it keeps a thread for a few seconds at most.
 
 Millions of entries may share a key, and none of their records need be what is wanted. A search that
-runs out of its budget ends with what it has; whoever asked is told that there may be more.
+runs out of its budget ends with what it has; the caller is told that there may be more.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A producer numbers its records to a queue from 0 on. Records with consecutive numbers that lie at
 consecutive queue offsets are one interval; where one batch ends in it and the next begins is not
-known, for the log does not tell either. So a window follows from the log alone, whoever reads it
-and however it is cut to pieces: master, slave and recovery remember the same.
+known, for the log does not tell either. So a window follows from the log alone, on every replica
+that reads it and however it is cut to pieces: master, slave and recovery remember the same.
 
 Always: between `floor` and the newest record, what lies in no interval was never stored. Below it
 nothing is known.

@@ -209,7 +209,8 @@ def _place(disk: Disk, files: Sequence[_FileWrite]) -> list[str]:
         directory = file.path.rpartition("/")[0]
         if directory not in changed:
             disk.make_directory(directory)
-            # Also if it is there already: whoever made it may have been killed before the syncs.
+            # Also if it is there already: the process that made it may have been killed before the
+            # syncs.
             topic_directory = directory.rpartition("/")[0]
             changed.update(dict.fromkeys((topic_directory, CONSUME_QUEUE_DIRECTORY, "")))
         changed[directory] = None

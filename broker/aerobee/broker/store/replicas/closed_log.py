@@ -5,7 +5,7 @@ from it goes too far. The next start's recovery knows how to mend that, whatever
 reached the disk.
 
 `begin_log_at` first writes down where the log is to begin, in the file `commitlog.begin`. From then
-on nothing else in the log and the files derived from it counts: whoever opens the folder next
+on nothing else in the log and the files derived from it counts: the next opening of the folder
 carries it out to the end, as often as it takes. So the folder is as it was or empties itself.
 """
 

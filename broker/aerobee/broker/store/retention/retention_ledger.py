@@ -7,7 +7,7 @@
 
 Owns: the ages of the segments, the totals, and why the oldest segment stays. Each work is taken on
 the loop, run on any thread, and finished on the loop before the next is taken. Readers are refused
-what goes before it goes; whoever has the file open reads on.
+a file's messages before it goes; a reader with the file open reads on.
 """
 
 from __future__ import annotations

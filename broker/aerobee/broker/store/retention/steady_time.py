@@ -57,7 +57,7 @@ class SteadyTime:
 
 class SegmentAges:
     """How old each segment is: by the time of its last write, and at least as old as the time for
-    which it has been known. So a last write in the future holds nothing for ever."""
+    which it has been known. So a last write in the future does not keep a segment for good."""
 
     __slots__ = ("_known_since_s",)
 

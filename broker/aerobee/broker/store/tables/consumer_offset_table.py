@@ -39,7 +39,7 @@ class JournalMark:
     image_position: int = 0
     """Everything that stands is in the journal from this log position on; -1: perhaps not."""
     is_whole: bool = True
-    """Whether everything that stands is in the table."""
+    """Whether the whole state is in the table."""
     lease: str = ""
     """The newest record of queue leases, as JSON; empty: none yet."""
     topic_ends_from_ms: int = 0

@@ -2,7 +2,7 @@
 
 A broker stamps its reading with its own clock between the moments at which the reader asked and was
 answered, so a stamp outside of them is wrong by at least the distance. All replicas of a group have
-the same records: a step in the log is one finding, whoever tells it.
+the same records: a step in the log is one finding, whatever shows it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The columns of a message, and records made into them: one Arrow batch from one buffer.
 
 Nothing is done record by record but the checksum, which is a C call mapped over the bodies, and
-what is rare: bodies that were compressed. Whoever calls says which topic and queue the records are
+what is rare: bodies that were compressed. The caller says which topic and queue the records are
 of; what is found in the bytes is checked against it.
 """
 

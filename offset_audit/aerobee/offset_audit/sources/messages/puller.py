@@ -1,4 +1,4 @@
-"""Frames of records from brokers, range after range, whoever of a broker group answers.
+"""Frames of records, range after range, from any replica of a broker group that answers.
 
 The master is asked first, or the replica that it names to a reader far behind; while it is away its
 slaves are. What sounds like a loss (messages that were there are not) is believed of a master

@@ -1,6 +1,6 @@
 """A log in ranges of a grid that all stores share, and its messages by the minute.
 
-Each range has a checksum of its bytes: equal logs have equal rows, whoever reads them. A range that
+Each range has a checksum of its bytes: equal logs have equal rows on every reader. A range that
 the log's begin or end cuts, or a segment that is missing, is told in small steps instead: so logs
 that end at different places are comparable up to the last step that both have. Of a blank record,
 which fills the rest of a segment, only its head counts: nobody writes the rest.
