@@ -56,11 +56,13 @@ NAMES: Final[dict[str, Allowed]] = {
     # What clients send.
     _N.UNIQ_KEY: Allowed(
         "[0-9A-Fa-f]{32,56}",
-        "must be a message id of 32 to 56 hexadecimal digits, or be left out",
+        "must be a message id of 32 to 56 hexadecimal digits; correct it or leave it out",
     ),
-    _N.WAIT: Allowed("(?i:true|false)", "must be true or false, or be left out"),
-    _N.CRC32: Allowed("[0-9]{10}", "must have ten digits, which brokers set, or be left out"),
-    _N.BORN_TIMESTAMP: Allowed("[0-9]{1,19}", "must be a time in ms since 1970, or be left out"),
+    _N.WAIT: Allowed("(?i:true|false)", "must be true or false; correct it or leave it out"),
+    _N.CRC32: Allowed("[0-9]{10}", "must have ten digits, which brokers set; leave it out"),
+    _N.BORN_TIMESTAMP: Allowed(
+        "[0-9]{1,19}", "must be a time in ms since 1970; correct it or leave it out"
+    ),
     # Data to brokers; a meaning, if any, is between clients.
     **dict.fromkeys(
         (
