@@ -65,7 +65,8 @@ class NameserverFigures:
         cache = self._cache
         delay = HistogramFamily(
             "aerobee_event_loop_delay_seconds",
-            "How late the event loop runs due work; ten samples a second, one in 2 s when idle.",
+            "How late the event loop runs what is due; ten samples per second, one per 2 s when "
+            "idle.",
         )
         delay.add(self.loop_delay.histogram.copy())
         families: list[AnyFamily] = [
@@ -76,7 +77,7 @@ class NameserverFigures:
             ),
             one_gauge(
                 "aerobee_nameserver_routes_stale",
-                "1 while etcd does not confirm that the routes are complete.",
+                "1 while etcd does not confirm that the routes are current.",
                 cache.stale,
             ),
             *self._etcd_families(),
@@ -106,7 +107,7 @@ class NameserverFigures:
             ),
             one_gauge(
                 "aerobee_etcd_confirmed_age_seconds",
-                "Time since etcd last confirmed that the routes are complete.",
+                "Time since etcd last confirmed that the routes are current.",
                 self._cache.confirmed_age_s,
             ),
             latency,
@@ -115,9 +116,9 @@ class NameserverFigures:
 
 
 def _table_families(table: RouteTable) -> list[AnyFamily]:
-    epoch = gauge("aerobee_group_epoch", "The epoch of a broker group's master.", "broker_group")
+    epoch = gauge("aerobee_group_epoch", "Epoch of the broker group.", "broker_group")
     has_live_master = gauge(
-        "aerobee_group_has_master", "1 while the group has a live master.", "broker_group"
+        "aerobee_group_has_master", "1 while the broker group has a live master.", "broker_group"
     )
     replicas = gauge(
         "aerobee_group_replicas",
@@ -136,11 +137,11 @@ def _table_families(table: RouteTable) -> list[AnyFamily]:
     _add_rest(table, has_live_master)
     return [
         one_gauge("aerobee_nameserver_routes_revision",
-                  "Revision of etcd that the routes show.", table.version),
+                  "etcd's revision of the routes that are served.", table.version),
         one_gauge("aerobee_nameserver_live_brokers",
-                  "Brokers registered in etcd.", len(table.brokers)),
+                  "Brokers that are registered in etcd.", len(table.brokers)),
         one_gauge("aerobee_nameserver_unreadable_keys",
-                  "Keys in etcd that cannot be read and are ignored.",
+                  "Keys in etcd that make no sense; they count as missing.",
                   len(table.unreadable)),
         one_gauge("rocketmq_topic_number", "Topics of the cluster.", len(table.topics)),
         epoch,

@@ -28,19 +28,19 @@ def role_families(statistics: BrokerStatistics, roles: Roles, *, now_s: float) -
     lease_s = mastership.lease.end_s
     group = mastership.replica_set
     master_id = None if group is None or group.master_id == NO_MASTER else group.master_id
-    role = gauge("aerobee_broker_role", "1 for the role that the replica has, else 0.", "role")
+    role = gauge("aerobee_broker_role", "1 for the replica's role, otherwise 0.", "role")
     role.add(int(statistics.is_master), "master")
     role.add(int(not statistics.is_master), "slave")
     return [
         role,
         one_gauge(
             "aerobee_broker_acting",
-            "1 while the replica may take messages as its group's master.",
+            "1 while the broker may act as master of its broker group.",
             roles.may_act(),
         ),
         one_gauge("aerobee_broker_epoch",
-                  "The newest epoch that the replica knows.", roles.epoch or None),
-        one_gauge("aerobee_broker_master_id", "Id of its group's master.", master_id),
+                  "The newest epoch that the broker knows.", roles.epoch or None),
+        one_gauge("aerobee_broker_master_id", "Id of the master of its broker group.", master_id),
         one_gauge(
             "aerobee_broker_lease_remaining_seconds",
             "How long its registration counts without another heartbeat; 0 or less: over.",
@@ -76,7 +76,7 @@ def registration_families(registration: RegistrationStatistics | None) -> list[A
         ),
         one_gauge(
             "aerobee_broker_registration_failures",
-            "Streams lost and attempts failed since a nameserver last answered.",
+            "Lost streams and failed attempts since a nameserver last answered.",
             registration.failures,
         ),
     ]
@@ -93,7 +93,7 @@ def replication_families(
             one_gauge("aerobee_in_sync_replicas",
                       "Replicas in sync, including the master.", in_sync),
             one_gauge("aerobee_in_sync_replicas_min",
-                      "With fewer replicas in sync, no messages are taken.",
+                      "With fewer replicas in sync, the master takes no messages.",
                       in_sync_min),
         ]  # fmt: skip
     if replication.slave is not None:
@@ -144,12 +144,12 @@ def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
     """The log, the disk below it, and what retention took."""
     store = statistics.store
     space, retention = store.retention.space, store.retention
-    state = gauge("aerobee_store_state", "1 for the store's state, else 0.", "state")
+    state = gauge("aerobee_store_state", "1 for the store's state, otherwise 0.", "state")
     for each in StoreState:
         state.add(int(store.state is each), each.value.replace(" ", "_"))
     ends = gauge(
         "aerobee_log_end_bytes",
-        "End of the log: of what is appended, flushed, confirmed, dispatched.",
+        "Position up to which the log is appended, flushed, confirmed, dispatched.",
         "end",
     )
     ends.add(store.appended_end, "appended")
@@ -162,29 +162,29 @@ def store_families(statistics: BrokerStatistics) -> list[AnyFamily]:
         state,
         ends,
         one_gauge("aerobee_log_begin_bytes",
-                  "Position of the first byte that the log still has.", store.min_offset),
-        one_gauge("aerobee_log_segments", "Segment files of the log.", store.segment_count),
-        one_gauge("aerobee_queues", "Queues that the store knows.", store.queue_count),
+                  "Position of the first byte that is still there.", store.min_offset),
+        one_gauge("aerobee_log_segments", "Segments of the log.", store.segment_count),
+        one_gauge("aerobee_queues", "Queues of the store.", store.queue_count),
         one_gauge("aerobee_damaged_queues",
-                  "Queues found damaged while the broker runs; they serve no messages.",
+                  "Queues found damaged since the start; they serve nothing.",
                   store.damaged_queue_count),
         one_gauge("aerobee_misplaced_records",
-                  "Records read or copied since the start that do not continue their queue.",
+                  "Records read or copied since the start that were not at the end of their queue.",
                   store.misplaced_records),
         one_gauge("aerobee_queue_tail_bytes", "Bytes of queue entries that are only in memory.",
                   store.queue_tail_bytes),
-        one_gauge("aerobee_disk_free_bytes", "Free bytes of the store's file system.",
+        one_gauge("aerobee_disk_free_bytes", "Free space of the store's file system.",
                   space.free_bytes if space.free_bytes >= 0 else None),
         one_gauge("aerobee_disk_total_bytes", "Size of the store's file system.",
                   space.total_bytes if space.free_bytes >= 0 else None),
         syncs,
         one_counter("aerobee_checkpoints_total", "Checkpoints written.", store.checkpoints),
-        one_counter("aerobee_retention_removed_segments_total", "Segments that retention removed.",
+        one_counter("aerobee_retention_removed_segments_total", "Segments removed by retention.",
                     retention.removed_segments),
-        one_counter("aerobee_retention_removed_bytes_total", "Bytes that retention removed.",
+        one_counter("aerobee_retention_removed_bytes_total", "Bytes removed by retention.",
                     retention.removed_bytes),
         one_counter("aerobee_retention_removed_unread_messages_total",
-                    "Messages removed before a group had read them, counted for each group.",
+                    "Removed messages that a group had not read, counted once per group.",
                     retention.removed_unread_messages),
     ]  # fmt: skip
 
@@ -201,31 +201,32 @@ def work_families(
     counters = statistics.counters
     delay = HistogramFamily(
         "aerobee_event_loop_delay_seconds",
-        "How late the event loop runs due work; ten samples a second, one in 2 s when idle.",
+        "How late the event loop runs what is due; ten samples per second, one per 2 s when idle.",
     )
     delay.add(loop_delay)
     return [
         delay,
         one_counter("aerobee_batches_in_total", "Batches stored.", counters.batches_in),
         one_counter("aerobee_batches_refused_total", "Batches refused.", counters.refused),
-        one_counter("aerobee_duplicate_batches_total", "Batches that were already stored.",
+        one_counter("aerobee_duplicate_batches_total",
+                    "Batches that were sent again and already stored.",
                     counters.duplicates_dropped),
         one_counter("aerobee_cold_reads_total", "Reads that had to wait for the disk.",
                     counters.cold_reads),
-        one_counter("aerobee_cold_read_bytes_total", "Bytes that reads from the disk returned.",
+        one_counter("aerobee_cold_read_bytes_total", "Bytes that had to be read from the disk.",
                     counters.cold_bytes),
-        one_gauge("aerobee_cold_reads_waiting", "Reads that wait for their turn.",
+        one_gauge("aerobee_cold_reads_waiting", "Cold reads that wait for their turn.",
                   counters.cold_reads_waiting),
         one_gauge("aerobee_pull_streams", "Streams over which messages are read.", pull_streams),
-        one_gauge("aerobee_queue_leases", "Queues that members of groups hold.", leases),
+        one_gauge("aerobee_queue_leases", "Queues held by members of groups.", leases),
         one_gauge("aerobee_group_members", "Live members of all groups.", statistics.members),
         one_counter("aerobee_groups_expired_total",
-                    "Groups deleted because they were not used.", groups_expired),
+                    "Unused groups that were deleted.", groups_expired),
     ]  # fmt: skip
 
 
 def info_family(values: Mapping[str, str]) -> AnyFamily:
     """What does not change while it runs, as labels."""
-    info = gauge("aerobee_broker_info", "1; labels describe the broker.", *values)
+    info = gauge("aerobee_broker_info", "Always 1; the labels describe the broker.", *values)
     info.add(1, *values.values())
     return info
