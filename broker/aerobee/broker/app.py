@@ -92,7 +92,7 @@ async def serve_broker(
     on_opened: Callable[[], None] = lambda: None,
     mounts: Sequence[Mount] = (),
 ) -> None:
-    """Serve until `lifecycle.stop`; `on_listening` is told the port once clients are served.
+    """Serve until `lifecycle.stop`; `on_listening` gets the port once clients are served.
 
     A replica may have to open its folder again, as a new instance on the same port; `on_opened` is
     called each time. `mounts` add protocols to the own one.

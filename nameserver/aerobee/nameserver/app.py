@@ -62,7 +62,7 @@ async def serve_nameserver(
     chance: random.Random,
     on_listening: Callable[[int], None] | None = None,
 ) -> None:
-    """Serve until `lifecycle.stop`; `on_listening` is told the port.
+    """Serve until `lifecycle.stop`; `on_listening` gets the port.
 
     Raises:
         InvalidArgument: the address cannot be listened on.

@@ -63,7 +63,7 @@ class Targets:
         on_route: Callable[[TopicRoute], None],
         await_cluster: bool = False,
     ) -> None:
-        """`on_route` is told of each new route before it is used. With `await_cluster` nameservers
+        """`on_route` gets each new route before it is used. With `await_cluster` nameservers
         and brokers that are not there yet are asked again until the time is over."""
         self._await_cluster = await_cluster
         self._routes = routes

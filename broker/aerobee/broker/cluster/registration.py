@@ -95,7 +95,7 @@ class Registration:
         on_incomplete: Callable[[errors.ReplicaIncomplete], None] = lambda _: None,
     ) -> None:
         """`due` is set when a heartbeat is to go out before the next beat: something that routes
-        show has changed. `on_sending` is told of each heartbeat's sequence right before it is
+        show has changed. `on_sending` gets each heartbeat's sequence right before it is
         sent, `on_incomplete` that no nameserver will register this log under its incarnation."""
         self._config = config
         self._on_sending = on_sending

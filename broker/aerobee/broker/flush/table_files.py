@@ -110,7 +110,7 @@ class TableFiles:
             await asyncio.wait(self._writing)
 
     def add(self, path: str, table: SavedTable, on_saved: Callable[[], None] | None = None) -> None:
-        """A table as it was just loaded. `on_saved` is told when the file holds what was rendered
+        """A table as it was just loaded. `on_saved` is called when the file holds what was rendered
         last."""
         self._files[path] = TableFile(path, table, table.changes, asyncio.Lock(), on_saved)
 

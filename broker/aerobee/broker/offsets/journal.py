@@ -115,8 +115,8 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         on_reset: Callable[[GroupQueue], None],
         on_term: Callable[[float], None],
     ) -> None:
-        """`on_reset` is told of each reset that has come true on this master; `on_term` when leases
-        may be granted, with for how many seconds nobody is told who is in which group."""
+        """`on_reset` gets each reset that has come true on this master; `on_term`, once leases may
+        be granted, the seconds for which members are not told of each other."""
         super().__init__(
             state,
             journal_log,

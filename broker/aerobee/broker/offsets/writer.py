@@ -43,8 +43,8 @@ class OffsetWriter:
         *,
         on_reset: Callable[[GroupQueue], None],
     ) -> None:
-        """`on_reset` is told when a reset has set an offset, or a removal has taken it away, before
-        the caller hears of it."""
+        """`on_reset` is called when a reset has set an offset, or a removal has taken it away,
+        before the caller hears of it."""
         self._state = state
         self._writer = writer
         self._clock = clock

@@ -99,7 +99,7 @@ def open_replicated(
     chance: random.Random,
     on_progress: Callable[[RecoveryProgress], None] = lambda _: None,
 ) -> Opened:
-    """Lock, recover and load the folder, for a new instance; `on_progress` is told that it gets on.
+    """Lock, recover and load the folder, for a new instance; calls `on_progress` on the way.
 
     Raises:
         InvalidArgument: it cannot be used as it lies; the message says why and what to do.
@@ -163,7 +163,7 @@ def change_log(
     on_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Do to a closed folder what its replica must do before it can follow, or register;
-    `on_step` is told that it gets on.
+    `on_step` is called as it progresses.
 
     Raises:
         InvalidArgument: the disk failed; the next start of the broker begins where this ended.

@@ -41,7 +41,7 @@ class EndWaiters:
     """Callbacks waiting for a watermark to reach their end."""
 
     def __init__(self, end: int, *, on_deadline_set: Callable[[float], None]) -> None:
-        """`on_deadline_set` is told the monotonic second at which `on_time` must be called; it is
+        """`on_deadline_set` gets the monotonic second at which `on_time` must be called; it is
         earlier than the one told before, which no longer counts, or that one has passed."""
         self._end = end
         self._on_deadline_set = on_deadline_set

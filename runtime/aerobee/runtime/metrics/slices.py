@@ -22,8 +22,8 @@ class Slices:
         """The longest step so far, as far as steps end with `breathe`."""
 
     async def breathe(self) -> None:
-        """Between any two things that belong together no `breathe` may stand: what was read before
-        it may have changed behind it."""
+        """Do not call it between two things that belong together: what was read before the call
+        may have changed after it."""
         taken_s = self._clock.monotonic_s() - self._began_s
         if taken_s >= self._step_s:
             self.longest_s = max(self.longest_s, taken_s)

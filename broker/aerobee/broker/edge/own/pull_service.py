@@ -54,7 +54,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         is_current: IsCurrent,
         on_delivered: Callable[[str, str, int, int], None] = lambda *_: None,
     ) -> None:
-        """`on_delivered` is told what went out: group, topic, messages, bytes."""
+        """`on_delivered` gets what went out: group, topic, messages, bytes."""
         self._egress = egress
         self._guard = guard
         self._counters = counters

@@ -1,4 +1,4 @@
-"""Readers far behind the log's end: where each of them is, and what they leave behind.
+"""Readers far behind the log's end: where each of them is, and what they leave in memory.
 
 A reader that walks forward through what is not in memory is served ahead: the kernel is told what
 it will want next. What was brought in for it is read once and then only pushes others' bytes out of

@@ -50,7 +50,7 @@ class LogWalk:
     ) -> None:
         """Begins with the segment of index `start_index`, at its first record or at the one that
         begins at the log offset `start`; `end` stops the walk at that log offset. From `torn_from`
-        on records may have lost sectors in a power failure. `on_read` is told of each chunk."""
+        on records may have lost sectors in a power failure. `on_read` gets each chunk."""
         self._disk = disk
         self._segments = segments
         self._start_index = start_index

@@ -11,7 +11,7 @@ and what becomes of a queue is decided by what is found:
     files gone, of a wrong length, not sound, or not those of this queue   built again
     ahead of the log, which was cut                                        cut
     the log goes on where the queue ends                                   completed
-    the log goes on further behind                                         built again
+    the log goes on with a later offset                                    built again
     none of these                                                          taken as it is
 
 A listed queue's files are looked at here only if the log's walk came upon the queue, and those of
