@@ -68,7 +68,7 @@ def test_with_a_tag_filter_only_matching_messages_count_and_the_evidence_says_bo
     found = run.only("lag-matching")
     assert (found.check, found.affected) == ("LAG", 12_000)
     assert "has 12,000 messages" in found.evidence
-    assert "among 19,900" in found.evidence
+    assert "only those of 19,900" in found.evidence
     assert "how long they have waited is not known" in found.evidence
     assert (run.state("lag-matching").lag, run.state("lag-matching").matching_lag) == (
         19_900,
