@@ -7,9 +7,11 @@ start that follows is cut at each of its operations as well.
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
@@ -81,26 +83,43 @@ SCRIPTS: Mapping[str, Script] = MappingProxyType(
 )
 
 
+@dataclass(slots=True)
+class _Tried:
+    """`folders` are those that a start was tried on, each with what the model said of it. Most cuts
+    and fates leave one that another has left before, and a start depends on nothing else."""
+
+    variant: Variant
+    figures: Figures = field(default_factory=Figures)
+    folders: set[tuple[object, str]] = field(default_factory=set)
+
+    def is_new(self, machine: Machine) -> bool:
+        folder = machine.disk.state(), repr(machine.model)
+        if folder in self.folders:
+            return False
+        self.folders.add(folder)
+        return True
+
+
 def run_exhaustively(name: str, variant: Variant) -> Figures:
     """Raises Violation, with the script, the cut and the fate that lead to it."""
-    figures = Figures()
+    tried = _Tried(variant)
     script = SCRIPTS[name]
     machine = _machine(variant)
     script(machine)
-    figures.add(machine.figures)
+    tried.figures.add(machine.figures)
     operations = machine.disk.steps
     machine.scrap()
     for cut in range(operations + 1):
+        ended = _ended(script, variant, cut)
         fates: list[Fate | int] = [*SIMPLE_FATES, *range(_DRAWN_FATES)]
         for fate in fates:
-            figures.add(_run_cut(script, variant, cut, fate, None))
+            _try_start(tried, ended, cut, fate, None)
         if cut % _SECOND_CUTS_EVERY == 0:
             for fate in (LOSE_ALL, KEEP_ALL):
                 second = 0
-                while (more := _run_cut(script, variant, cut, fate, second)).cut_starts:
-                    figures.add(more)
+                while _try_start(tried, ended, cut, fate, second):
                     second += 1
-    return figures
+    return tried.figures
 
 
 def _machine(variant: Variant) -> Machine:
@@ -108,26 +127,44 @@ def _machine(variant: Variant) -> Machine:
     return Machine(SimulatedDisk(), config, random.Random(0), variant=variant, trace=None)
 
 
-def _run_cut(
-    script: Script, variant: Variant, cut: int, fate: Fate | int, second_cut: int | None
-) -> Figures:
-    """The script with its power ending after `cut` operations, and that of the start that follows
-    after `second_cut`; a number as fate is the seed of a drawn one."""
+def _ended(script: Script, variant: Variant, cut: int) -> Machine:
+    """The script with its power ending after `cut` operations, and nothing lost yet."""
     machine = _machine(variant)
+    machine.cut_after(cut)
+    with contextlib.suppress(PowerCut):
+        script(machine)
+    machine.scrap()
+    return machine
+
+
+def _twin(ended: Machine, variant: Variant) -> Machine:
+    """Another that ended so. They share the disk, of which each power failure makes a new one."""
+    machine = _machine(variant)
+    machine.clock = machine.driver.clock = ended.clock
+    machine.model = machine.driver.model = copy.deepcopy(ended.model)
+    machine.driver.use(ended.disk)
+    return machine
+
+
+def _try_start(
+    tried: _Tried, ended: Machine, cut: int, fate: Fate | int, second_cut: int | None
+) -> bool:
+    """Start on what `fate` leaves, a number being the seed of a drawn one. With `second_cut` the
+    power ends again after so many operations of that start; False if it takes no more."""
+    machine = _twin(ended, tried.variant)
     try:
-        machine.cut_after(cut)
-        try:
-            script(machine)
-        except PowerCut:
-            machine.figures.cut_starts = 0
         machine.lose_power(_fate_of(fate, machine))
-        try:
-            machine.start(steps_max=second_cut)
-        except PowerCut:
-            machine.figures.cut_starts += 1
-            machine.lose_power(_fate_of(fate, machine))
+        if second_cut is not None:
+            try:
+                machine.start(steps_max=second_cut)
+            except PowerCut:
+                machine.figures.cut_starts += 1
+                machine.lose_power(_fate_of(fate, machine))
+            else:
+                return False
+        if tried.is_new(machine):
             machine.start()
-        machine.check_second_start()
+            machine.check_second_start()
     except Exception as error:
         raise Violation(
             f"cut after operation {cut}, start cut after {second_cut}, "
@@ -136,7 +173,8 @@ def _run_cut(
         ) from error
     finally:
         machine.scrap()
-    return machine.figures
+    tried.figures.add(machine.figures)
+    return True
 
 
 def _fate_of(fate: Fate | int, machine: Machine) -> Fate:

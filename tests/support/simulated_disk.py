@@ -78,6 +78,21 @@ class SimulatedDisk(FileSystem):
         disk = SimulatedDisk(root)
         return disk._like(self)
 
+    def state(self) -> object:
+        """Equal for two disks in which a process finds the same. To be compared, or hashed."""
+        directories: list[tuple[str, DirectoryNode]] = [("", self._root)]
+        found: list[tuple[object, ...]] = []
+        for path, directory in directories:
+            for name, node in sorted(directory.names.items()):
+                place = f"{path}/{name}"
+                if isinstance(node, DirectoryNode):
+                    directories.append((place, node))
+                    found.append((place,))
+                else:
+                    pages = tuple((index, bytes(node.pages[index])) for index in sorted(node.pages))
+                    found.append((place, node.size, node.modified_ms, pages))
+        return tuple(found)
+
     # ------------------------------------------------------------------------------ Disk
 
     def open_file(self, path: str, *, create: bool = False, read_only: bool = False) -> DiskFile:

@@ -344,9 +344,9 @@ def run_seeds(seeds: range) -> int:
 
 
 def test_no_power_cut_harms_a_slave() -> None:
-    assert run_seeds(range(5)) > 10
+    assert run_seeds(range(30)) > 60
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_power_cut_harms_a_slave_in_many_lives() -> None:
     assert run_seeds(range(1_000, 1_200)) > 500

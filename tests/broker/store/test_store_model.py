@@ -301,14 +301,14 @@ def _settings(count: int) -> settings:
 
 
 TestStoreModel = StoreMachine.TestCase
-TestStoreModel.settings = _settings(30)
+TestStoreModel.settings = _settings(50)
 
 
 class LongStoreMachine(StoreMachine):
     """The same, longer."""
 
 
-TestStoreModelAtLength = pytest.mark.slow(LongStoreMachine.TestCase)
+TestStoreModelAtLength = pytest.mark.long(LongStoreMachine.TestCase)
 TestStoreModelAtLength.settings = _settings(200)
 
 
