@@ -19,6 +19,7 @@ import pytest
 from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.replication.master_term import Proposal, ReplicaName
+from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.retry import Backoff
@@ -67,7 +68,8 @@ async def nameserver_behind_a_path() -> AsyncIterator[DyingPath]:
 
 async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connection() -> None:
     async with nameserver_behind_a_path() as path:
-        registry = InSyncRegistry((path.address,), IDENTITY)
+        channels = Channels(own_connections=True)
+        registry = InSyncRegistry((path.address,), IDENTITY, channels)
         try:
             assert (await registry.alter(1, PROPOSAL)).revision == 4
             path.die()
@@ -77,7 +79,7 @@ async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connectio
             assert (await registry.alter(1, PROPOSAL)).revision == 4
             assert path.connections == before + 1
         finally:
-            await registry.close()
+            await channels.close()
 
 
 def registration_at(config: RegistrationConfig, on_directive: Callable[[], None]) -> Registration:

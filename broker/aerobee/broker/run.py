@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
@@ -30,6 +29,7 @@ from aerobee.broker.sending.durability import Durability
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queue_reads import QueueReads
+from aerobee.cluster_view.channels import Channels
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import NotWritable, StoreFailed
 from aerobee.runtime.exception_groups import first_leaf
@@ -145,7 +145,7 @@ class Run:
         figures: BrokerFigures,
         address: OwnAddress,
         registration: Registration | None,
-        registry: InSyncRegistry,
+        channels: Channels,
         failure: Failure,
         guard: Guard,
         store: MessageStore,
@@ -158,7 +158,7 @@ class Run:
         journal: OffsetJournal,
     ) -> None:
         """The first of the `edges` is the one that routes name. `tasks` run from when all edges
-        listen until the end, `ROLES_TASK` among them."""
+        listen until the end, `ROLES_TASK` among them; `channels` are closed after them."""
         self._config = config
         self._clock = clock
         self._edges = edges
@@ -169,7 +169,7 @@ class Run:
         self._figures = figures
         self._address = address
         self._registration = registration
-        self._registry = registry
+        self._channels = channels
         self._failure = failure
         self._guard = guard
         self._store = store
@@ -224,7 +224,7 @@ class Run:
         finally:
             self._metrics.hide(NODE_TYPE)
             await self._stop_edges(0)
-            await self._registry.close()
+            await self._channels.close()
             await self._files.close()
         return reopening
 

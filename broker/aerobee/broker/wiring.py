@@ -92,6 +92,7 @@ from aerobee.broker.store.tables.config_tables import (
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
 )
+from aerobee.cluster_view.channels import Channels
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint
@@ -388,9 +389,10 @@ class Wiring:
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
         self.identity = identity_of(config, instance=self.replica.state.instance)
-        self.registry = InSyncRegistry(config.nameservers, self.identity)
+        self.channels = Channels(chance=self._chance, own_connections=True)
+        registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
         names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")
-        self.proposer = InSyncProposer(roles, store, clock, self.registry.alter, names)
+        self.proposer = InSyncProposer(roles, store, clock, registry.alter, names)
         self.duties = Duties(
             (
                 self.durability,
@@ -582,7 +584,7 @@ class Wiring:
             figures=self._make_figures(),
             address=self.address,
             registration=self.registration,
-            registry=self.registry,
+            channels=self.channels,
             failure=self.failure,
             guard=self.guard,
             store=store,

@@ -2,7 +2,7 @@
 
 Owns: which nameserver answered last; it is asked first. A change may be asked for again, at another
 one too: it is a compare-and-swap on the record's revision. A connection over which no answer came
-is not used again: the nameserver may have another address by now, behind the same name too.
+is not used again: the nameserver may have another address by now, under the same name too.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ class InSyncRegistry:
         self,
         nameservers: Sequence[str],
         identity: common_pb2.BrokerIdentity,
-        channels: Channels | None = None,
+        channels: Channels,
     ) -> None:
+        """`channels` have connections of their own, and are closed by their owner."""
         self._nameservers = list(nameservers)
         self._identity = identity
-        self._channels = channels or Channels(own_connections=True)
+        self._channels = channels
 
     async def alter(self, epoch: int, proposal: Proposal) -> ReplicaSetView:
         """The record after the change.
@@ -79,7 +80,3 @@ class InSyncRegistry:
                 if isinstance(error, DeadlineExceeded | Unreachable):
                     await self._channels.disconnect(address)
         raise failure
-
-    async def close(self) -> None:
-        """End the connections."""
-        await self._channels.close()
