@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
@@ -49,14 +51,12 @@ class Scene:
             self.leases,
             on_lease_ended=lambda lease: self.journal.append(f"pulls of {lease.client_id} end"),
         )
-        self.coordinator = GroupCoordinator(
-            members, self.ownership, on_views_changed=self.count_push
-        )
+        self.coordinator = GroupCoordinator(members, self.ownership, call_soon=self.count_push)
         self.membership = self.coordinator.membership
         self.members: dict[str, Member] = {}
         self.sessions: dict[str, Told] = {}
 
-    def count_push(self) -> None:
+    def count_push(self, push: Callable[[], None]) -> None:
         self.pushes += 1
 
     def join(

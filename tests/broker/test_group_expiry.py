@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
+from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.members import Member, Subscription
 from aerobee.broker.groups.queue_leases import GroupQueue
@@ -45,7 +45,7 @@ class Scene:
         self.coordinator = GroupCoordinator(
             self.master.groups.members,
             self.master.groups.ownership,
-            on_views_changed=lambda: None,
+            call_soon=lambda push: None,
         )
         self.start()
 
@@ -60,7 +60,9 @@ class Scene:
             save_configs=nothing,
         )
         self.expiry = GroupExpiry(
-            GroupTables(self.configs, self.master.table, self.topics),
+            self.configs,
+            self.master.table,
+            self.topics,
             self.coordinator,
             self.master.journal,
             removal,

@@ -39,7 +39,7 @@ async def served(
     coordinator = GroupCoordinator(
         master.groups.members,
         master.groups.ownership,
-        on_views_changed=lambda: None,
+        call_soon=lambda push: None,
     )
     guard = Guard(TopicTable(), broker_name="b")
     offsets = ConsumerOffsets(

@@ -68,7 +68,7 @@ class World:
         self.coordinator = GroupCoordinator(
             members,
             Ownership(members, leases, on_lease_ended=lambda _: None),
-            on_views_changed=lambda: None,
+            call_soon=lambda push: None,
         )
         self.topics.put(TopicConfig(name="t", read_queue_count=2, write_queue_count=2))
         delay = LoopDelay(self.clock)

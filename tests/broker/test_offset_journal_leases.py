@@ -126,12 +126,12 @@ async def test_a_promise_of_the_run_before_is_none_of_the_next_one() -> None:
     master = Replica(MemoryLog())
     let_go = asyncio.Event()
 
-    async def save_slowly(record: RunRecord) -> None:
+    async def write_slowly(record: bytes) -> None:
         await let_go.wait()
 
     async with running(master):
         await master.lead(1)
-        master.groups.save = save_slowly
+        master.groups.write_file = write_slowly
         promise = asyncio.create_task(master.groups.promise_session(8_000))
         await asyncio.sleep(0.02)
         master.journal.end()

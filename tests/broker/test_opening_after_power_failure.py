@@ -86,7 +86,7 @@ def test_held_leases_are_believed_only_within_one_start_of_the_machine(
     """After another boot a member may have fetched what is no longer there: it starts again at its
     committed offset instead of going on where it was."""
 
-    async def write(_record: RunRecord) -> None:
+    async def write(_record: RunRecord | bytes) -> None:
         raise AssertionError("nothing to write")
 
     previous = RunRecord(7, 10_000, False, "one")

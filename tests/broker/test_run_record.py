@@ -105,9 +105,9 @@ async def nowhere_else(_record: RunRecord) -> None:
 
 
 def state_after(previous: RunRecord, written: list[RunRecord], now_s: float = 50.0) -> CurrentRun:
-    async def write(record: RunRecord) -> None:
+    async def write(record: bytes) -> None:
         await asyncio.sleep(0)
-        written.append(RunRecord.decode(record.encode()))
+        written.append(RunRecord.decode(record))
 
     state = CurrentRun(write)
     state.begin(previous, next_run(previous), now_s, nowhere_else, believes_members=True)

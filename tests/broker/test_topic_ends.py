@@ -199,7 +199,7 @@ class Scene:
         self.coordinator = GroupCoordinator(
             groups.members,
             groups.ownership,
-            on_views_changed=lambda: None,
+            call_soon=lambda push: None,
             is_acting=lambda: True,
         )
         self.ends = TopicEnds(

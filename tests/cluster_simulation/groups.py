@@ -103,7 +103,7 @@ class Groups:
         self._coordinator = GroupCoordinator(
             members,
             self._ownership,
-            on_views_changed=lambda: None,
+            call_soon=lambda push: None,
             is_acting=self._acts,
         )
 

@@ -64,8 +64,8 @@ class Replica:
             on_term=lambda held_back_s: None,
         )
 
-    async def _save(self, record: RunRecord) -> None:
-        self.saved.append(record)
+    async def _save(self, record: bytes) -> None:
+        self.saved.append(RunRecord.decode(record))
 
     def commit(
         self, offset: int, lease_epoch: int = 0, key: GroupQueue = KEY

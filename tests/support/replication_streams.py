@@ -259,7 +259,6 @@ class Slave:
         self.history = EpochHistory()
         self.adopted: list[EpochHistory] = []
         self.known_confirmed_end = 0
-        self.master_end = 0
         self.topics = TopicTable()
         self.groups = SubscriptionGroupTable()
         self.name = ReplicaName(broker_id, f"incarnation-{broker_id}")
@@ -303,8 +302,7 @@ class Slave:
         self.history = history
         self.adopted.append(history)
 
-    def on_confirmed(self, confirmed_end: int, master_end: int) -> None:
-        self.master_end = master_end
+    def on_confirmed(self, confirmed_end: int) -> None:
         end = min(confirmed_end, self.store.appended_end)
         self.known_confirmed_end = max(self.known_confirmed_end, end)
         if end > self.store.confirmed_end:

@@ -150,7 +150,7 @@ class CopyingSlave:
         self._history = history
         self._watch = Stopwatch()
 
-    def on_confirmed(self, confirmed_end: int, _: int) -> None:
+    def on_confirmed(self, confirmed_end: int) -> None:
         end = min(confirmed_end, self.store.appended_end)
         if end > self.store.confirmed_end:
             self.store.confirm(end)

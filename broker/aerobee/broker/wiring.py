@@ -32,10 +32,10 @@ from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.current_run import CurrentRun
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
-from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry, GroupTables
+from aerobee.broker.groups.group_expiry import DAY_MS, GroupExpiry
 from aerobee.broker.groups.known_groups import KnownGroups
 from aerobee.broker.groups.member_streams import MemberStreams
-from aerobee.broker.groups.run_record import LEASES_PATH, RunRecord
+from aerobee.broker.groups.run_record import LEASES_PATH
 from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.observe.audit.acknowledged_minutes import AcknowledgedMinutes
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
@@ -100,9 +100,6 @@ from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
-
-RESET = "the group's offset on this queue was reset or deleted"
-"""Why a lease ends with it."""
 
 
 class Wiring:
@@ -254,7 +251,7 @@ class Wiring:
                 log_state=self.roles.log_state,
                 adopt_history=partial(adopt_history, self.replica_folder, self.roles),
                 on_appended=durability.on_copied,
-                on_confirmed=lambda confirmed_end, _: durability.on_confirmed(confirmed_end),
+                on_confirmed=durability.on_confirmed,
             ),
             TableCopies(folder.topics, folder.groups, self.files, self._files_pool),
             self._limits,
@@ -270,20 +267,13 @@ class Wiring:
 
     def _wire_journal(self) -> None:
         config, folder, clock, run = self.config, self.folder, self.clock, self.folder.this_run
-
-        async def save(record: RunRecord) -> None:
-            await self.files.write(LEASES_PATH, record.encode())
-
-        self.current_run = CurrentRun(save, on_lease_ended=self.egress.on_lease_ended)
-
-        def push_views_soon() -> None:
-            """Changes of membership are told once per turn of this loop."""
-            asyncio.get_running_loop().call_soon(coordinator.membership.push_views)
-
-        coordinator = self.coordinator = GroupCoordinator(
+        self.current_run = CurrentRun(
+            partial(self.files.write, LEASES_PATH), on_lease_ended=self.egress.on_lease_ended
+        )
+        self.coordinator = GroupCoordinator(
             self.current_run.members,
             self.current_run.ownership,
-            on_views_changed=push_views_soon,
+            call_soon=asyncio.get_running_loop().call_soon,
             is_acting=self.roles.may_act,
         )
         journal_log = JournalLog(
@@ -311,23 +301,15 @@ class Wiring:
                 run.boot_id, config.broker_id, folder.previous_run, run_number_min=run.run_number
             ),
             image_interval_bytes=config.store.segment_bytes,
-            on_reset=lambda key: coordinator.ownership.revoke(key, RESET),
+            on_reset=self.coordinator.ownership.revoke,
             on_term=self._on_granting,
         )
-        self.files.add(CONSUMER_OFFSETS_PATH, folder.offsets, on_saved=self._on_offsets_saved)
+        self.files.add(CONSUMER_OFFSETS_PATH, folder.offsets, on_saved=self.journal.on_table_saved)
         add_journal_topic(folder.topics)
 
     def _on_granting(self, views_held_back_s: float) -> None:
         self.topic_ends.wake()
-        if views_held_back_s > 0:
-            membership = self.coordinator.membership
-            membership.hold_views_back()
-            asyncio.get_running_loop().call_later(views_held_back_s, membership.release_views)
-
-    def _on_offsets_saved(self) -> None:
-        mark = self.folder.offsets.rendered_mark
-        if mark is not None:
-            self.journal.saved(mark.next_offset)
+        self.coordinator.hold_views_back(views_held_back_s)
 
     def _wire_groups(self) -> None:
         """What may be committed, which groups there may be, and how they and topics end."""
@@ -352,7 +334,9 @@ class Wiring:
             save_configs=partial(self.files.save_if_room, SUBSCRIPTION_GROUPS_PATH),
         )
         self.expiry = GroupExpiry(
-            GroupTables(folder.groups, folder.offsets, folder.topics),
+            folder.groups,
+            folder.offsets,
+            folder.topics,
             self.coordinator,
             self.journal,
             self.removal,
@@ -447,13 +431,12 @@ class Wiring:
 
     def _wire_own_edge(self) -> None:
         config, guard, clock, statistics = self.config, self.guard, self.clock, self.state.now
-        coordinator = self.coordinator
         self.pull_service = PullService(
             self.egress,
             guard,
             self.counters,
+            self.coordinator,
             clock,
-            is_current=lambda key, epoch: coordinator.is_current(key, epoch, clock.monotonic_s()),
             on_delivered=self.traffic.delivered,
         )
         self.own_edge = BrokerServer(
@@ -472,7 +455,7 @@ class Wiring:
             pull=self.pull_service,
             offsets=OffsetService(self.offsets, self.removal, guard, self.queues),
             groups=GroupService(
-                coordinator,
+                self.coordinator,
                 self.offsets,
                 guard,
                 self.queues,

@@ -40,15 +40,18 @@ class CurrentRun:
     """Members and leases of this run, and the record that it leaves."""
 
     def __init__(
-        self, save: SaveRecord, *, on_lease_ended: Callable[[Lease], None] = lambda lease: None
+        self,
+        write_file: Callable[[bytes], Awaitable[None]],
+        *,
+        on_lease_ended: Callable[[Lease], None] = lambda lease: None,
     ) -> None:
-        """`save` replaces the lease file durably; `on_lease_ended`: see `Ownership`."""
+        """`write_file` replaces the lease file durably; `on_lease_ended`: see `Ownership`."""
         self._record = FIRST_RECORD
         self._is_recorded = False
         self._was_clean = True
         self._is_ending = False
         self._journal: SaveRecord | None = None
-        self.save = save
+        self.write_file = write_file
         self._writing = asyncio.Lock()
         self.members = Members()
         self.leases = QueueLeases(run_number=0)
@@ -141,14 +144,14 @@ class CurrentRun:
             if self._is_recorded or (record.is_clean and not self._was_clean):
                 await self._write(record)
             else:
-                await self.save(record)
+                await self.write_file(record.encode())
 
     async def _write(self, record: RunRecord) -> None:
         """Where all replicas read it, and in the file."""
         if self._journal is None:
             raise NotMaster(_RUN_OVER)
         await self._journal(record)
-        await self.save(record)
+        await self.write_file(record.encode())
 
     def clean_record(self) -> RunRecord:
         """What a clean end leaves to the next run: who is a member and holds what."""

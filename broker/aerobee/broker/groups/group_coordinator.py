@@ -7,6 +7,7 @@ queues (ownership) know nothing of each other's streams. Sync, on the loop; time
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -28,16 +29,14 @@ class GroupCoordinator:
         members: Members,
         ownership: Ownership,
         *,
-        on_views_changed: Callable[[], None],
+        call_soon: Callable[[Callable[[], None]], object],
         is_acting: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`on_views_changed`: see `Membership`. `is_acting`: whether this broker may decide about
-        queues at this moment."""
+        """`call_soon`: see `Membership`. `is_acting`: whether this broker may decide about queues
+        at this moment."""
         self.members = members
         self.ownership = ownership
-        self.membership = Membership(
-            members, on_left=ownership.end, on_views_changed=on_views_changed
-        )
+        self.membership = Membership(members, on_left=ownership.end, call_soon=call_soon)
         self.is_acting = is_acting
         self._has_lapsed = False
 
@@ -82,6 +81,12 @@ class GroupCoordinator:
         self.ownership.close_group(group)
         self.membership.close_group(group)
         return count
+
+    def hold_views_back(self, for_s: float) -> None:
+        """For how many seconds nobody hears who is in which group: see `Membership`."""
+        if for_s > 0:
+            self.membership.hold_views_back()
+            asyncio.get_running_loop().call_later(for_s, self.membership.release_views)
 
     def expire(self, now_s: float) -> None:
         """End the sessions whose time is up, and the grace after an unclean stop. A master that may

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.offsets.group_removal import GroupRemoval
@@ -50,21 +50,14 @@ REMOVE_TIMEOUT_S = 5.0
 _GROUPS_PER_TURN = 50
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTables:
-    """What is known of groups, and of the topics that they read."""
-
-    configs: SubscriptionGroupTable
-    offsets: ConsumerOffsetTable
-    topics: TopicTable
-
-
 class GroupExpiry:
     """On the loop."""
 
     def __init__(
         self,
-        tables: GroupTables,
+        configs: SubscriptionGroupTable,
+        offsets: ConsumerOffsetTable,
+        topics: TopicTable,
         coordinator: GroupCoordinator,
         journal: OffsetJournal,
         removal: GroupRemoval,
@@ -74,14 +67,16 @@ class GroupExpiry:
         bounds: Callable[[str, int], tuple[int, int]],
     ) -> None:
         """`expire_after_ms`: 0: never. `bounds`: a queue's minimum and maximum offset."""
-        self._tables = tables
+        self._configs = configs
+        self._offsets = offsets
+        self._topics = topics
         self._coordinator = coordinator
         self._journal = journal
         self._removal = removal
         self._clock = clock
         self._expire_after_ms = expire_after_ms
         self._bounds = bounds
-        noted = (config.last_used_ms for config in tables.configs.configs())
+        noted = (config.last_used_ms for config in configs.configs())
         self._time = SteadyTime(
             clock.now_ms(), clock.monotonic_s(), last_seen_ms=max(noted, default=0)
         )
@@ -102,8 +97,7 @@ class GroupExpiry:
         the others. Raises StoreFailed.
         """
         now_ms = self._time.now_ms(self._clock.now_ms(), self._clock.monotonic_s())
-        tables = self._tables
-        names = sorted({*tables.configs.names(), *tables.offsets.groups()})
+        names = sorted({*self._configs.names(), *self._offsets.groups()})
         for number, group in enumerate(names, 1):
             if number % _GROUPS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -156,22 +150,20 @@ class GroupExpiry:
 
     def _last_use_ms(self, group: str) -> int:
         """By its commits and by what was noted; 0: not known."""
-        config = self._tables.configs.get(group)
-        offsets = self._tables.offsets
+        config, offsets = self._configs.get(group), self._offsets
         changes = [offsets.newest_change_ms(group, topic) for topic in offsets.topics_of(group)]
         return max([0 if config is None else config.last_used_ms, *changes])
 
     def _note_used(self, group: str, used_ms: int) -> int:
         """Returns when it was used last."""
-        configs = self._tables.configs
-        config = configs.get(group) or SubscriptionGroupConfig(name=group)
+        config = self._configs.get(group) or SubscriptionGroupConfig(name=group)
         if used_ms - config.last_used_ms >= NOTE_INTERVAL_MS:
-            configs.put(replace(config, last_used_ms=used_ms))
+            self._configs.put(replace(config, last_used_ms=used_ms))
         return max(used_ms, config.last_used_ms)
 
     def _has_unread(self, group: str) -> bool:
         """Whether messages that a topic keeps for the group lie in the log."""
-        offsets, topics = self._tables.offsets, self._tables.topics
+        offsets, topics = self._offsets, self._topics
         for topic in offsets.topics_of(group):
             config = topics.get(topic)
             if config is None or is_system_topic(topic):

@@ -40,14 +40,13 @@ class Membership:
         members: Members,
         *,
         on_left: Callable[[Member, str], None],
-        on_views_changed: Callable[[], None],
+        call_soon: Callable[[Callable[[], None]], object],
     ) -> None:
         """`on_left` hears of each session that has expired and why, before its stream ends and
-        others see it gone. `on_views_changed` is called when `push_views` should be called soon:
-        once per turn of the loop is enough."""
+        others see it gone. `call_soon` gets `push_views`, to be called in the loop's next turn."""
         self.members = members
         self._on_left = on_left
-        self._on_views_changed = on_views_changed
+        self._call_soon = call_soon
         self._streams: dict[tuple[str, str], MemberStream] = {}
         self._changed: set[str] = set()
         self._holding_views_back = False
@@ -168,5 +167,5 @@ class Membership:
         if self._holding_views_back:
             return
         if not self._changed:
-            self._on_views_changed()
+            self._call_soon(self.push_views)
         self._changed.add(group)

@@ -20,6 +20,8 @@ from aerobee.runtime.errors import Busy, InvalidArgument, LeaseExpired, LeaseHel
 
 QUEUES_PER_MEMBER_MAX = 65_536
 """Leases and wishes of one member; a client that asks for more is broken."""
+RESET = "the group's offset on this queue was reset or deleted"
+"""Why a lease is revoked."""
 
 
 class Owner(StrEnum):
@@ -190,7 +192,7 @@ class Ownership:
             self.leases.revoke(lease.key, believes_until_s[lease.client_id])
             self._on_lease_ended(lease)
 
-    def revoke(self, key: GroupQueue, reason: str) -> None:
+    def revoke(self, key: GroupQueue, reason: str = RESET) -> None:
         """Take a queue from the member that holds it, which is told at once."""
         lease = self.leases.holder(key)
         if lease is None:

@@ -127,6 +127,13 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
             image_interval_bytes=image_interval_bytes,
         )
         self._current_run = current_run
+        self._offsets = state
+
+    def on_table_saved(self) -> None:
+        """The file of the offsets holds what was rendered last."""
+        mark = self._offsets.rendered_mark
+        if mark is not None:
+            self.saved(mark.next_offset)
 
     async def leave(self) -> None:
         """The next master takes over who is a member and holds what. Call it while this one may

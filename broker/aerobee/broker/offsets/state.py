@@ -94,6 +94,11 @@ class OffsetJournalState:
         """The newest record of queue leases; None: the journal has none."""
 
     @property
+    def rendered_mark(self) -> JournalMark | None:
+        """Of the table as it was last rendered to be written."""
+        return self._table.rendered_mark
+
+    @property
     def next_offset(self) -> int:
         """The number of the first record that is not applied."""
         return self._mark.next_offset

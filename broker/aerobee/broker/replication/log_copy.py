@@ -51,8 +51,8 @@ class SlaveSide:
     """Returns once the master's history is this log's, durably."""
     on_appended: Callable[[], None]
     """More is in the page cache: flush it as the policy wants."""
-    on_confirmed: Callable[[int, int], None]
-    """The master's confirmed end and log end; either may lie beyond this log's end."""
+    on_confirmed: Callable[[int], None]
+    """The master's confirmed end, which may be after this log's end."""
     on_trouble: Callable[[str], None] = lambda _: None
     """Why nothing is stored; empty when it is again."""
 
@@ -113,7 +113,7 @@ class LogCopy:
             )
         self.confirmed_end = max(self.confirmed_end, confirmed_end)
         self.master_end = max(self.master_end, master_end)
-        self._side.on_confirmed(self.confirmed_end, self.master_end)
+        self._side.on_confirmed(self.confirmed_end)
 
     # ------------------------------------------------------------------------------ in
 

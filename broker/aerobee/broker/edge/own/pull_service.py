@@ -15,6 +15,7 @@ import grpc
 
 from aerobee.broker.edge.own.convert import READ_CODES, filter_of, pull_frame_bytes
 from aerobee.broker.edge.own.pull_session import ColdPull, PullParameters, PullSession, check_role
+from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.ownership import lease_expired
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.observe.stats import Counters
@@ -35,7 +36,6 @@ from aerobee.runtime.exception_groups import first_leaf
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
-IsCurrent = Callable[[GroupQueue, int], bool]
 
 SERVICE_NAME = "aerobee.v1.PullService"
 WAIT_MS_MAX = 60_000
@@ -49,9 +49,9 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         egress: Egress,
         guard: Guard,
         counters: Counters,
+        coordinator: GroupCoordinator,
         clock: Clock,
         *,
-        is_current: IsCurrent,
         on_delivered: Callable[[str, str, int, int], None] = lambda *_: None,
     ) -> None:
         """`on_delivered` gets what went out: group, topic, messages, bytes."""
@@ -59,7 +59,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         self._guard = guard
         self._counters = counters
         self._clock = clock
-        self._is_current = is_current
+        self._coordinator = coordinator
         self._on_delivered = on_delivered
         self._sessions: dict[PullSession, None] = {}
 
@@ -199,6 +199,9 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         finally:
             self._egress.forget(wanted.topic, wanted.queue_id, grown.set)
         return True
+
+    def _is_current(self, key: GroupQueue, lease_epoch: int) -> bool:
+        return self._coordinator.is_current(key, lease_epoch, self._clock.monotonic_s())
 
     def _check_lease(self, parameters: PullParameters) -> None:
         key = parameters.lease_key
