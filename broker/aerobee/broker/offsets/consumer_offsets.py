@@ -22,6 +22,7 @@ from aerobee.broker.offsets.merge import NO_LEASE, Change, ChangeKind, is_fenced
 from aerobee.broker.offsets.writer import OffsetWriter
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, InvalidArgument
 from aerobee.runtime.log import log_event
@@ -161,6 +162,17 @@ class ConsumerOffsets:
         """Waits a moment for a master that has just become one, so callers need not ask again."""
         if not self._journal.is_ready:
             await self._journal.begun(BEGIN_TIMEOUT_S)
+
+    async def begun_for(self, group: str) -> None:
+        """As `begun`, of a request that names a group. Raises InvalidArgument: an illegal name."""
+        names.check_group_name(group)
+        await self.begun()
+
+    async def acting_for(self, group: str) -> None:
+        """As `begun_for`, of a request that a master alone can answer. Raises as `check_master`,
+        and InvalidArgument."""
+        await self.begun_for(group)
+        self.check_master()
 
     def check_known(self) -> None:
         """May this replica tell operators what it knows of groups? A slave's offsets may be old by

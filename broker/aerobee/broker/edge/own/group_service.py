@@ -15,7 +15,7 @@ from aerobee.broker.edge.own.convert import (
 )
 from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
-from aerobee.broker.edge.own.turns import in_turns
+from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.groups.members import Member
@@ -111,16 +111,15 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         if event.WhichOneof("event") != "join":
             raise InvalidArgument("the first event of a membership stream must be Join")
         join = event.join
-        await self._offsets.begun()
-        self._offsets.check_master()
-        names.check_group_name(join.group)
+        await self._offsets.acting_for(join.group)
         names.check_client_id(join.client_id)
         names.check_text("instance", join.instance)
         timeout_ms = self._session_config.clamp_timeout_ms(join.session_timeout_ms)
         subscriptions = subscriptions_of(join.subscriptions)
-        shown: list[tuple[GroupQueue, int]] = []
-        async for part in in_turns(join.held):
-            shown += [(GroupQueue(join.group, one.topic, one.queue_id), one.epoch) for one in part]
+        shown = [
+            (GroupQueue(join.group, one.topic, one.queue_id), one.epoch)
+            async for one in each_in_turns(join.held)
+        ]
         await self._on_session_timeout(timeout_ms)
         # The term may have ended meanwhile, or be about to.
         self._offsets.check_master()
@@ -224,9 +223,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
     async def DeleteGroup(
         self, request: broker_pb2.DeleteGroupRequest, context: Context
     ) -> broker_pb2.DeleteGroupResponse:
-        names.check_group_name(request.group)
-        await self._offsets.begun()
-        self._offsets.check_master()
+        await self._offsets.acting_for(request.group)
         removed = await self._removal.delete_group(
             request.group,
             force=request.force,

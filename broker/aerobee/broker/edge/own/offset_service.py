@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
 from aerobee.broker.edge.own.convert import status_of
-from aerobee.broker.edge.own.turns import in_turns
+from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
@@ -24,6 +25,7 @@ from aerobee.runtime.errors import (
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
+E = TypeVar("E")
 
 UNKNOWN_OFFSET = -1
 CONFIRM_TIMEOUT_S = 5.0
@@ -71,57 +73,46 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
     ) -> broker_pb2.CommitOffsetsResponse:
-        names.check_group_name(request.group)
-        if request.client_id:
-            names.check_client_id(request.client_id)
-        await self._offsets.begun()
-        outcomes: list[Outcome] = []
-        group, client_id = request.group, request.client_id
-        async for entries in in_turns(request.offsets):
-            for entry in entries:
-                key = GroupQueue(group, entry.topic, entry.queue_id)
-                try:
-                    if request.begins:
-                        done = self._offsets.begin(key, entry.offset, client_id)
-                    else:
-                        done = self._offsets.commit(key, entry.offset, entry.lease_epoch, client_id)
-                except MqError as error:
-                    outcomes.append(error.with_traceback(None))
-                else:
-                    outcomes.append(done)
-        return broker_pb2.CommitOffsetsResponse(results=await _settled(outcomes, context))
+        offsets, group, client_id = self._offsets, request.group, request.client_id
+        if client_id:
+            names.check_client_id(client_id)
+        await offsets.begun_for(group)
+
+        def commit(entry: broker_pb2.QueueOffset) -> asyncio.Future[None] | None:
+            key = GroupQueue(group, entry.topic, entry.queue_id)
+            if request.begins:
+                return offsets.begin(key, entry.offset, client_id)
+            return offsets.commit(key, entry.offset, entry.lease_epoch, client_id)
+
+        results = await _done_with_each(request.offsets, commit, context)
+        return broker_pb2.CommitOffsetsResponse(results=results)
 
     @own_protocol.unary
     async def QueryOffsets(
         self, request: broker_pb2.QueryOffsetsRequest, context: Context
     ) -> broker_pb2.QueryOffsetsResponse:
-        names.check_group_name(request.group)
-        await self._offsets.begun()
         # A slave, the next master included, may know older offsets than were told before.
-        self._offsets.check_master()
+        await self._offsets.acting_for(request.group)
         found: list[tuple[GroupQueue, int | None]] = []
-        async for queues in in_turns(request.queues):
-            for queue in queues:
-                key = GroupQueue(request.group, queue.topic, queue.queue_id)
-                found.append((key, self._offsets.query(key)))
+        async for queue in each_in_turns(request.queues):
+            key = GroupQueue(request.group, queue.topic, queue.queue_id)
+            found.append((key, self._offsets.query(key)))
         if not request.queues:
             found.extend(self._offsets.of_group(request.group))
         # The turns may have outlasted the term.
         self._offsets.check_master()
-        offsets = []
-        async for part in in_turns(found):
-            offsets += [_committed(key, offset) for key, offset in part]
-        return broker_pb2.QueryOffsetsResponse(offsets=offsets)
+        return broker_pb2.QueryOffsetsResponse(
+            offsets=[_committed(key, offset) async for key, offset in each_in_turns(found)]
+        )
 
     @own_protocol.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Context
     ) -> broker_pb2.QueryBoundsResponse:
-        response = broker_pb2.QueryBoundsResponse()
-        async for queues in in_turns(request.queues):
-            for queue in queues:
-                response.bounds.append(await self._bounds(queue.topic, queue.queue_id))
-        return response
+        queues = each_in_turns(request.queues)
+        return broker_pb2.QueryBoundsResponse(
+            bounds=[await self._bounds(queue.topic, queue.queue_id) async for queue in queues]
+        )
 
     async def _bounds(self, topic: str, queue_id: int) -> broker_pb2.QueueBounds:
         try:
@@ -145,47 +136,41 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     ) -> broker_pb2.SearchByTimestampResponse:
         upper = request.boundary == broker_pb2.UPPER
         response = broker_pb2.SearchByTimestampResponse()
-        async for queues in in_turns(request.queues):
-            for queue in queues:
-                try:
-                    self._guard.check_queue(queue.topic, queue.queue_id)
-                except (TopicNotFound, QueueNotFound):
-                    response.offsets.append(UNKNOWN_OFFSET)
-                    continue
-                response.offsets.append(
-                    await self._queues.search_by_time(
-                        queue.topic, queue.queue_id, request.timestamp_ms, upper=upper
-                    )
+        async for queue in each_in_turns(request.queues):
+            topic, queue_id = queue.topic, queue.queue_id
+            try:
+                self._guard.check_queue(topic, queue_id)
+            except (TopicNotFound, QueueNotFound):
+                found = UNKNOWN_OFFSET
+            else:
+                found = await self._queues.search_by_time(
+                    topic, queue_id, request.timestamp_ms, upper=upper
                 )
+            response.offsets.append(found)
         return response
 
     @own_protocol.unary
     async def ResetOffsets(
         self, request: broker_pb2.ResetOffsetsRequest, context: Context
     ) -> broker_pb2.ResetOffsetsResponse:
-        names.check_group_name(request.group)
-        await self._offsets.begun()
-        outcomes: list[Outcome] = []
-        async for entries in in_turns(request.offsets):
-            for entry in entries:
-                key = GroupQueue(request.group, entry.topic, entry.queue_id)
-                try:
-                    outcomes.append(self._offsets.reset(key, entry.offset))
-                except MqError as error:
-                    outcomes.append(error.with_traceback(None))
-        return broker_pb2.ResetOffsetsResponse(results=await _settled(outcomes, context))
+        offsets, group = self._offsets, request.group
+        await offsets.begun_for(group)
+
+        def reset(entry: broker_pb2.QueueOffset) -> asyncio.Future[None]:
+            return offsets.reset(GroupQueue(group, entry.topic, entry.queue_id), entry.offset)
+
+        results = await _done_with_each(request.offsets, reset, context)
+        return broker_pb2.ResetOffsetsResponse(results=results)
 
     @own_protocol.unary
     async def DeleteOffsets(
         self, request: broker_pb2.DeleteOffsetsRequest, context: Context
     ) -> broker_pb2.DeleteOffsetsResponse:
-        names.check_group_name(request.group)
         names.check_topic_name(request.topic)
         for queue_id in request.queue_ids:
             if queue_id < 0:
                 raise InvalidArgument(f"queue id {queue_id} is below 0")
-        await self._offsets.begun()
-        self._offsets.check_master()
+        await self._offsets.acting_for(request.group)
         removed = await self._removal.delete_offsets(
             request.group,
             request.topic,
@@ -197,15 +182,20 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         )
 
 
-async def _settled(outcomes: list[Outcome], context: Context) -> list[common_pb2.Status]:
-    """The results, once everything is confirmed or the time is over."""
+async def _done_with_each(
+    entries: Sequence[E], do: Callable[[E], asyncio.Future[None] | None], context: Context
+) -> list[common_pb2.Status]:
+    """Each entry's result, once everything is confirmed or the time is over."""
+    outcomes: list[Outcome] = []
+    async for entry in each_in_turns(entries):
+        try:
+            outcomes.append(do(entry))
+        except MqError as error:
+            outcomes.append(error.with_traceback(None))
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
-    results: list[common_pb2.Status] = []
-    async for part in in_turns(outcomes):
-        results += [_status(outcome) for outcome in part]
-    return results
+    return [_status(outcome) async for outcome in each_in_turns(outcomes)]
 
 
 def timeout_s(context: Context, longest_s: float) -> float:

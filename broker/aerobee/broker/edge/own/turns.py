@@ -18,3 +18,10 @@ async def in_turns(elements: Sequence[T]) -> AsyncIterator[Sequence[T]]:
         if start:
             await asyncio.sleep(0)
         yield elements[start : start + TURN_ELEMENTS]
+
+
+async def each_in_turns(elements: Sequence[T]) -> AsyncIterator[T]:
+    """One of `elements` after the other, as `in_turns`."""
+    async for part in in_turns(elements):
+        for element in part:
+            yield element
