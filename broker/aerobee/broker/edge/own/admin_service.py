@@ -7,8 +7,7 @@ from typing import Any
 
 import grpc
 
-from aerobee.broker.edge.own.convert import unread_removals
-from aerobee.broker.edge.own.stats_message import stats_message
+from aerobee.broker.edge.own.convert import stats_message, unread_removals
 from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.replication.handover import Handover

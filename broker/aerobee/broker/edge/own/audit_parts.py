@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from aerobee.broker.edge.own.convert import group_member
 from aerobee.broker.observe.audit.rows import (
     UNKNOWN,
@@ -21,32 +24,10 @@ from aerobee.v1 import audit_pb2
 
 def part_of(rows: Rows) -> tuple[audit_pb2.SnapshotPart, int, int]:
     """The piece as a message, its table's number, and its rows."""
+    table, name, write = _TABLES[type(rows)]
     part = audit_pb2.SnapshotPart()
-    if isinstance(rows, CommitRows):
-        _commits(part.commits, rows)
-        return part, audit_pb2.SNAPSHOT_COMMITS, len(rows)
-    if isinstance(rows, QueueRows):
-        _queues(part.queues, rows)
-        return part, audit_pb2.SNAPSHOT_QUEUES, len(rows)
-    if isinstance(rows, LeaseRows):
-        _leases(part.leases, rows)
-        return part, audit_pb2.SNAPSHOT_LEASES, len(rows)
-    if isinstance(rows, TopicRows):
-        _topics(part.topics, rows)
-        return part, audit_pb2.SNAPSHOT_TOPICS, len(rows)
-    if isinstance(rows, MemberRows):
-        _members(part.members, rows)
-        return part, audit_pb2.SNAPSHOT_MEMBERS, len(rows)
-    if isinstance(rows, MinuteRows):
-        _minutes(part.minutes, rows)
-        return part, audit_pb2.SNAPSHOT_MINUTES, len(part.minutes.minutes)
-    if isinstance(rows, SegmentRows):
-        part.segments.positions.extend(rows.positions)
-        part.segments.sizes.extend(rows.sizes)
-        part.segments.first_store_ms.extend(rows.first_store_ms)
-        return part, audit_pb2.SNAPSHOT_SEGMENTS, len(rows)
-    _epochs(part.epochs, rows)
-    return part, audit_pb2.SNAPSHOT_EPOCHS, len(rows)
+    write(getattr(part, name), rows)
+    return part, table, len(rows)
 
 
 def _commits(message: audit_pb2.CommitRows, rows: CommitRows) -> None:
@@ -106,11 +87,28 @@ def _epochs(message: audit_pb2.EpochRows, rows: EpochRows) -> None:
     message.start_offsets.extend(start for _, start in rows)
 
 
+def _segments(message: audit_pb2.SegmentRows, rows: SegmentRows) -> None:
+    message.positions.extend(rows.positions)
+    message.sizes.extend(rows.sizes)
+    message.first_store_ms.extend(rows.first_store_ms)
+
+
 def _minutes(message: audit_pb2.MinuteRows, rows: MinuteRows) -> None:
-    topics = Names()
-    for counts in rows:
-        message.topic_codes.extend(map(topics.code, counts.topics))
-        message.minutes.extend([counts.minute] * len(counts.topics))
-        message.acknowledged.extend(counts.messages)
-    message.topics.extend(topics.names)
+    message.topics.extend(rows.topics.names)
+    message.topic_codes.extend(rows.topic_codes)
+    message.minutes.extend(rows.minutes)
+    message.acknowledged.extend(rows.acknowledged)
     message.first_whole_minute = rows.first_whole_minute
+
+
+_TABLES: Mapping[type[Rows], tuple[int, str, Callable[[Any, Any], None]]] = {
+    CommitRows: (audit_pb2.SNAPSHOT_COMMITS, "commits", _commits),
+    QueueRows: (audit_pb2.SNAPSHOT_QUEUES, "queues", _queues),
+    LeaseRows: (audit_pb2.SNAPSHOT_LEASES, "leases", _leases),
+    TopicRows: (audit_pb2.SNAPSHOT_TOPICS, "topics", _topics),
+    MemberRows: (audit_pb2.SNAPSHOT_MEMBERS, "members", _members),
+    MinuteRows: (audit_pb2.SNAPSHOT_MINUTES, "minutes", _minutes),
+    SegmentRows: (audit_pb2.SNAPSHOT_SEGMENTS, "segments", _segments),
+    EpochRows: (audit_pb2.SNAPSHOT_EPOCHS, "epochs", _epochs),
+}
+"""Each with its table's number, its field of a part, and what fills that."""

@@ -10,8 +10,7 @@ from typing import Any
 import grpc
 
 from aerobee.broker.edge.own.audit_parts import part_of
-from aerobee.broker.edge.own.convert import status_of
-from aerobee.broker.edge.own.stats_message import stats_message
+from aerobee.broker.edge.own.convert import stats_message, status_of
 from aerobee.broker.observe.audit.copying import Chosen
 from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Reading, Snapshots, Wanted

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from aerobee.broker.edge.own.pull_session import PulledFrame
 from aerobee.broker.groups.members import Member, Subscription, check_subscriptions
 from aerobee.broker.groups.membership import GroupView
+from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.reading.egress import ReadCode
 from aerobee.broker.reading.tag_filter import TagFilter, parse_tags
 from aerobee.broker.replication.statistics import ReplicationStatistics
@@ -211,6 +212,63 @@ def members_changed(view: GroupView, now_s: float) -> broker_pb2.MembersChanged:
     )
 
 
+# ---------------------------------------------------------------------------------- statistics
+
+
+def stats_message(
+    identity: common_pb2.BrokerIdentity, now: BrokerStatistics
+) -> broker_pb2.BrokerStats:
+    store, counters = now.store, now.counters
+    retention = store.retention
+    return broker_pb2.BrokerStats(
+        identity=identity,
+        role=common_pb2.MASTER if now.is_master else common_pb2.SLAVE,
+        epoch=now.epoch,
+        version=now.version,
+        uptime_ms=now.uptime_ms,
+        log_min_offset=store.min_offset,
+        log_appended_end=store.appended_end,
+        log_flushed_end=store.flushed_end,
+        log_confirmed_end=store.confirmed_end,
+        log_dispatched_end=store.dispatched_end,
+        flush_mode=now.flush_mode,
+        writable=now.is_writable,
+        not_writable_reason=now.not_writable_reason,
+        messages_in=counters.messages_in,
+        bytes_in=counters.bytes_in,
+        messages_out=counters.messages_out,
+        bytes_out=counters.bytes_out,
+        batches_in=counters.batches_in,
+        refused=counters.refused,
+        duplicates_dropped=counters.duplicates_dropped,
+        fsyncs=store.flushes,
+        topics=now.topics,
+        queues=store.queue_count,
+        misplaced_records=store.misplaced_records,
+        groups=now.groups,
+        members=now.members,
+        send_streams=counters.send_streams,
+        pull_streams=counters.pull_streams,
+        cpu_seconds=now.process.cpu_seconds,
+        resident_bytes=now.process.resident_bytes,
+        inflight_bytes=store.appended_end - store.flushed_end,
+        loop_delay_p99_ms=now.loop_delay_p99_ms,
+        cold_reads=counters.cold_reads,
+        cold_bytes=counters.cold_bytes,
+        cold_reads_waiting=counters.cold_reads_waiting,
+        disk_total_bytes=max(0, retention.space.total_bytes),
+        disk_free_bytes=max(0, retention.space.free_bytes),
+        log_segments=store.segment_count,
+        removed_segments=retention.removed_segments,
+        removed_bytes=retention.removed_bytes,
+        removed_unread_messages=retention.removed_unread_messages,
+        removed_unread=unread_removals(retention.removed_unread),
+        replication_mode=now.replication.mode,
+        replicas=_replica_progress(now.replication),
+        slave=_slave_progress(now.replication),
+    )
+
+
 def unread_removals(removals: Sequence[UnreadRemoval]) -> list[broker_pb2.UnreadRemoval]:
     """The first ones, which are the largest."""
     return [
@@ -221,7 +279,7 @@ def unread_removals(removals: Sequence[UnreadRemoval]) -> list[broker_pb2.Unread
     ]
 
 
-def replica_progress(replication: ReplicationStatistics) -> list[broker_pb2.ReplicaProgress]:
+def _replica_progress(replication: ReplicationStatistics) -> list[broker_pb2.ReplicaProgress]:
     """A master's replicas."""
     return [
         broker_pb2.ReplicaProgress(
@@ -236,7 +294,7 @@ def replica_progress(replication: ReplicationStatistics) -> list[broker_pb2.Repl
     ]
 
 
-def slave_progress(replication: ReplicationStatistics) -> broker_pb2.SlaveProgress | None:
+def _slave_progress(replication: ReplicationStatistics) -> broker_pb2.SlaveProgress | None:
     """A slave's view of its master; None on a master."""
     slave = replication.slave
     if slave is None:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import Lease
-from aerobee.broker.observe.audit.acknowledged_minutes import MinuteCounts
 from aerobee.broker.store.tables.config_tables import TopicConfig
 
 UNKNOWN = -1
@@ -122,10 +121,27 @@ class EpochRows(list[tuple[int, int]]):
     """Epochs and where in the log each begins."""
 
 
-class MinuteRows(list[MinuteCounts]):
-    """Acknowledged messages by minute; whole from `first_whole_minute` on."""
+class MinuteRows:
+    """Acknowledged messages by topic and minute; whole from `first_whole_minute` on."""
 
-    first_whole_minute = 0
+    def __init__(self) -> None:
+        self.topics = Names()
+        self.topic_codes = array("I")
+        self.minutes = array("q")
+        self.acknowledged = array("q")
+        self.first_whole_minute = 0
+
+    def __len__(self) -> int:
+        return len(self.minutes)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.minutes) >= ROWS_MAX
+
+    def add(self, topic: str, minute: int, acknowledged: int) -> None:
+        self.topic_codes.append(self.topics.code(topic))
+        self.minutes.append(minute)
+        self.acknowledged.append(acknowledged)
 
 
 Rows = (

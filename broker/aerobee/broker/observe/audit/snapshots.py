@@ -267,24 +267,15 @@ class Snapshots:
     async def _counted(self, chosen: Chosen) -> list[MinuteRows]:
         rows = MinuteRows()
         pieces: list[MinuteRows] = []
-        size = 0
         for counts in self._minutes.minutes():
-            if chosen.topics:
-                kept = [
-                    pair
-                    for pair in zip(counts.topics, counts.messages, strict=True)
-                    if chosen.has_topic(pair[0])
-                ]
-                counts = counts._replace(
-                    topics=[topic for topic, _ in kept], messages=[count for _, count in kept]
-                )
-            rows.append(counts)
-            size += len(counts.topics)
-            if size >= ROWS_MAX:
+            for topic, acknowledged in zip(counts.topics, counts.messages, strict=True):
+                if chosen.has_topic(topic):
+                    rows.add(topic, counts.minute, acknowledged)
+            if rows.is_full:
                 pieces.append(rows)
-                rows, size = MinuteRows(), 0
+                rows = MinuteRows()
                 await asyncio.sleep(0)
-        if size or not pieces:
+        if len(rows) or not pieces:
             pieces.append(rows)
         for piece in pieces:
             piece.first_whole_minute = self._minutes.first_whole_minute
