@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from aerobee.nameserver.etcd import Etcd
-from aerobee.nameserver.key_values import Put
+from aerobee.nameserver.key_values import KeyValue, Put
+from aerobee.nameserver.route_table import RouteTable
 from aerobee.nameserver.stored import BrokerKey, Keys
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
@@ -139,6 +140,37 @@ async def test_a_deleted_topic_is_created_again_once_every_live_master_knows_of_
     await server.stub.CreateTopic(pb.CreateTopicRequest(name="another", queues=3))
     slow.stores_topics = True
     await server.stub.CreateTopic(again)
+
+
+async def test_a_creation_is_one_call_of_etcd_also_of_a_name_that_was_deleted(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    get = Etcd.get
+
+    async def noted(etcd: Etcd, key: str) -> KeyValue | None:
+        asked.append(key)
+        return await get(etcd, key)
+
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    monkeypatch.setattr(Etcd, "get", noted)
+    for name in ("orders", "bills"):
+        await server.stub.CreateTopic(pb.CreateTopicRequest(name=name, queues=3))
+    assert asked == []
+
+
+async def test_a_deletion_that_the_routes_do_not_show_yet_is_read_from_etcd(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+    await server.stub.DeleteTopic(pb.DeleteTopicRequest(name="orders"))
+    deletions = property(lambda table: {}, lambda table, value: None)
+    with monkeypatch.context() as late:
+        late.setattr(RouteTable, "deletions", deletions)
+        await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+        again = server.stub.CreateTopic(pb.CreateTopicRequest(name="orders", queues=3))
+        assert await code_of(again) == common_pb2.TOPIC_EXISTS
 
 
 async def test_a_broker_of_an_earlier_nameserver_holds_up_no_creation(

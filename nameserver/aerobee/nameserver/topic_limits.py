@@ -7,7 +7,6 @@ itself: several may together go a little beyond a limit when many topics are cre
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -68,12 +67,10 @@ class TopicLimits:
 
     def check_queues(self, topics: Iterable[Topic], added: Mapping[str, int]) -> None:
         """May replica sets get these queues in addition? Raises LimitReached."""
-        queues = Counter(added)
-        for topic in topics:
-            for replica_set in added:
-                queues[replica_set] += topic.queues_by_broker.get(replica_set, 0)
-        for replica_set, count in sorted(queues.items()):
-            if added[replica_set] > 0 and count > self._policy.queues_per_group_max:
+        present = [topic.queues_by_broker for topic in topics]
+        for replica_set, more in sorted(added.items()):
+            count = more + sum(queues.get(replica_set, 0) for queues in present)
+            if more > 0 and count > self._policy.queues_per_group_max:
                 raise LimitReached(
                     f"broker group {replica_set} would have {count} queues and may have at most "
                     f"{self._policy.queues_per_group_max} (topics.queues_per_group_max of the "

@@ -98,12 +98,20 @@ class Topics:
             attributes=dict(attributes or {}),
             queues_by_broker=place_queues(name, total, replica_sets),
         )
-        deletion = await self._deletion_known_to_masters(name)
+        known = self._cache.table.deletions.get(name)
+        deletion = 0 if known is None else known.revision
         with self._limits.creating(topic, self._cache.table.topics, automatic=automatic):
-            written = await self._write(topic, expected_revision=0, deletion=deletion)
-        if written is None:
-            raise TopicExists(f"topic {name!r} already exists; update it, or choose another name")
-        return written
+            for _ in range(_ATTEMPTS_MAX):
+                await self._until_masters_know(name, deletion)
+                written = await self._write(topic, expected_revision=0, deletion=deletion)
+                if written is not None:
+                    return written
+                before, deletion = deletion, await self._last_deletion(name)
+                if deletion == before:
+                    raise TopicExists(
+                        f"topic {name!r} already exists; update it, or choose another name"
+                    )
+        raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
     async def create_missing(self, name: str) -> Topic:
         """The topic, created by default settings if it is not there yet."""
@@ -176,29 +184,33 @@ class Topics:
                 return done.revision
         raise RegistryUnavailable(f"topic {name!r} is being changed by others; try again")
 
-    async def _deletion_known_to_masters(self, name: str) -> int:
-        """The revision of the name's last deletion, once every live master knows of it; 0 if it was
-        never deleted. A master that does not know would store what is sent to the new topic with
+    async def _last_deletion(self, name: str) -> int:
+        """The revision of the name's last deletion; 0 if it was never deleted."""
+        entry = await self._etcd.get(self._keys.deletion(name))
+        return 0 if entry is None else entry.revision
+
+    async def _until_masters_know(self, name: str, deletion: int) -> None:
+        """Returns once every live master knows of the name's last deletion, by its revision; 0:
+        there was none. A master that does not know would store what is sent to the new topic with
         the former one's messages, and end both.
 
         Raises Busy: it takes too long.
         """
-        entry = await self._etcd.get(self._keys.deletion(name))
-        if entry is None:
-            return 0
-        revision, cache = entry.revision, self._cache
+        if deletion == 0:
+            return
+        cache = self._cache
 
         def late() -> list[str]:
             return [
                 f"{each.key.broker_name}/{each.key.broker_id}"
                 for each in cache.table.brokers.values()
                 if each.topics_known is not None
-                and each.topics_known < revision
+                and each.topics_known < deletion
                 and cache.table.is_master(each)
             ]
 
         def is_known() -> bool:
-            return cache.version >= revision and not late()
+            return cache.version >= deletion and not late()
 
         if not await cache.changed.wait_until(is_known, _ROUTES_TIMEOUT_S):
             who = ", ".join(late()[:_NAMED_MAX]) or "this nameserver"
@@ -206,7 +218,6 @@ class Topics:
                 f"topic {name!r} was deleted a moment ago, and {who} does not know it yet; try "
                 "again in a moment"
             )
-        return revision
 
     def _after(self, before: KeyValue | None) -> int:
         """A time after the last deletion of the name; 0 if there is none that can be read."""
