@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,12 @@ import pytest
 
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.store.disk import RealDisk
+from aerobee.broker.store.tables.consumer_offset_table import (
+    CONSUMER_OFFSETS_PATH,
+    ROWS_PER_TURN,
+    ConsumerOffsetTable,
+)
+from aerobee.broker.store.tables.offset_texts import OffsetRow, OffsetTexts
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import NotWritable
 
@@ -39,6 +45,70 @@ class GatedDisk(RealDisk):
                 yield pool
             finally:
                 self.gate.set()
+
+
+def fill(table: ConsumerOffsetTable, groups: int = 40, topics: int = 50) -> None:
+    for group in range(groups):
+        for topic in range(topics):
+            for queue_id in range(8):
+                table.put(f"group-{group}", f"topic-{topic}", queue_id, 5, 1)
+
+
+async def test_offsets_are_copied_a_part_at_a_time_and_rendered_on_the_pool(
+    tmp_path: Path,
+) -> None:
+    """Some hundred thousand of them would hold up the loop for a second."""
+    table = ConsumerOffsetTable()
+    threads: list[str] = []
+    takes: list[int] = []
+    update, take = OffsetTexts.update, OffsetTexts.take
+
+    def noted_update(texts: OffsetTexts) -> None:
+        threads.append(threading.current_thread().name)
+        update(texts)
+
+    def noted_take(texts: OffsetTexts, rows: Sequence[OffsetRow]) -> None:
+        takes.append(len(rows))
+        if len(takes) == 3:  # others go on meanwhile
+            table.put("group-1", "topic-1", 0, 9, 1)
+            table.put("one-more", "topic-1", 0, 9, 1)
+            table.remove("group-2", "topic-2", 0)
+        take(texts, rows)
+
+    with pytest.MonkeyPatch.context() as patched, ThreadPoolExecutor(1, "files") as pool:
+        patched.setattr(OffsetTexts, "update", noted_update)
+        patched.setattr(OffsetTexts, "take", noted_take)
+        files = TableFiles(RealDisk(tmp_path), ManualClock(), pool)
+        files.add(CONSUMER_OFFSETS_PATH, table)
+        fill(table)
+        await files.save(CONSUMER_OFFSETS_PATH)
+        assert max(takes) <= ROWS_PER_TURN
+        assert sum(takes) >= 2_000
+        assert threads == ["files_0"]
+        table.put("group-3", "topic-3", 0, 11, 1)
+        takes.clear()
+        await files.save(CONSUMER_OFFSETS_PATH)
+        assert takes == [1]
+    data = (tmp_path / CONSUMER_OFFSETS_PATH).read_bytes()
+    assert ConsumerOffsetTable.load(data).as_json() == table.as_json()
+
+
+def test_a_snapshot_is_the_table_as_it_was_when_it_was_taken() -> None:
+    table = ConsumerOffsetTable()
+    fill(table, 2, 2)
+    before = table.as_json()
+    render = table.snapshot(1)
+    table.put("group-1", "topic-1", 3, 700, 2)
+    table.remove_all("group-0", None)
+    assert ConsumerOffsetTable.load(render()).as_json() == before
+    assert ConsumerOffsetTable.load(table.snapshot_bytes(2)).as_json() == table.as_json()
+
+
+def test_what_a_snapshot_had_that_was_never_written_is_in_the_next_one() -> None:
+    table = ConsumerOffsetTable()
+    fill(table, 2, 2)
+    table.snapshot(1)  # the folder was closed before the pool came to it
+    assert ConsumerOffsetTable.load(table.snapshot_bytes(2)).as_json() == table.as_json()
 
 
 async def test_a_cancelled_writer_keeps_its_turn_until_its_thread_is_done(tmp_path: Path) -> None:

@@ -1,14 +1,14 @@
 """The broker's tables and their files: when they are written, and that writes never overlap.
 
-Owns: which version of each table its file holds. Tables change on the loop; bytes are rendered on
-the loop, where they are consistent, and written on the pool.
+Owns: which version of each table its file holds. Tables change on the loop; a snapshot is taken on
+the loop, where it is consistent, and written on the pool.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,11 +36,18 @@ class SavedTable(Protocol):
     @property
     def changes(self) -> int: ...
 
-    def snapshot_bytes(self, now_ms: int) -> bytes: ...
+    def prepare(self) -> Iterator[None]:
+        """A part of what the next snapshot needs at each step; others may have the loop between."""
+        ...
+
+    def snapshot(self, now_ms: int) -> Callable[[], bytes]:
+        """The file as it is now. What it returns is called on the pool, once, and before that of a
+        later one."""
+        ...
 
 
-class LoadableTable(SavedTable, Protocol):
-    """A table that can also be read back."""
+class LoadableTable(Protocol):
+    """A table that can be read back."""
 
     @classmethod
     def load(cls, data: bytes) -> LoadableTable: ...
@@ -123,10 +130,12 @@ class TableFiles:
         """
         file = self._files[path]
         async with file.lock:
-            changes = file.table.changes
-            if changes == file.saved_changes:
+            if file.table.changes == file.saved_changes:
                 return
-            await self.write(path, file.table.snapshot_bytes(self._clock.now_ms()))
+            for _ in file.table.prepare():
+                await asyncio.sleep(0)
+            changes = file.table.changes
+            await self._replace(path, file.table.snapshot(self._clock.now_ms()))
             file.saved_changes = changes
             if file.on_saved is not None:
                 file.on_saved()
@@ -164,10 +173,16 @@ class TableFiles:
             NotWritable: the disk is full, or the folder is given up; the file is as it was.
             StoreFailed: the disk failed.
         """
+        await self._replace(path, lambda: data)
+
+    async def _replace(self, path: str, content: Callable[[], bytes]) -> None:
         if self._is_closed:
             raise NotWritable(f"{path} stays as it is: its folder is closed, or opened again")
         loop = asyncio.get_running_loop()
-        replacing = loop.run_in_executor(self._pool, replace_atomically, self._disk, path, data)
+        disk = self._disk
+        replacing = loop.run_in_executor(
+            self._pool, lambda: replace_atomically(disk, path, content())
+        )
         self._writing.add(replacing)
         replacing.add_done_callback(partial(self._end_write, path))
         try:

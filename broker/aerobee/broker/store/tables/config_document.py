@@ -37,6 +37,13 @@ class ConfigDocument:
         """counter, stateVersion, timestamp, and what else stands there; a copy."""
         return dict(self._version)
 
+    def taken(self, now_ms: int) -> ConfigDocument:
+        """A copy as it is now, for a thread to render; raises the version like `render`."""
+        self.raise_version(now_ms)
+        copy = ConfigDocument()
+        copy.unknown, copy._version = dict(self.unknown), self.version
+        return copy
+
     def raise_version(self, now_ms: int) -> None:
         """Count up if there was any change since the last time."""
         if self.changes != self._changes_rendered:

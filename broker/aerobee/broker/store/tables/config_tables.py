@@ -9,7 +9,8 @@ a snapshot that follows a change has a higher `dataVersion`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -98,7 +99,7 @@ class Named(Protocol):
 Config = TypeVar("Config", bound=Named)
 
 
-class NamedConfigs(Generic[Config]):
+class NamedConfigs(ABC, Generic[Config]):
     """Configurations by name, with the rest of their file: what both tables are."""
 
     def __init__(self, configs: Mapping[str, Config] | None = None) -> None:
@@ -153,6 +154,19 @@ class NamedConfigs(Generic[Config]):
     def changes(self) -> int:
         """How often the table changed since it was made: what a saver compares."""
         return self._document.changes
+
+    def prepare(self) -> Iterator[None]:
+        """Nothing; `snapshot` does it all."""
+        return iter(())
+
+    def snapshot(self, now_ms: int) -> Callable[[], bytes]:
+        """The whole file as it is now; it was rendered when it is returned."""
+        data = self.snapshot_bytes(now_ms)
+        return lambda: data
+
+    @abstractmethod
+    def snapshot_bytes(self, now_ms: int) -> bytes:
+        """The whole file as it is now."""
 
 
 class TopicTable(NamedConfigs[TopicConfig]):

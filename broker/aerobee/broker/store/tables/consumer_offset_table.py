@@ -2,8 +2,8 @@
 
 Owns: the committed offsets of this broker's queues, and how they look in Apache's file. They are a
 snapshot of the offset journal: one member more, which Apache's broker ignores, says up to where the
-journal is in them, and what else the journal says. No I/O: the owner hands `snapshot_bytes` to
-`replace_atomically` in a thread.
+journal is in them, and what else the journal says. No I/O: the owner takes a `snapshot` and has a
+thread render and write it.
 
 Always holds: entries that are not `topic@group` with queue offsets are written back as they were.
 """
@@ -11,12 +11,13 @@ Always holds: entries that are not `topic@group` with queue offsets are written 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
 from aerobee.broker.store.tables.last_changes import LastChange, LastChanges
+from aerobee.broker.store.tables.offset_texts import OffsetRow, OffsetTexts
 from aerobee.store_format.json_config import JsonValue, render_text
 
 CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
@@ -24,6 +25,8 @@ CONSUMER_OFFSETS_PATH = "config/consumerOffset.json"
 JOURNAL_MEMBER = "aerobeeJournal"
 """The member that is ours: see docs/offset-journal.md."""
 
+ROWS_PER_TURN: Final = 256
+"""What a group has of a topic is a row; copying one takes some microseconds."""
 TOPIC_ENDS_MAX: Final = 20_000
 """How many are remembered: twice as many as nameservers report."""
 
@@ -66,14 +69,13 @@ class ConsumerOffsetTable:
         # Of queues on which a lease was shown; by (topic, group), as the file has them.
         self._epochs: dict[tuple[str, str], dict[int, int]] = {}
         self._mark: JournalMark | None = JournalMark()
-        self._rendered: dict[tuple[str, str], str] = {}
-        self._epochs_rendered: dict[tuple[str, str], str] = {}
         self._last = LastChanges()
-        self._last_rendered: dict[tuple[str, str], str] = {}
+        self._texts = OffsetTexts()
+        self._changed: set[tuple[str, str]] = set()
+        """Of which (topic, group) the texts do not know the newest yet."""
         self.rendered_mark: JournalMark | None = None
         """The mark in the newest snapshot."""
         self._topic_ends: dict[str, TopicEnd] = {}
-        self._foreign: dict[str, JsonValue] = {}
         self._document = ConfigDocument()
         self.rewinds = 0
         """How often a group has come to want more than before: by its first offset on a queue, or
@@ -88,9 +90,10 @@ class ConsumerOffsetTable:
             topic, _, group = key.partition("@")
             offsets = _queue_offsets(queues)
             if not topic or not group or "@" in group or offsets is None:
-                table._foreign[key] = queues
+                table._texts.keep(key, queues)
             else:
                 table._offsets.setdefault(group, {})[topic] = offsets
+                table._changed.add((topic, group))
         table._load_journal(take_object(document, JOURNAL_MEMBER))
         # Apache derives this one from the offsets each time it writes, and never reads it.
         document.pop("groupTopicMap", None)
@@ -177,7 +180,7 @@ class ConsumerOffsetTable:
             queues[queue_id] = offset
             if before is None or offset < before:
                 self.rewinds += 1
-            self._rendered.pop((topic, group), None)
+            self._changed.add((topic, group))
             self._document.changes += 1
 
     def put(self, group: str, topic: str, queue_id: int, offset: int, epoch_min: int) -> None:
@@ -186,7 +189,7 @@ class ConsumerOffsetTable:
         self._set(group, topic, queue_id, offset)
         if self.epoch_min(group, topic, queue_id) != epoch_min:
             self._epochs.setdefault((topic, group), {})[queue_id] = epoch_min
-            self._epochs_rendered.pop((topic, group), None)
+            self._changed.add((topic, group))
             self._document.changes += 1
 
     def note_change(self, group: str, topic: str, queue_id: int, change: LastChange | None) -> None:
@@ -195,7 +198,7 @@ class ConsumerOffsetTable:
             self._last.forget(topic, group, queue_id)
         else:
             self._last.note(topic, group, queue_id, change)
-        self._last_rendered.pop((topic, group), None)
+        self._changed.add((topic, group))
 
     def last_changes(self, group: str, topic: str) -> Mapping[int, LastChange]:
         """What changed the group's offsets on a topic last, by queue id, as far as it is known."""
@@ -252,11 +255,9 @@ class ConsumerOffsetTable:
             self._remove(group, topic)
             return
         del queues[queue_id]
-        self._rendered.pop((topic, group), None)
         epochs = self._epochs.get((topic, group))
         if epochs is not None:
             epochs.pop(queue_id, None)
-            self._epochs_rendered.pop((topic, group), None)
         self.note_change(group, topic, queue_id, None)
         self._document.changes += 1
 
@@ -291,88 +292,79 @@ class ConsumerOffsetTable:
 
     def snapshot_bytes(self, now_ms: int) -> bytes:
         """The whole file as it is now."""
-        self.rendered_mark = self._mark
-        entries = [
-            f"\n\t\t{self._render_entry(topic, group, queues)}"
-            for group, topics in self._offsets.items()
-            for topic, queues in topics.items()
-        ]
-        entries += [
-            f"\n\t\t{render_text(key)}:{render_text(value, depth=2)}"
-            for key, value in self._foreign.items()
-        ]
-        text = "{" + ",".join(sorted(entries)) + "\n\t}" if entries else "{}"
-        return self._document.render(now_ms, "offsetTable", text, self._render_journal())
+        return self.snapshot(now_ms)()
 
-    def _render_journal(self) -> dict[str, str]:
-        mark = self._mark
-        if mark is None:
-            return {}
-        epochs = ",".join(
-            f"\n\t\t\t{self._render_epochs(key)}"
-            for key in sorted(self._epochs)
-            if self._epochs[key]
+    def prepare(self) -> Iterator[None]:
+        """Take copies of most of what has changed, a few milliseconds' worth at a time, so that the
+        next `snapshot` is quick. The table may change meanwhile."""
+        for _ in range(2 * len(self._changed) // ROWS_PER_TURN):
+            if len(self._changed) <= ROWS_PER_TURN:
+                return
+            self._take(ROWS_PER_TURN)
+            yield
+
+    def _take(self, count: int) -> None:
+        self._texts.take([self._row(*self._changed.pop()) for _ in range(count)])
+
+    def snapshot(self, now_ms: int) -> Callable[[], bytes]:
+        """The whole file as it is now. Taking it costs as much as has changed since the last one,
+        what was prepared excepted. Call what it returns on any thread; never two at a time."""
+        mark = self.rendered_mark = self._mark
+        self._take(len(self._changed))
+        texts = self._texts
+        document = self._document.taken(now_ms)
+        ends, clients = tuple(self._topic_ends.items()), self._last.clients()
+
+        def render() -> bytes:
+            texts.update()
+            more = {} if mark is None else {JOURNAL_MEMBER: _journal(mark, texts, ends, clients)}
+            return document.render(now_ms, "offsetTable", texts.offsets(), more)
+
+        return render
+
+    def _row(self, topic: str, group: str) -> OffsetRow:
+        return OffsetRow(
+            topic,
+            group,
+            self._offsets.get(group, {}).get(topic, {}).copy(),
+            self._epochs.get((topic, group), {}).copy(),
+            self._last.row(topic, group),
         )
-        changes = ",".join(
-            f"\n\t\t\t{self._render_changes(key)}" for key in sorted(self._last.names())
-        )
-        members = [
-            *([f'\n\t\t"changes":{{{changes}\n\t\t}}'] if changes else ()),
-            *([f'\n\t\t"clients":{self._last.render_clients()}'] if changes else ()),
-            f'\n\t\t"epochs":{{{epochs}\n\t\t}}' if epochs else '\n\t\t"epochs":{}',
-            f'\n\t\t"imagePosition":{mark.image_position}',
-            *([f'\n\t\t"lease":{mark.lease}'] if mark.lease else ()),
-            f'\n\t\t"nextOffset":{mark.next_offset}',
-            *self._render_topic_ends(mark.topic_ends_from_ms),
-            f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
-        ]
-        return {JOURNAL_MEMBER: "{" + ",".join(members) + "\n\t}"}
-
-    def _render_topic_ends(self, from_ms: int) -> list[str]:
-        ends = ",".join(
-            f"\n\t\t\t{render_text(topic)}:[{end.deleted_at_ms},{end.record},{end.lease_epoch}]"
-            for topic, end in self._topic_ends.items()
-        )
-        return [
-            *([f'\n\t\t"topicEnds":{{{ends}\n\t\t}}'] if ends else ()),
-            *([f'\n\t\t"topicEndsFrom":{from_ms}'] if from_ms else ()),
-        ]
-
-    def _render_epochs(self, key: tuple[str, str]) -> str:
-        rendered = self._epochs_rendered.get(key)
-        if rendered is None:
-            topic, group = key
-            epochs = self._epochs[key]
-            listed = ",".join(f'"{queue_id}":{epochs[queue_id]}' for queue_id in sorted(epochs))
-            rendered = f"{render_text(f'{topic}@{group}')}:{{{listed}}}"
-            self._epochs_rendered[key] = rendered
-        return rendered
-
-    def _render_changes(self, key: tuple[str, str]) -> str:
-        rendered = self._last_rendered.get(key)
-        if rendered is None:
-            rendered = self._last.render(*key)
-            self._last_rendered[key] = rendered
-        return rendered
-
-    def _render_entry(self, topic: str, group: str, queues: Mapping[int, int]) -> str:
-        rendered = self._rendered.get((topic, group))
-        if rendered is None:
-            offsets = ",".join(f'"{queue_id}":{queues[queue_id]}' for queue_id in sorted(queues))
-            rendered = f"{render_text(f'{topic}@{group}')}:{{{offsets}\n\t\t}}"
-            self._rendered[topic, group] = rendered
-        return rendered
 
     def _remove(self, group: str, topic: str) -> None:
         del self._offsets[group][topic]
         if not self._offsets[group]:
             del self._offsets[group]
-        self._rendered.pop((topic, group), None)
         self._epochs.pop((topic, group), None)
-        self._epochs_rendered.pop((topic, group), None)
         self._last.remove(topic, group)
-        self._last_rendered.pop((topic, group), None)
+        self._changed.add((topic, group))
         self._document.changes += 1
+
+
+def _journal(
+    mark: JournalMark,
+    texts: OffsetTexts,
+    ends: Sequence[tuple[str, TopicEnd]],
+    clients: Sequence[str],
+) -> str:
+    """The member that is ours."""
+    changes = texts.changes()
+    topic_ends = ",".join(
+        f"\n\t\t\t{render_text(topic)}:[{end.deleted_at_ms},{end.record},{end.lease_epoch}]"
+        for topic, end in ends
+    )
+    members = [
+        *([f'\n\t\t"changes":{changes}'] if changes else ()),
+        *([f'\n\t\t"clients":{json.dumps(clients, separators=(",", ":"))}'] if changes else ()),
+        f'\n\t\t"epochs":{texts.epochs()}',
+        f'\n\t\t"imagePosition":{mark.image_position}',
+        *([f'\n\t\t"lease":{mark.lease}'] if mark.lease else ()),
+        f'\n\t\t"nextOffset":{mark.next_offset}',
+        *([f'\n\t\t"topicEnds":{{{topic_ends}\n\t\t}}'] if topic_ends else ()),
+        *([f'\n\t\t"topicEndsFrom":{mark.topic_ends_from_ms}'] if mark.topic_ends_from_ms else ()),
+        f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
+    ]
+    return "{" + ",".join(members) + "\n\t}"
 
 
 def _whole(member: dict[str, JsonValue], name: str, lowest: int) -> int:

@@ -9,12 +9,11 @@ kept nothing is known.
 
 from __future__ import annotations
 
-import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from aerobee.store_format.json_config import JsonValue, render_text
+from aerobee.store_format.json_config import JsonValue
 
 QUEUE_IDS_END = 65_536
 CLIENTS_MAX = (1 << 20) - 1
@@ -104,26 +103,16 @@ class LastChanges:
         row = self._packed.get((topic, group), ())
         return {queue_id: self._unpack(packed) for queue_id, packed in enumerate(row) if packed}
 
-    def names(self) -> Iterator[tuple[str, str]]:
-        """Each (topic, group) of which anything is known."""
-        return (name for name, row in self._packed.items() if any(row))
-
     # ------------------------------------------------------------------------------ the file
 
-    def render(self, topic: str, group: str) -> str:
-        """JSON: `topic@group` and what is known of its queues."""
-        row = self._packed.get((topic, group), ())
-        changes = ",".join(
-            f'"{queue_id}":[{packed >> _TIME_SHIFT},{packed & _CLIENT_MASK},'
-            f"{_KINDS.index(packed & (_IS_RESET | _HAS_NO_LEASE))}]"
-            for queue_id, packed in enumerate(row)
-            if packed
-        )
-        return f"{render_text(f'{topic}@{group}')}:{{{changes}}}"
+    def row(self, topic: str, group: str) -> array[int]:
+        """What is known of the queues, for `changes_text`; a copy."""
+        row = self._packed.get((topic, group))
+        return array("Q") if row is None else row[:]
 
-    def render_clients(self) -> str:
-        """JSON: the names that the codes mean."""
-        return json.dumps(self._clients, separators=(",", ":"))
+    def clients(self) -> list[str]:
+        """The names that the codes of all rows mean; a copy."""
+        return self._clients.copy()
 
     def load(
         self,
@@ -178,6 +167,17 @@ class LastChanges:
             del self._codes[self._clients[code]]
             self._clients[code] = ""
             self._free.append(code)
+
+
+def changes_text(row: array[int]) -> str:
+    """JSON: what is known of the queues of a `LastChanges.row`; empty if nothing is."""
+    changes = ",".join(
+        f'"{queue_id}":[{packed >> _TIME_SHIFT},{packed & _CLIENT_MASK},'
+        f"{_KINDS.index(packed & (_IS_RESET | _HAS_NO_LEASE))}]"
+        for queue_id, packed in enumerate(row)
+        if packed
+    )
+    return f"{{{changes}}}" if changes else ""
 
 
 def _kind_bits(change: LastChange) -> int:
