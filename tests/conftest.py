@@ -16,6 +16,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.support.property_runs import register_profiles
+from tests.support.warm_start import warm_starts
 
 
 def keep_what_is_compiled() -> None:
@@ -91,3 +92,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HOME", str(folder))
         share_java_classes(folder)
         yield folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def programs_start_warm() -> Iterator[None]:
+    """Programs of this project that a test starts begin as forks, in milliseconds."""
+    with warm_starts():
+        yield

@@ -40,7 +40,6 @@ SESSION_TIMEOUT_MS = 1_500
 SENDERS = 8
 SEND_PAUSE_S = 0.01
 HANDLE_S = 0.002
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -63,10 +62,7 @@ class Worker(Process):
         super().__init__(
             name,
             (
-                sys.executable,
-                "-c",
-                f"import sys; sys.path.insert(0, {str(ROOT)!r}); "
-                "from tests.faults.workers import main; main()",
+                *(sys.executable, "-m", "tests.faults.workers"),
                 *(kind, nameserver, topic, name, str(self.journal)),
             ),
             folder / f"{name}.log",
@@ -163,3 +159,7 @@ def main() -> None:
     kind, nameserver, topic, name, path = sys.argv[1:]
     program = produce if kind == "produce" else consume
     asyncio.run(program(nameserver, topic, name, path))
+
+
+if __name__ == "__main__":
+    main()

@@ -137,12 +137,12 @@ class BrokerProcess:
     async def start(self) -> Self:
         """On a free port, another one each time."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            __file__,
+            *(sys.executable, "-m", "tests.support.real_brokers"),
             self.name,
             str(self._folder),
             json.dumps(dict(self.topics)),
             json.dumps(self._store_options),
+            cwd=Path(__file__).parents[2],
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
