@@ -211,6 +211,7 @@ async def rolling_restart(trial: Trial) -> None:
 async def planned_hand_over(trial: Trial) -> float:
     """The longest time without an acknowledgement around it, in seconds."""
     world = trial.world
+    await world.in_sync(*world.settings.replicas)
     master = await world.master()
     successor = (await world.slaves())[-1]
     fault_s = time.monotonic()
