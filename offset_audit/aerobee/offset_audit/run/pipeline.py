@@ -23,9 +23,9 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compare
 from aerobee.offset_audit.checks.progress.judged import judge
+from aerobee.offset_audit.checks.progress.judged import progress as progress_states
 from aerobee.offset_audit.checks.progress.moves import find_moves
 from aerobee.offset_audit.checks.progress.replicas import find_replicas
-from aerobee.offset_audit.checks.progress.states import progress as progress_states
 from aerobee.offset_audit.checks.registry import all_checks, checks_for
 from aerobee.offset_audit.checks.replicas.leaders import REPLICA
 from aerobee.offset_audit.outputs.ledger import SCHEMA_VERSION, Ledger, RunEntry

@@ -24,29 +24,20 @@ for the same blocks. What the checks rely on:
 from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check
-from aerobee.offset_audit.checks.data import (
-    bad_config,
-    corrupt,
-    delay_overdue,
-    duplicate,
-    gap,
-    half_overdue,
-    index_missing,
-    missing_entry,
-    tier_imbalance,
-    timer_overdue,
-)
+from aerobee.offset_audit.checks.data import corrupt, index_missing, tier_imbalance
+from aerobee.offset_audit.checks.data.entries import DUPLICATE, GAP, MISSING_ENTRY
+from aerobee.offset_audit.checks.data.overdue import DELAY_OVERDUE, HALF_OVERDUE, TIMER_OVERDUE
 
 CHECKS: tuple[Check, ...] = (
-    corrupt.CHECK,
-    gap.CHECK,
-    missing_entry.CHECK,
-    duplicate.CHECK,
+    corrupt.CORRUPT,
+    GAP,
+    MISSING_ENTRY,
+    DUPLICATE,
     index_missing.CHECK,
-    bad_config.CHECK,
-    half_overdue.CHECK,
-    delay_overdue.CHECK,
-    timer_overdue.CHECK,
+    corrupt.BAD_CONFIG,
+    HALF_OVERDUE,
+    DELAY_OVERDUE,
+    TIMER_OVERDUE,
     tier_imbalance.CHECK,
 )
 """Every check of this folder, the one that explains most first."""

@@ -1,4 +1,5 @@
-"""CORRUPT: damage at a known place, by kind, with what it costs.
+"""CORRUPT: damage at a known place, by kind, with what it costs. BAD_CONFIG: a table of a store
+(topics, offsets, groups, ...) that cannot be read.
 
 Damage of the log that a reader of records found, with the messages that were lost in it; entries
 and records that contradict each other. The index's damage is INDEX_MISSING's, that of tables
@@ -24,8 +25,6 @@ from aerobee.offset_audit.checks.data.stores import (
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
 from aerobee.offset_audit.tables import Tables
 
-NAME = "CORRUPT"
-
 MEANINGS = {
     "BAD_MAGIC": "no record begins where one must begin",
     "BAD_LENGTHS": "the lengths in a record contradict each other",
@@ -43,7 +42,7 @@ MEANINGS = {
 }
 
 
-def run(tables: Tables, limits: Limits) -> DataFrame:
+def _corrupt(tables: Tables, limits: Limits) -> DataFrame:
     """One finding for each file and kind of damage, and for each queue with wrong entries."""
     return _of_files(tables, limits).unionByName(_of_messages(tables, limits))
 
@@ -93,7 +92,7 @@ def _of_files(tables: Tables, limits: Limits) -> DataFrame:
     harmless = (kind == "TORN") & F.coalesce(F.col("lost") == 0, F.lit(True))
     return finding_rows(
         with_roles(found, tables),
-        NAME,
+        "CORRUPT",
         severity=F.when(harmless, Severity.INFO.value)
         .when(of_log, loss_severity())
         .when(kind.isin(*fault_kinds.DERIVED), Severity.WARNING.value)
@@ -147,7 +146,7 @@ def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
         parts.append(
             finding_rows(
                 with_roles(by_place(trouble.where(F.col("class") == name)), tables),
-                NAME,
+                "CORRUPT",
                 severity=loss_severity() if name == "HEADER" else Severity.ERROR,
                 evidence=sentence(
                     f"{name}: ",
@@ -169,10 +168,37 @@ def _of_messages(tables: Tables, limits: Limits) -> DataFrame:
     return parts[0].unionByName(parts[1]).unionByName(parts[2])
 
 
-CHECK = Check(
-    NAME,
+CORRUPT = Check(
+    "CORRUPT",
     "Bytes of a store are damaged.",
-    run,
+    _corrupt,
     is_deep=True,
     needs={"faults": "count(1) > 0", "compared": "count(1) > 0"},
+)
+
+
+def _bad_config(tables: Tables, _limits: Limits) -> DataFrame:
+    """One finding for each file."""
+    found = (
+        tables.faults.where(F.col("kind") == fault_kinds.BAD_CONFIG)
+        .groupBy(*STORE, "file")
+        .agg(F.first("detail", ignorenulls=True).alias("detail"))
+    )
+    return finding_rows(
+        with_roles(found, tables),
+        "BAD_CONFIG",
+        severity=Severity.ERROR,
+        evidence=sentence(
+            F.col("file"), " of ", F.col("store"), " cannot be read: ", F.col("detail"), "."
+        ),
+        command=repair_command(),
+    )
+
+
+BAD_CONFIG = Check(
+    "BAD_CONFIG",
+    "A table of a store cannot be read.",
+    _bad_config,
+    is_deep=True,
+    needs={"faults": f"bool_or(kind = '{fault_kinds.BAD_CONFIG}')"},
 )

@@ -9,13 +9,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from aerobee.offset_audit.checks.check import Limits, Severity
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
 from aerobee.offset_audit.tables import Tables
 
 
-def overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> DataFrame:
+def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> DataFrame:
     """One finding for each queue of the system topic in which messages of `kind` are overdue.
 
     `meaning`: what did not happen to them.
@@ -99,3 +99,33 @@ def _alive_until(tables: Tables, limits: Limits) -> DataFrame:
             "alive_until_ms"
         ),
     )
+
+
+def _check_of(kind: str, name: str, title: str, meaning: str) -> Check:
+    return Check(
+        name,
+        title,
+        lambda tables, limits: _overdue(tables, limits, kind, check=name, meaning=meaning),
+        is_deep=True,
+        needs={"pending": f"bool_or(kind = '{kind}' and not coalesce(resolved, false))"},
+    )
+
+
+HALF_OVERDUE = _check_of(
+    "HALF",
+    "HALF_OVERDUE",
+    "Transactional messages were never resolved.",
+    "were neither committed nor rolled back",
+)
+DELAY_OVERDUE = _check_of(
+    "DELAY",
+    "DELAY_OVERDUE",
+    "Delayed messages were not delivered when due.",
+    "were not delivered to their topics",
+)
+TIMER_OVERDUE = _check_of(
+    "TIMER",
+    "TIMER_OVERDUE",
+    "Timed messages were not delivered when due.",
+    "were not delivered to their topics",
+)

@@ -15,21 +15,13 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Check
-from aerobee.offset_audit.checks.progress.judged import judge
-from aerobee.offset_audit.checks.progress.lag import LAG
+from aerobee.offset_audit.checks.progress.judged import judge, progress
+from aerobee.offset_audit.checks.progress.jumps import RESET, REWOUND, SKIPPED
+from aerobee.offset_audit.checks.progress.lag import LAG, SAMPLING, SLOW
 from aerobee.offset_audit.checks.progress.moves import find_moves
 from aerobee.offset_audit.checks.progress.orphan import ORPHAN
-from aerobee.offset_audit.checks.progress.out_of_range_high import OUT_OF_RANGE_HIGH
-from aerobee.offset_audit.checks.progress.out_of_range_low import OUT_OF_RANGE_LOW
-from aerobee.offset_audit.checks.progress.reset import RESET
-from aerobee.offset_audit.checks.progress.rewound import REWOUND
-from aerobee.offset_audit.checks.progress.sampling import SAMPLING
-from aerobee.offset_audit.checks.progress.skipped import SKIPPED
-from aerobee.offset_audit.checks.progress.slow import SLOW
-from aerobee.offset_audit.checks.progress.states import progress
-from aerobee.offset_audit.checks.progress.stopped import STOPPED
-from aerobee.offset_audit.checks.progress.stuck import STUCK
-from aerobee.offset_audit.checks.progress.uncommitted_queue import UNCOMMITTED_QUEUE
+from aerobee.offset_audit.checks.progress.out_of_range import OUT_OF_RANGE_HIGH, OUT_OF_RANGE_LOW
+from aerobee.offset_audit.checks.progress.standstill import STOPPED, STUCK, UNCOMMITTED_QUEUE
 
 CHECKS: Final[tuple[Check, ...]] = (
     LAG,

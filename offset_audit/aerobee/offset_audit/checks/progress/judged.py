@@ -44,7 +44,7 @@ from aerobee.offset_audit.checks.progress.replicas import (
     judging_replicas,
     of_replicas,
 )
-from aerobee.offset_audit.tables import Tables
+from aerobee.offset_audit.tables import STATES, Tables, schema
 
 QUEUE: Final = (*BROKER, "topic", "queue_id")
 
@@ -224,4 +224,20 @@ def _committed_first(commits: DataFrame) -> DataFrame:
     """The oldest of a group's newest commits on a topic: so long at least it has been there."""
     return commits.groupBy("cluster", "group", "topic").agg(
         F.min("committed_at_ms").alias("group_committed_ms")
+    )
+
+
+def progress(tables: Tables, limits: Limits) -> DataFrame:
+    """Rows of STATES; `run_id` and `run_at_ms` are null and the run fills them.
+
+    The system's own groups have none. A queue on which a group's members wait for messages without
+    a commit has a row with a null offset: the next run sees for how long that has been so.
+    """
+    rows = judged(tables, limits).filter("not is_system")
+    given = {"run_id": F.lit(None), "run_at_ms": F.lit(None)}
+    return rows.select(
+        *(
+            given.get(field.name, F.col(field.name)).cast(field.dataType).alias(field.name)
+            for field in schema(STATES).fields
+        )
     )

@@ -21,7 +21,7 @@ from aerobee.offset_audit.checks.progress.names import IS_SYSTEM_GROUP
 from aerobee.offset_audit.checks.progress.replicas import judging_replicas
 from aerobee.offset_audit.tables import Tables
 
-RESET: Final = "RESET"
+BY_OPERATOR: Final = "RESET"
 """An operator set it."""
 FREE: Final = "FREE"
 """Forward, by a commit without a lease though the group consumes by leases."""
@@ -79,7 +79,7 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
         f" * {limits.delivery_per_s_max} / 1000"
     )
     way = f"""case
-        when kind = 'reset' then '{RESET}'
+        when kind = 'reset' then '{BY_OPERATOR}'
         when offset < last_offset then '{FELL}'
         when kind <> 'commit' or offset <= stood_at or stood_at is null then null
         when is_foreign then '{FOREIGN}'
@@ -105,7 +105,8 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
             {
                 "was": F.expr(
                     f"case way when '{FELL}' then last_offset"
-                    f" when '{RESET}' then coalesce(stood_at, {SEEN_BEFORE}) else stood_at end"
+                    f" when '{BY_OPERATOR}' then coalesce(stood_at, {SEEN_BEFORE})"
+                    " else stood_at end"
                 ),
                 "is_exact": F.expr("stood_at is not null"),
                 "was_ms": F.expr(f"if(way = '{FELL}', last_ms, null)"),
@@ -132,7 +133,7 @@ def _seen_now(tables: Tables, limits: Limits) -> DataFrame:
     way = f"""case
         when is_reset and journal_end_ms is null
             and coalesce(try_subtract(as_of_ms, committed_at_ms) <= {limits.reset_ms}, true)
-            then '{RESET}'
+            then '{BY_OPERATOR}'
         when is_reset and journal_end_ms is null or role = 'SLAVE' then null
         when committed_offset < stands_at and committed_at_ms >= told_ms
             and {no_new_reset} then '{BELOW_JOURNAL}'
@@ -143,10 +144,10 @@ def _seen_now(tables: Tables, limits: Limits) -> DataFrame:
             and coalesce(committed_offset <= max_offset, true)
             and committed_at_ms <= journal_end_ms then '{UNTOLD}'
         end"""
-    was = f"""case way when '{RESET}' then before_reset
+    was = f"""case way when '{BY_OPERATOR}' then before_reset
         when '{BELOW_JOURNAL}' then stands_at when '{UNTOLD}' then stands_at
         else previous.committed_offset end"""
-    was_ms = f"""case way when '{RESET}' then null when '{UNTOLD}' then null
+    was_ms = f"""case way when '{BY_OPERATOR}' then null when '{UNTOLD}' then null
         when '{BELOW_JOURNAL}' then told_ms else previous.run_at_ms end"""
     return (
         judged(tables, limits)
@@ -158,8 +159,8 @@ def _seen_now(tables: Tables, limits: Limits) -> DataFrame:
                 "was": F.expr(was),
                 "was_ms": F.expr(was_ms),
                 "now": F.col("committed_offset"),
-                "at_ms": F.expr(f"if(way = '{RESET}', committed_at_ms, null)"),
-                "is_exact": F.expr(f"way <> '{RESET}'"),
+                "at_ms": F.expr(f"if(way = '{BY_OPERATOR}', committed_at_ms, null)"),
+                "is_exact": F.expr(f"way <> '{BY_OPERATOR}'"),
                 "took_ms": F.lit(None).cast("long"),
             }
         )

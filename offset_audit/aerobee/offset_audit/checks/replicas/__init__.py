@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from aerobee.offset_audit.checks.check import Check
-from aerobee.offset_audit.checks.replicas import (
-    clock,
-    replica_data,
-    replica_epoch,
-    replica_gap,
-    replica_progress,
-    route,
-    unclean_election,
-    unreachable,
-)
+from aerobee.offset_audit.checks.replicas import clock, replica_data, route, unreachable
+from aerobee.offset_audit.checks.replicas.replica_epoch import REPLICA_EPOCH, UNCLEAN_ELECTION
+from aerobee.offset_audit.checks.replicas.replica_progress import REPLICA_GAP, REPLICA_PROGRESS
 
 CHECKS: tuple[Check, ...] = (
     unreachable.CHECK,
     route.CHECK,
-    replica_progress.CHECK,
-    replica_epoch.CHECK,
-    unclean_election.CHECK,
+    REPLICA_PROGRESS,
+    REPLICA_EPOCH,
+    UNCLEAN_ELECTION,
     replica_data.CHECK,
-    replica_gap.CHECK,
+    REPLICA_GAP,
     clock.CHECK,
 )
 """Every check of this folder, the one that explains most first."""

@@ -2,6 +2,11 @@
 
 Two tables agree if they say the same of all epochs that both logs hold: one may begin later
 (retention) or end earlier (it has not heard yet), and an epoch without a byte may be left out.
+
+UNCLEAN_ELECTION: the registry's own word that a master began without acknowledged messages.
+
+A replica that was not in sync became master, because an operator allowed it or nobody else was
+left. What it lacked is gone from the group; the epoch that it began says from where on.
 """
 
 from __future__ import annotations
@@ -20,10 +25,8 @@ from aerobee.offset_audit.checks.replicas.leaders import (
 )
 from aerobee.offset_audit.tables import Tables
 
-NAME = "REPLICA_EPOCH"
 
-
-def run(tables: Tables, _limits: Limits) -> DataFrame:
+def _replica_epoch(tables: Tables, _limits: Limits) -> DataFrame:
     """One finding for each replica with a contradiction."""
     tables = with_small_tables(tables)
     epochs = _epochs(tables)
@@ -47,7 +50,7 @@ def run(tables: Tables, _limits: Limits) -> DataFrame:
     )
     return finding_rows(
         found,
-        NAME,
+        "REPLICA_EPOCH",
         severity=Severity.ERROR,
         evidence=sentence(
             count_text(
@@ -194,9 +197,70 @@ def _with_registry(epochs: DataFrame, tables: Tables) -> DataFrame:
     )
 
 
-CHECK = Check(
-    NAME,
+REPLICA_EPOCH = Check(
+    "REPLICA_EPOCH",
     "Epoch tables contradict each other or the registry.",
-    run,
+    _replica_epoch,
     needs={"epochs": "count(1) > 1", "registry_groups": "count(1) > 0"},
+)
+
+
+def _unclean_election(tables: Tables, _limits: Limits) -> DataFrame:
+    """One finding for each broker group, INFO once its logs begin after all such epochs did."""
+    tables = with_small_tables(tables)
+    elected = (
+        tables.registry_groups.select("cluster", "broker_name", "unclean_epochs")
+        .withColumn("unclean_epoch", F.explode("unclean_epochs"))
+        .distinct()
+    )
+    starts = tables.epochs.groupBy("broker_name", F.col("epoch").alias("unclean_epoch")).agg(
+        F.max("start_offset").alias("start")
+    )
+    logs = (
+        tables.brokers.where(F.col("answered"))
+        .groupBy("broker_name")
+        .agg(F.min("log_min_offset").alias("log_begin"))
+    )
+    found = (
+        elected.join(starts, ["broker_name", "unclean_epoch"], "left")
+        .join(logs, "broker_name", "left")
+        .withColumn("is_past", F.coalesce(F.col("start") < F.col("log_begin"), F.lit(False)))
+        .groupBy("cluster", "broker_name")
+        .agg(
+            F.sort_array(F.collect_set("unclean_epoch")).alias("epochs"),
+            F.max_by(F.struct("unclean_epoch", "start"), "unclean_epoch").alias("last"),
+            F.bool_and("is_past").alias("is_past"),
+        )
+        .withColumn("epoch", F.col("last.unclean_epoch"))
+    )
+    return finding_rows(
+        found,
+        "UNCLEAN_ELECTION",
+        severity=F.when(F.col("is_past"), Severity.INFO.value).otherwise(Severity.ERROR.value),
+        evidence=sentence(
+            F.when(F.size("epochs") == 1, "An unclean election began epoch ").otherwise(
+                "Unclean elections began epochs "
+            ),
+            F.array_join("epochs", ", "),
+            " of ",
+            F.col("broker_name"),
+            ": a replica that may lack acknowledged messages became master",
+            F.when(
+                F.col("last.start").isNotNull(),
+                sentence("; the last one at byte ", F.col("last.start"), " of the log"),
+            ).otherwise(""),
+            F.when(
+                F.col("is_past"), "; retention has removed everything that was stored until then"
+            ).otherwise(""),
+            ".",
+        ),
+        command="aerobee cluster show",
+    )
+
+
+UNCLEAN_ELECTION = Check(
+    "UNCLEAN_ELECTION",
+    "A replica that may lack acknowledged messages became master.",
+    _unclean_election,
+    needs={"registry_groups": "bool_or(size(unclean_epochs) > 0)"},
 )

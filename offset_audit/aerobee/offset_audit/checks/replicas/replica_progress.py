@@ -2,6 +2,11 @@
 
 A replica of the master's in-sync set is never called late, whatever the numbers: the set is decided
 by the broker continuously, the numbers here come from two readings at two moments.
+
+REPLICA_GAP: a broker met records that do not go on where their queue ended.
+
+It reads them at its start, or copies them from its master: messages between are missing, or came
+twice. It counts from when it opened its folder; where exactly, its log and a deep audit say.
 """
 
 from __future__ import annotations
@@ -10,7 +15,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
-from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.checks.finding_rows import (
+    count_text,
+    finding_rows,
+    replica_name,
+    sentence,
+)
 from aerobee.offset_audit.checks.replicas.leaders import (
     GROUP,
     REPLICA,
@@ -19,12 +29,11 @@ from aerobee.offset_audit.checks.replicas.leaders import (
 )
 from aerobee.offset_audit.tables import Tables
 
-NAME = "REPLICA_PROGRESS"
 QUEUE = [*GROUP, "topic", "queue_id"]
 COMMIT = [*GROUP, "group", "topic", "queue_id"]
 
 
-def run(tables: Tables, limits: Limits) -> DataFrame:
+def _replica_progress(tables: Tables, limits: Limits) -> DataFrame:
     """One finding for each replica that is behind."""
     tables = with_small_tables(tables)
     replicas = heard_replicas(tables).join(_newest_messages(tables), REPLICA, "left")
@@ -46,7 +55,7 @@ def run(tables: Tables, limits: Limits) -> DataFrame:
     leader = sentence(F.col("broker_name"), ":", F.col("leader_id"))
     return finding_rows(
         late.unionByName(forgetful),
-        NAME,
+        "REPLICA_PROGRESS",
         severity=Severity.WARNING,
         evidence=F.when(is_log, _log_evidence(leader)).otherwise(_commits_evidence(leader)),
         affected=F.coalesce("missing_commits", "missing_messages"),
@@ -227,6 +236,41 @@ def _commits_evidence(leader: Column) -> Column:
     )
 
 
-CHECK = Check(
-    NAME, "A replica is too far behind its master.", run, needs={"brokers": "count(1) > 1"}
+REPLICA_PROGRESS = Check(
+    "REPLICA_PROGRESS",
+    "A replica is too far behind its master.",
+    _replica_progress,
+    needs={"brokers": "count(1) > 1"},
+)
+
+
+def _replica_gap(tables: Tables, _limits: Limits) -> DataFrame:
+    """One finding for each broker that has met such records."""
+    brokers = with_small_tables(tables).brokers
+    found = (
+        brokers.where(F.col("answered") & (F.col("misplaced_records") > 0))
+        .groupBy(*REPLICA)
+        .agg(F.max("misplaced_records").alias("misplaced"))
+    )
+    return finding_rows(
+        found,
+        "REPLICA_GAP",
+        severity=Severity.ERROR,
+        evidence=sentence(
+            replica_name(),
+            " met ",
+            count_text(F.col("misplaced"), "record that does", "records that do"),
+            " not continue their queue, since it opened its folder: messages in between are "
+            "missing, or came twice.",
+        ),
+        affected=F.col("misplaced"),
+        command="aerobee audit --deep",
+    )
+
+
+REPLICA_GAP = Check(
+    "REPLICA_GAP",
+    "A broker met records that do not continue their queues.",
+    _replica_gap,
+    needs={"brokers": "count_if(misplaced_records is not null) > 0"},
 )

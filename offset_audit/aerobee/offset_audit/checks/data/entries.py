@@ -1,0 +1,159 @@
+"""GAP, MISSING_ENTRY, DUPLICATE: the records of the log against the entries of their queues.
+
+GAP: messages that the log has no record of though their queue went on, or still lists them; what
+damage at a known place explains is CORRUPT's. MISSING_ENTRY: records that their queue does not
+list: they are stored, and nobody gets them. DUPLICATE: two records with one queue offset: readers
+get one of them, the other is lost to them.
+
+Apache's broker leaves the records of a deleted topic in the log until retention takes them. A topic
+of the same name that is made anew then has records that it does not know of: that is worth knowing,
+not a fault. A queue whose further records all lie before what it lists is such a one. A topic that
+was made anew and has no message yet looks as if it had lost all its files: no more can be proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data.compare import compared
+from aerobee.offset_audit.checks.data.places import by_place, place_text
+from aerobee.offset_audit.checks.data.stores import (
+    loss_severity,
+    repair_command,
+    verify_command,
+    with_roles,
+)
+from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.tables import Tables
+
+
+def _gap(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each queue, or for a store with many."""
+    lost = compared(tables, limits).where(
+        F.col("class").isin("LOST", "HOLE") & F.col("fault_position").isNull()
+    )
+    return finding_rows(
+        with_roles(by_place(lost), tables),
+        "GAP",
+        severity=loss_severity(),
+        evidence=sentence(
+            count_text(F.col("messages"), "message is", "messages are"),
+            " not in the log: ",
+            place_text(),
+            "; ",
+            F.col("listed"),
+            " of them are still listed by their queues; around byte ",
+            F.col("first_position"),
+            " of the log in ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
+GAP = Check(
+    "GAP",
+    "Messages are missing in the log.",
+    _gap,
+    is_deep=True,
+    needs={"compared": "bool_or(class in ('LOST', 'HOLE'))"},
+)
+
+
+def _faults_and_former_lives(
+    found: DataFrame,
+    tables: Tables,
+    check: str,
+    *,
+    fault: str,
+    former: str,
+    note: str,
+    evidence: Sequence[Column | str],
+    command: Column,
+) -> DataFrame:
+    """One finding for each queue, or for a store with many: errors for rows of `compare` of class
+    `fault`, information for those of class `former`, whose evidence ends with `note`."""
+
+    def findings(rows_of: str, severity: Severity, end: str) -> DataFrame:
+        rows = found.where(F.col("class") == rows_of)
+        return finding_rows(
+            with_roles(by_place(rows), tables),
+            check,
+            severity=severity,
+            evidence=sentence(*evidence, f"{end}."),
+            affected=F.col("messages"),
+            command=command,
+        )
+
+    return findings(fault, Severity.ERROR, "").unionByName(findings(former, Severity.INFO, note))
+
+
+def _missing_entry(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each queue, or for a store with many."""
+    return _faults_and_former_lives(
+        compared(tables, limits),
+        tables,
+        "MISSING_ENTRY",
+        fault="UNLISTED",
+        former="FORMER",
+        note="; no entry, known end or group says that these queues ever had a message, so their "
+        "topic was deleted and created again, or all its files are lost",
+        evidence=(
+            count_text(F.col("messages"), "record of the log is", "records of the log are"),
+            " not listed by the queue: ",
+            place_text(),
+            "; the first is at byte ",
+            F.col("first_position"),
+            " of the log in ",
+            F.col("store"),
+        ),
+        command=repair_command(),
+    )
+
+
+MISSING_ENTRY = Check(
+    "MISSING_ENTRY",
+    "Records are not listed by their queues.",
+    _missing_entry,
+    is_deep=True,
+    needs={"compared": "bool_or(class in ('UNLISTED', 'FORMER'))"},
+)
+
+
+def _duplicate(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each queue, or for a store with many."""
+    return _faults_and_former_lives(
+        compared(tables, limits),
+        tables,
+        "DUPLICATE",
+        fault="DUPLICATE",
+        former="AGAIN",
+        note="; all come before the first one that the queue lists, so the queue began again",
+        evidence=(
+            count_text(F.col("messages"), "further record has", "further records have"),
+            " the queue offset of another record: ",
+            place_text(),
+            "; the first is at byte ",
+            F.col("first_position"),
+            " of the log in ",
+            F.col("store"),
+            ", ",
+            F.col("detail"),
+        ),
+        command=verify_command(),
+    )
+
+
+DUPLICATE = Check(
+    "DUPLICATE",
+    "Several records have one queue offset.",
+    _duplicate,
+    is_deep=True,
+    needs={"compared": "bool_or(class in ('DUPLICATE', 'AGAIN'))"},
+)
