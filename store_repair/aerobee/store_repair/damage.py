@@ -109,11 +109,8 @@ class Damage:
     header_fixes: list[HeaderFix] = field(default_factory=list)
     property_crc_wrong: list[tuple[int, int]] = field(default_factory=list)
     """(position, size) of records."""
-    blanks_wrong: list[int] = field(default_factory=list)
-    """Positions of fillers that do not reach to their segment's end."""
     bad_queues: dict[QueueName, str] = field(default_factory=dict)
     """Queues whose files must be built again, and why."""
-    queues_with_stale_files: dict[QueueName, None] = field(default_factory=dict)
     index_problem: str = ""
     checkpoint_problem: str = ""
     config_from_backup: list[str] = field(default_factory=list)

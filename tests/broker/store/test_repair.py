@@ -20,8 +20,7 @@ from aerobee.store_repair.planner import RepairWishes, plan_repair
 from aerobee.store_repair.quarantine import (
     QUARANTINED,
 )
-from aerobee.store_repair.repair import Repair
-from aerobee.store_repair.undo import undo_repair
+from aerobee.store_repair.repair import Repair, undo_repair
 from aerobee.store_repair.verify import verify_store
 from tests.support.damaged_stores import (
     CONFIG,

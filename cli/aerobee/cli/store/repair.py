@@ -20,8 +20,7 @@ from aerobee.cli.store.folder import folder_options, open_folder, progress_bar, 
 from aerobee.cli.store.verify import lost_document, lost_text, print_verified, verify_document
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.store_repair.planner import RepairPlan, RepairWishes, plan_repair
-from aerobee.store_repair.repair import Repair, archive_name
-from aerobee.store_repair.undo import undo_repair
+from aerobee.store_repair.repair import Repair, archive_name, undo_repair
 from aerobee.store_repair.verify import Verified, verify_store
 
 
