@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aerobee.offset_audit.run.errors import NotReady
+from aerobee.offset_audit.run.exit_codes import NotReady
 from aerobee.offset_audit.run.java import require_java
 
 if TYPE_CHECKING:

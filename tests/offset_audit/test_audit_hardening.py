@@ -12,7 +12,7 @@ import pytest
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
 from aerobee.offset_audit.run.identities import heard_stores
 from aerobee.offset_audit.run.session import SMALL_ROWS, SMALL_SETTINGS, settings_for, suit_more
-from aerobee.offset_audit.sources.store import pending_timer
+from aerobee.offset_audit.sources.store import pending
 from aerobee.offset_audit.sources.store.plain_values import decimal
 from aerobee.runtime.errors import InvalidArgument
 
@@ -112,7 +112,7 @@ def test_drills_into_many_blocks_are_not_done_with_the_settings_of_few_rows() ->
 def test_what_a_producer_writes_for_a_number_ends_no_audit(text: str) -> None:
     assert decimal(text) is None
     record = cast(Any, SimpleNamespace(property_value=lambda name: text))
-    assert pending_timer._due_ms(record, 77) == 77
+    assert pending._due_ms(record, 77) == 77
 
 
 def test_a_number_of_a_producer_is_taken_as_it_is() -> None:

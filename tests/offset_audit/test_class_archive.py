@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.offset_audit.run.class_archive import FOLDER, SUFFIX, ClassArchive, class_archive
-from aerobee.offset_audit.run.errors import NotReady
+from aerobee.offset_audit.run.exit_codes import NotReady
 from aerobee.offset_audit.run.java import require_java
 
 USES = "-XX:SharedArchiveFile"

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
-from aerobee.offset_audit.sources.messages.errors import MessagesLost
 from aerobee.offset_audit.sources.messages.live_place import LivePlace
+from aerobee.offset_audit.sources.messages.losses import MessagesLost
 from aerobee.offset_audit.sources.messages.narrowing import Narrowing
 from aerobee.offset_audit.sources.messages.offsets import BEGAN, from_document
 from aerobee.offset_audit.sources.messages.place import Window

@@ -15,7 +15,7 @@ import pytest
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import BatchPlan
-from aerobee.offset_audit.sources.messages.errors import MessagesLost
+from aerobee.offset_audit.sources.messages.losses import MessagesLost
 from aerobee.offset_audit.sources.messages.narrowing import Narrowing
 from aerobee.offset_audit.sources.messages.options import parse_options
 from aerobee.offset_audit.sources.messages.place import Window

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aerobee.offset_audit.outputs.console import printed
-from aerobee.offset_audit.outputs.files import replace_file
+from aerobee.offset_audit.outputs.folder import replace_file
 from aerobee.offset_audit.outputs.prometheus import metrics_text
 from aerobee.offset_audit.outputs.summary import Summary
 

@@ -15,8 +15,7 @@ import pyspark
 import pytest
 
 from aerobee.offset_audit.run import submit
-from aerobee.offset_audit.run.errors import NotReady
-from aerobee.offset_audit.run.exit_codes import INTERRUPTED, USAGE
+from aerobee.offset_audit.run.exit_codes import INTERRUPTED, USAGE, NotReady
 from aerobee.offset_audit.run.java import require_java
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "clean-small.tar.gz"

@@ -52,7 +52,7 @@ def test_a_session_says_nothing_and_leaves_no_java_behind(tmp_path: Path) -> Non
 
 SECOND = """
 import threading
-from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.offset_audit.run.session import audit_session, open_session
 
 
@@ -79,7 +79,7 @@ def test_a_second_session_of_a_process_does_not_end_the_first(tmp_path: Path) ->
 
 
 AGAIN = """
-from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.offset_audit.run.session import audit_session
 
 for memory in ("300m", "600m"):

@@ -6,8 +6,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from aerobee.offset_audit.run.errors import SparkFailed
-from aerobee.offset_audit.run.exit_codes import BROKE_OFF, UNAVAILABLE, USAGE, exit_code_of
+from aerobee.offset_audit.run.exit_codes import (
+    BROKE_OFF,
+    UNAVAILABLE,
+    USAGE,
+    SparkFailed,
+    exit_code_of,
+)
 from aerobee.offset_audit.run.spark_errors import error_of, reason_of
 from aerobee.runtime.errors import InvalidArgument, MqError, Unreachable
 

@@ -14,8 +14,7 @@ from aerobee.offset_audit.sources.store.columns import ORIGIN, Columns
 from aerobee.offset_audit.sources.store.conditions import Conditions
 from aerobee.offset_audit.sources.store.config_files import QUEUES_MAX
 from aerobee.offset_audit.sources.store.config_rows import CONFIG_COLUMNS
-from aerobee.offset_audit.sources.store.errors import StoreUnreadable
-from aerobee.offset_audit.sources.store.folders import Names, Origin, find_stores
+from aerobee.offset_audit.sources.store.folders import Names, Origin, StoreUnreadable, find_stores
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.epoch_file import encode_epochs
 from tests.golden_stores.conftest import NAMES, GoldenStore

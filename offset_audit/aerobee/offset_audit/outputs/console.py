@@ -11,7 +11,6 @@ from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
 from aerobee.offset_audit.outputs.verdict import effect_of
 
 SHOWN_FINDINGS = 40
-SHOWN_GROUPS = 10
 
 
 def printed(summary: Summary, form: str) -> str:

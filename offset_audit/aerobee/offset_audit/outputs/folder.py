@@ -6,6 +6,7 @@ is either whole or not there.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,24 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from aerobee.offset_audit.outputs.files import replace_file
+
+def replace_file(path: Path, text: str) -> None:
+    """Written beside, made durable, moved into place; folders are made.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The textfile collector takes every *.prom: the unfinished one must not be called so.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def replace_document(session: SparkSession, path: str, text: str) -> None:

@@ -40,7 +40,6 @@ COLUMNS = {
 """What is kept of each run; the files also hold `schema_version`, the paths cluster and date."""
 
 _ENTRY = ".json"
-_UNFINISHED = ".unfinished"
 
 
 @dataclass(frozen=True, slots=True)

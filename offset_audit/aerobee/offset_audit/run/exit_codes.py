@@ -1,4 +1,4 @@
-"""How a run of the audit ends, for scripts and operators.
+"""How a run of the audit ends: why it could not be made, and the exit code for scripts.
 
 0 to 3 are the worst severity found (`outputs.summary.EXIT_CODES`); 64 and above say that there is
 no answer, and never mean a finding. Imports neither pyspark nor pyarrow.
@@ -6,8 +6,21 @@ no answer, and never mean a finding. Imports neither pyspark nor pyarrow.
 
 from __future__ import annotations
 
-from aerobee.offset_audit.run.errors import NothingToAudit, NotReady
 from aerobee.runtime import errors
+from aerobee.runtime.errors import MqError
+
+
+class NotReady(MqError):
+    """This machine lacks something that Spark needs; the sentence says what to install."""
+
+
+class NothingToAudit(MqError):
+    """Neither a cluster nor a store was found where the caller said."""
+
+
+class SparkFailed(MqError):
+    """Spark itself did not start or broke down; the sentence ends with its own last words."""
+
 
 USAGE = 64
 NOTHING_THERE = 66

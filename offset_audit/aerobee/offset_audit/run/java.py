@@ -14,7 +14,7 @@ import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
-from aerobee.offset_audit.run.errors import NotReady
+from aerobee.offset_audit.run.exit_codes import NotReady
 
 JAVA_MAJOR = 17
 """The oldest Java that Spark 4 runs on."""

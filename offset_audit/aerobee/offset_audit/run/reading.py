@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from aerobee.offset_audit.checks.limits import Limits
 from aerobee.offset_audit.outputs.console import counted
 from aerobee.offset_audit.run.cutting import LOCAL_ROWS, at_hand, cut
-from aerobee.offset_audit.run.errors import NothingToAudit
+from aerobee.offset_audit.run.exit_codes import NothingToAudit
 from aerobee.offset_audit.run.identities import OF_PROGRESS, Identity, heard_stores, unheard
 from aerobee.offset_audit.run.progress import Progress
 from aerobee.offset_audit.run.request import AuditRequest, StorePlace

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
 from aerobee.offset_audit.run.class_archive import class_archive
-from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.offset_audit.run.java import require_java
 from aerobee.offset_audit.run.java_gateway import PORT, end_java, start_java
 

@@ -10,7 +10,7 @@ import re
 
 from pyspark.errors import PySparkException
 
-from aerobee.offset_audit.run.errors import SparkFailed
+from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.runtime import errors
 from aerobee.runtime.errors import MqError
 

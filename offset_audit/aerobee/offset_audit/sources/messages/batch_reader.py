@@ -21,9 +21,8 @@ from aerobee.offset_audit.sources.messages.place import (
     all_known,
     clip,
 )
-from aerobee.offset_audit.sources.messages.places import open_place
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange, between
-from aerobee.offset_audit.sources.messages.resolve import resolve
+from aerobee.offset_audit.sources.messages.resolve import open_place, resolve
 from aerobee.runtime.errors import TopicNotFound
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.offset_audit.sources.messages.errors import Loss
+from aerobee.offset_audit.sources.messages.losses import Loss
 from aerobee.offset_audit.sources.messages.offsets import QueueOffsets
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange
 from aerobee.runtime.errors import NoBrokerAvailable

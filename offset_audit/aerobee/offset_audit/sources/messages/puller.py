@@ -15,7 +15,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import GroupCalls
 from aerobee.cluster_view.methods import PULL
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.offset_audit.sources.messages.errors import Loss
+from aerobee.offset_audit.sources.messages.losses import Loss
 from aerobee.offset_audit.sources.messages.options import MessageOptions
 from aerobee.offset_audit.sources.messages.ranges import OffsetRange
 from aerobee.runtime import errors

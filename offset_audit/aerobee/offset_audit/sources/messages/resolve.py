@@ -1,19 +1,26 @@
-"""From what the options say of begin and end to the offset of every queue."""
+"""From what the options say to where to read: which place, and the offset of every queue."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from aerobee.cluster_view.route import MessageQueue
+from aerobee.offset_audit.sources.messages.live_place import LivePlace
 from aerobee.offset_audit.sources.messages.offsets import (
     EARLIEST,
     LATEST,
     QueueOffsets,
     check_complete,
 )
-from aerobee.offset_audit.sources.messages.options import Bound
+from aerobee.offset_audit.sources.messages.options import Bound, MessageOptions
 from aerobee.offset_audit.sources.messages.place import Bounds, Place
+from aerobee.offset_audit.sources.messages.store_place import StorePlace
 from aerobee.runtime.errors import InvalidArgument
+
+
+def open_place(options: MessageOptions) -> Place:
+    """A live cluster or stores' files."""
+    return StorePlace(options) if options.path else LivePlace(options)
 
 
 def resolve(

@@ -15,8 +15,7 @@ import numpy as np
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.columns import Columns, Expected, RecordColumns
-from aerobee.offset_audit.sources.messages.errors import Loss
-from aerobee.offset_audit.sources.messages.losses import LossRule, losses_of
+from aerobee.offset_audit.sources.messages.losses import Loss, LossRule, losses_of
 from aerobee.offset_audit.sources.messages.place import Window
 from aerobee.offset_audit.sources.messages.queue_entries import QueueEntries
 from aerobee.offset_audit.sources.messages.store_log import StoreLog

@@ -23,8 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.offset_audit.sources.messages.batch_reader import MessagePartition, check_topics
-from aerobee.offset_audit.sources.messages.errors import Loss
-from aerobee.offset_audit.sources.messages.losses import LossRule
+from aerobee.offset_audit.sources.messages.losses import Loss, LossRule
 from aerobee.offset_audit.sources.messages.offsets import (
     BEGAN,
     Document,
@@ -42,9 +41,8 @@ from aerobee.offset_audit.sources.messages.place import (
     all_known,
     clip,
 )
-from aerobee.offset_audit.sources.messages.places import open_place
 from aerobee.offset_audit.sources.messages.ranges import between, share_limit
-from aerobee.offset_audit.sources.messages.resolve import resolve
+from aerobee.offset_audit.sources.messages.resolve import open_place, resolve
 
 log = logging.getLogger(__name__)
 

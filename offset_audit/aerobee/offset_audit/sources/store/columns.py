@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from aerobee.offset_audit.sources.messages.pieces import constant
-from aerobee.offset_audit.sources.store.errors import StoreUnreadable
-from aerobee.offset_audit.sources.store.folders import Origin
+from aerobee.offset_audit.sources.store.folders import Origin, StoreUnreadable
 
 ORIGIN: Final = "cluster string, broker_name string, broker_id int"
 """As in `tables.py`, which needs Spark."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from aerobee.store_format.record_arrays import BoolArray, Int64Array
 
 _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
-
-NumberColumn: TypeAlias = Int64Array | int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from aerobee.offset_audit.sources.store.errors import StoreUnreadable
+from aerobee.runtime.errors import InvalidArgument
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -121,3 +121,7 @@ def _broker_identity(root: Path) -> Origin | None:
         return Origin(parts[0], parts[1], int(parts[2]))
     except (OSError, ValueError, IndexError):
         return None
+
+
+class StoreUnreadable(InvalidArgument):
+    """No store where one was named, or an option that does not fit its files."""

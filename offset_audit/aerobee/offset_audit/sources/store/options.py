@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from aerobee.offset_audit.sources.store.errors import StoreUnreadable
-from aerobee.offset_audit.sources.store.folders import Names
+from aerobee.offset_audit.sources.store.folders import Names, StoreUnreadable
 from aerobee.offset_audit.sources.store.plan import PARTITION_BYTES
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
 from aerobee.store_format.tags import parse_delay_levels

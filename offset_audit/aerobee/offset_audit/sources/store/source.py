@@ -27,8 +27,7 @@ from pyspark.sql.types import StructType
 
 from aerobee.offset_audit.sources.store.columns import Columns
 from aerobee.offset_audit.sources.store.conditions import Conditions, Numbers
-from aerobee.offset_audit.sources.store.errors import StoreUnreadable
-from aerobee.offset_audit.sources.store.folders import find_stores
+from aerobee.offset_audit.sources.store.folders import StoreUnreadable, find_stores
 from aerobee.offset_audit.sources.store.kind import Kind, Wanted
 from aerobee.offset_audit.sources.store.kinds import KINDS
 from aerobee.offset_audit.sources.store.options import StoreOptions
