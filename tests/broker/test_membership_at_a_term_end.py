@@ -25,11 +25,6 @@ from tests.support.journal_log import MemoryLog
 from tests.support.journal_replica import Replica, nothing, running
 
 
-class NoQueues:
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        return 0, 0
-
-
 @asynccontextmanager
 async def served(
     master: Replica, promise: Callable[[int], Awaitable[None]]
@@ -48,8 +43,6 @@ async def served(
     service = GroupService(
         coordinator,
         offsets,
-        guard,
-        NoQueues(),
         clock,
         streams=MemberStreams(),
         removal=GroupRemoval(
@@ -63,6 +56,7 @@ async def served(
         sessions=SessionConfig(),
         on_session_timeout=promise,
         on_group=lambda group: None,
+        bounds=lambda topic, queue_id: (0, 0),
     )
     server = grpc.aio.server()
     broker_pb2_grpc.add_GroupServiceServicer_to_server(service, server)

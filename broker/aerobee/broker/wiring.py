@@ -457,14 +457,13 @@ class Wiring:
             groups=GroupService(
                 self.coordinator,
                 self.offsets,
-                guard,
-                self.queues,
                 clock,
                 streams=self.member_streams,
                 removal=self.removal,
                 sessions=config.sessions,
                 on_session_timeout=self.current_run.promise_session,
                 on_group=self.known.admit,
+                bounds=self.queues.bounds,
             ),
             admin=AdminService(
                 self.identity, statistics, self.lookup, self.cleaning, self.handover

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -22,7 +22,6 @@ from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
-from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import names, own_protocol
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
@@ -36,12 +35,6 @@ EVENTS_PENDING_MAX = 131_072
 """Above the grants that a member with the most queues can have outstanding."""
 
 
-class QueueBoundsSource(Protocol):
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Minimum and maximum offset; (0, 0) for a queue without messages."""
-        ...
-
-
 class GroupService(broker_pb2_grpc.GroupServiceServicer):
     """Turns events of streams into calls of the coordinator."""
 
@@ -49,8 +42,6 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         self,
         coordinator: GroupCoordinator,
         offsets: ConsumerOffsets,
-        guard: Guard,
-        queues: QueueBoundsSource,
         clock: Clock,
         *,
         streams: MemberStreams,
@@ -58,14 +49,14 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         sessions: SessionConfig,
         on_session_timeout: Callable[[int], Awaitable[None]],
         on_group: Callable[[str], None],
+        bounds: Callable[[str, int], tuple[int, int]],
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
-        `on_group` hears of each group that somebody joins, and raises
-        LimitReached for one too many."""
+        `on_group` hears of each group that somebody joins, and raises LimitReached for one too
+        many. `bounds`: a queue's minimum and maximum offset."""
         self._coordinator = coordinator
         self._offsets = offsets
-        self._guard = guard
-        self._queues = queues
+        self._bounds = bounds
         self._clock = clock
         self._removal = removal
         self._session_config = sessions
@@ -206,7 +197,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             group=group, members=[group_member(member, now_s) for member in members]
         )
         for key in sorted({*committed, *leases}):
-            min_offset, max_offset = self._queues.bounds(key.topic, key.queue_id)
+            min_offset, max_offset = self._bounds(key.topic, key.queue_id)
             lease = leases.get(key)
             description.queues.add(
                 topic=key.topic,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -13,6 +13,7 @@ from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import names, own_protocol
 from aerobee.runtime.errors import (
@@ -38,24 +39,6 @@ SENTENCE_LENGTH_MAX = 300
 
 Outcome = MqError | asyncio.Future[None] | None
 """Of one entry: refused, to be confirmed, or true already."""
-
-
-class QueueReader(Protocol):
-    """What this service asks of the queues themselves."""
-
-    def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Minimum and maximum offset; (0, 0) for a queue without messages."""
-        ...
-
-    async def last_store_timestamp_ms(self, topic: str, queue_id: int) -> int:
-        """When the queue's last message was stored; 0 without messages."""
-        ...
-
-    async def search_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool
-    ) -> int:
-        """The first offset at or after a time, or with `upper` the last at or before it."""
-        ...
 
 
 class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
