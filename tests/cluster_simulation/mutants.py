@@ -12,7 +12,7 @@ from aerobee.broker.replication.master_lease import LeaseMargin, MasterLease
 from aerobee.broker.replication.master_term import InSyncSet, MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
-from aerobee.broker.store.producers.window import NEW, Standing
+from aerobee.broker.store.producers.window import NEW, AlreadyStored
 from aerobee.nameserver.election import Election, LiveReplicas
 from aerobee.nameserver.stored import InSyncReplica, ReplicaSet
 from tests.cluster_simulation.variant import Variant
@@ -186,7 +186,7 @@ class StoresTwice(Variant):
 
     def standing(
         self, windows: ProducerWindows, name: ProducerName, sequence: int
-    ) -> Standing | None:
+    ) -> AlreadyStored | None:
         return NEW
 
 

@@ -12,7 +12,7 @@ from aerobee.broker.replication.joining import LogState, Start, where_to_start
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.mastership import Mastership
 from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
-from aerobee.broker.store.producers.window import Standing
+from aerobee.broker.store.producers.window import AlreadyStored
 from aerobee.nameserver.election import Election, LiveReplicas, elect
 from aerobee.nameserver.stored import ReplicaSet
 
@@ -67,7 +67,7 @@ class Variant:
 
     def standing(
         self, windows: ProducerWindows, name: ProducerName, sequence: int
-    ) -> Standing | None:
+    ) -> AlreadyStored | None:
         return windows.standing(name, sequence, 1)
 
     def clean_record(

@@ -16,7 +16,7 @@ from aerobee.broker.store.producers.producer_windows import (
     ProducerName,
     ProducerWindows,
 )
-from aerobee.broker.store.producers.window import INTERVALS_MAX, ProducerWindow, Standing
+from aerobee.broker.store.producers.window import INTERVALS_MAX, AlreadyStored, ProducerWindow
 from aerobee.broker.store.producers.windows_file import (
     WINDOWS_FILE,
     WindowsFile,
@@ -58,7 +58,7 @@ def contents(windows: ProducerWindows) -> dict[ProducerName, tuple[int, list[int
     return {name: (each.floor, each.intervals.tolist()) for name, each in windows.items()}
 
 
-def send_drawn(store: MessageStore, sent: Sent) -> Standing:
+def send_drawn(store: MessageStore, sent: Sent) -> AlreadyStored:
     """What a property drew; as `send`."""
     sequence = sent.sequence
     if sequence == NEXT:
@@ -70,7 +70,7 @@ def send_drawn(store: MessageStore, sent: Sent) -> Standing:
 
 def send(
     store: MessageStore, producer_id: int, sequence: int, count: int, queue_id: int = 0
-) -> Standing:
+) -> AlreadyStored:
     """As ingest does: what is new is appended. Raises OutOfSequence."""
     standing = store.producers.standing("T", queue_id, producer_id, sequence, count)
     if standing.stored_count:
@@ -78,7 +78,7 @@ def send(
     batch = batch_of("T", *(b"%x-%d" % (producer_id, sequence + n) for n in range(count)))
     number_batch(batch, [ProducerRun(producer_id, sequence, count)])
     appended = store.append(batch, queue_id=queue_id)
-    return Standing(0, appended.base_queue_offset)
+    return AlreadyStored(0, appended.base_queue_offset)
 
 
 # ---------------------------------------------------------------------------------- one window
@@ -93,9 +93,9 @@ def test_a_batch_is_new_known_or_out_of_sequence(batches: list[tuple[int, int, i
         queue_end += others
         numbers = range(sequence, sequence + count)
         known = [number for number in numbers if number in stored]
-        standing = one.standing(sequence, count) if one.intervals else Standing()
+        standing = one.standing(sequence, count) if one.intervals else AlreadyStored()
         if not known:
-            assert standing == Standing()
+            assert standing == AlreadyStored()
             one.add(sequence, count, queue_end)
             stored.update((number, queue_end + at) for at, number in enumerate(numbers))
             queue_end += count
@@ -104,7 +104,7 @@ def test_a_batch_is_new_known_or_out_of_sequence(batches: list[tuple[int, int, i
         offsets = [stored[number] for number in known]
         is_run = offsets == list(range(offsets[0], offsets[0] + len(known)))
         if is_beginning and is_run:
-            assert standing == Standing(len(known), offsets[0])
+            assert standing == AlreadyStored(len(known), offsets[0])
         else:
             assert standing is None
 
@@ -116,21 +116,21 @@ def test_at_least_the_last_128_batches_are_remembered_and_none_below_is_taken_fo
         one.add(number * 10, 10, number * 11)
     assert len(one) == INTERVALS_MAX == 128
     for number in range(1_000):
-        expected = Standing(10, number * 11) if number >= 1_000 - 128 else None
+        expected = AlreadyStored(10, number * 11) if number >= 1_000 - 128 else None
         assert one.standing(number * 10, 10) == expected
-    assert one.standing(10_000, 5) == Standing()
+    assert one.standing(10_000, 5) == AlreadyStored()
 
 
 def test_a_hole_is_filled_once() -> None:
     one = ProducerWindow()
     one.add(0, 10, 0)
     one.add(20, 10, 10)
-    assert one.standing(10, 10) == Standing()
+    assert one.standing(10, 10) == AlreadyStored()
     assert one.standing(10, 11) is None
     one.add(10, 10, 20)
-    assert one.standing(10, 10) == Standing(10, 20)
+    assert one.standing(10, 10) == AlreadyStored(10, 20)
     assert one.standing(5, 10) is None
-    assert one.standing(25, 10) == Standing(5, 15)
+    assert one.standing(25, 10) == AlreadyStored(5, 15)
 
 
 def test_of_batches_in_one_interval_only_the_kept_records_are_remembered_after_a_cut() -> None:
@@ -140,10 +140,10 @@ def test_of_batches_in_one_interval_only_the_kept_records_are_remembered_after_a
     one.add(4, 6, 4)
     assert len(one) == 1
     one.cut(7)
-    assert one.standing(4, 6) == Standing(3, 4)
+    assert one.standing(4, 6) == AlreadyStored(3, 4)
     one.cut(4)
-    assert one.standing(0, 4) == Standing(4, 0)
-    assert one.standing(4, 6) == Standing()
+    assert one.standing(0, 4) == AlreadyStored(4, 0)
+    assert one.standing(4, 6) == AlreadyStored()
 
 
 # ---------------------------------------------------------------------------------- the log
@@ -262,14 +262,14 @@ def _wipe(root: Path, position: int, size: int) -> None:
 def test_the_beginning_of_a_batch_is_known_whatever_lies_behind_it(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     send(store, 5, 0, 6)
-    assert store.producers.standing("T", 0, 5, 0, 10) == Standing(6, 0)
+    assert store.producers.standing("T", 0, 5, 0, 10) == AlreadyStored(6, 0)
     send(store, 9, 0, 1)
-    assert store.producers.standing("T", 0, 5, 0, 10) == Standing(6, 0)
+    assert store.producers.standing("T", 0, 5, 0, 10) == AlreadyStored(6, 0)
     # The rest, and what follows, under numbers of their own.
     send(store, 5, 10, 4)
-    assert send(store, 5, 14, 3) == Standing(0, 11)
-    assert store.producers.standing("T", 0, 5, 0, 10) == Standing(6, 0)
-    assert store.producers.standing("T", 0, 5, 10, 4) == Standing(4, 7)
+    assert send(store, 5, 14, 3) == AlreadyStored(0, 11)
+    assert store.producers.standing("T", 0, 5, 0, 10) == AlreadyStored(6, 0)
+    assert store.producers.standing("T", 0, 5, 10, 4) == AlreadyStored(4, 7)
     store.close()
 
 

@@ -19,7 +19,7 @@ from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.index.index_write import IndexWrite, Slots, SlotTable
 from aerobee.broker.store.index.key_search import TIMESTAMP_MAX, IndexSnapshot, KeySearch
 from aerobee.broker.store.index.pending_keys import PendingKeys
-from aerobee.broker.store.index.slot_chain import Wanted
+from aerobee.broker.store.index.slot_chain import WantedKey
 from aerobee.runtime.clock import Clock
 from aerobee.store_format.index_file import IndexGeometry, IndexKeys, insert, share_out
 from aerobee.store_format.index_unhashed import LooseRecord, UnhashedKeys
@@ -184,7 +184,7 @@ class KeyIndex:
             self._disk,
             self._geometry,
             IndexSnapshot(self._files, self._pending.view(), self._repaired),
-            Wanted(index_key_hash(f"{topic}#{key}"), begin_ms, end_ms),
+            WantedKey(index_key_hash(f"{topic}#{key}"), begin_ms, end_ms),
             key=key,
             max_results=max_results,
         )

@@ -26,7 +26,7 @@ from aerobee.broker.store.index.index_files import IndexFileInfo
 from aerobee.broker.store.index.index_write import Slots
 from aerobee.broker.store.index.pending_keys import PendingView, hashed_keys
 from aerobee.broker.store.index.search_budget import SearchBudget
-from aerobee.broker.store.index.slot_chain import SlotChain, Wanted
+from aerobee.broker.store.index.slot_chain import SlotChain, WantedKey
 from aerobee.store_format.index_file import (
     IndexGeometry,
     IndexHeader,
@@ -51,7 +51,7 @@ class MemoryPart:
     keys: IndexKeys
     seconds: npt.NDArray[np.int32]
 
-    def matches(self, wanted: Wanted) -> Iterator[int]:
+    def matches(self, wanted: WantedKey) -> Iterator[int]:
         """Physical offsets, newest first."""
         for index in np.flatnonzero(self.keys.hashes == wanted.key_hash)[::-1].tolist():
             timestamp_ms = self.header.begin_timestamp_ms + int(self.seconds[index]) * 1_000
@@ -100,7 +100,7 @@ class KeySearch:
         disk: Disk,
         geometry: IndexGeometry,
         snapshot: IndexSnapshot,
-        wanted: Wanted,
+        wanted: WantedKey,
         *,
         key: str,
         max_results: int,

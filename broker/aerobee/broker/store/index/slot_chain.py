@@ -41,7 +41,7 @@ _SCAN_BITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedKey:
     """What is searched for. Times are store times in Unix ms, both inclusive."""
 
     key_hash: int
@@ -78,7 +78,7 @@ class SlotChain:
         file: DiskFile,
         geometry: IndexGeometry,
         header: IndexHeader,
-        wanted: Wanted,
+        wanted: WantedKey,
         *,
         slots: Slots | None = None,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from aerobee.broker.store.producers.window import NEW, ProducerWindow, Standing
+from aerobee.broker.store.producers.window import NEW, AlreadyStored, ProducerWindow
 from aerobee.store_format.producer_number import ProducerRun, producer_ids, sequences
 from aerobee.store_format.scan import ScanResult
 from aerobee.store_format.topic_end import TopicEnd
@@ -67,7 +67,7 @@ class ProducerWindows:
         """Those idle for longest first."""
         return iter(self._windows.items())
 
-    def standing(self, name: ProducerName, sequence: int, count: int) -> Standing | None:
+    def standing(self, name: ProducerName, sequence: int, count: int) -> AlreadyStored | None:
         """See `ProducerWindow.standing`. Of a producer that is not known everything is new."""
         window = self._windows.get(name)
         return NEW if window is None else window.standing(sequence, count)

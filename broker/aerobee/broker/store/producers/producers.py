@@ -12,7 +12,7 @@ from aerobee.broker.store.dispatcher import Dispatcher
 from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.producers.producer_windows import ProducerName, ProducerWindows
-from aerobee.broker.store.producers.window import Standing
+from aerobee.broker.store.producers.window import AlreadyStored
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.recovery.recover import Recovered
 from aerobee.broker.store.statistics import Appended
@@ -58,7 +58,7 @@ class Producers:
 
     def standing(
         self, topic: str, queue_id: int, producer_id: int, sequence: int, count: int
-    ) -> Standing:
+    ) -> AlreadyStored:
         """How much of a batch is stored; if nothing is, it is new, and may be appended.
 
         Raises OutOfSequence: it reaches back too far, or was batched differently before.

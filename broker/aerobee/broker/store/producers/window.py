@@ -20,14 +20,14 @@ INTERVALS_MAX: Final = 128
 _FIRST, _END, _OFFSET, _WIDTH = 0, 1, 2, 3
 
 
-class Standing(NamedTuple):
+class AlreadyStored(NamedTuple):
     """Of a batch, how many records from its first one on are stored, and where that one is."""
 
     stored_count: int = 0
     queue_offset: int = 0
 
 
-NEW: Final = Standing()
+NEW: Final = AlreadyStored()
 
 
 class ProducerWindow:
@@ -54,7 +54,7 @@ class ProducerWindow:
         """How many intervals."""
         return len(self.intervals) // _WIDTH
 
-    def standing(self, sequence: int, count: int) -> Standing | None:
+    def standing(self, sequence: int, count: int) -> AlreadyStored | None:
         """Of records `sequence` to `sequence` + `count`; None if they cannot be placed: they reach
         back too far, or records after the first of them are stored and it is not."""
         flat = self.intervals
@@ -71,7 +71,7 @@ class ProducerWindow:
         stored = min(end, flat[at + _END]) - sequence
         if stored < count and next_first < end:
             return None
-        return Standing(stored, flat[at + _OFFSET] + sequence - flat[at])
+        return AlreadyStored(stored, flat[at + _OFFSET] + sequence - flat[at])
 
     def add(self, sequence: int, count: int, queue_offset: int) -> int:
         """Records that were appended; returns by how much the number of intervals changed."""

@@ -45,7 +45,7 @@ _I64 = struct.Struct(">q")
 _HEAD_BYTES = STORE_HOST_AT + HOST_V6_EXTRA
 
 
-class StoreTimes:
+class TimeSurvey:
     """Store times of single messages. [loop] `add` them, then `run` it."""
 
     def __init__(self, log: CommitLog) -> None:
@@ -111,8 +111,8 @@ class Surveys:
         self._log = log
         self._queues = queues
 
-    def times(self) -> StoreTimes:
-        return StoreTimes(self._log)
+    def times(self) -> TimeSurvey:
+        return TimeSurvey(self._log)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> Callable[[], bytes] | None:
         """How to read the entry of a message; None where the queue has none."""
