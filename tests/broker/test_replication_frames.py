@@ -15,7 +15,6 @@ from aerobee.broker.edge.replicas.frames import (
     read_masters,
     read_slaves,
 )
-from aerobee.broker.replication.emptied_queues import decode_emptied, encode_emptied
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import BeginAnew, Cut, GoOn, LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
@@ -25,8 +24,10 @@ from aerobee.broker.replication.messages import (
     Heartbeat,
     Hello,
     LogPart,
+    MasterTable,
     Said,
-    TableFile,
+    decode_emptied,
+    encode_emptied,
 )
 from aerobee.runtime.errors import CorruptFrame, InvalidArgument
 from aerobee.v1 import replication_pb2
@@ -91,7 +92,7 @@ def test_small_frames_survive_the_way(sender: Sender, one: int, other: int, cont
     frames = FrameWriter(sender)
     assert read_slaves(frames.ack(one, other)) == Said(sender, Ack(one, other))
     assert read_masters(frames.heartbeat(one, other)) == Said(sender, Heartbeat(one, other))
-    table = TableFile("config/x.json", content)
+    table = MasterTable("config/x.json", content)
     assert read_masters(frames.table(*table)) == Said(sender, table)
 
 

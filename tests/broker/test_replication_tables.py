@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from aerobee.broker.replication.emptied_queues import encode_emptied
+from aerobee.broker.replication.messages import encode_emptied
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.tables.atomic_file import replace_atomically

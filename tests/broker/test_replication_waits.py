@@ -12,11 +12,11 @@ import pytest
 
 from aerobee.broker.edge.replicas.frames import FrameWriter
 from aerobee.broker.edge.replicas.message_streams import MasterMessages, SlaveMessages
+from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState, Sender
 from aerobee.broker.replication.master_term import ReplicaName
 from aerobee.broker.replication.messages import Hello
-from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.runtime.errors import Unreachable
 from tests.support.replication_streams import (
     CLUSTER,

@@ -25,12 +25,12 @@ from aerobee.broker.edge.replicas.replication_service import (
 from aerobee.broker.flush.flush_thread import FlushThread
 from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName, TermPolicy
 from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.sender import ReplicationSender
-from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk

@@ -58,6 +58,7 @@ from aerobee.broker.reading.egress import Egress
 from aerobee.broker.reading.message_lookup import MessageLookup
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.follower import Follower
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.replication.in_sync_proposer import InSyncProposer
@@ -70,7 +71,6 @@ from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.role_manager import RoleManager, adopt_history
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.replication.sender import ReplicationSender
-from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.retention.cleaning import Cleaning

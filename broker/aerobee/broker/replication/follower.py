@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Never
 
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.joining import (
     BeginAnew,
     Cut,
@@ -36,7 +37,6 @@ from aerobee.broker.replication.messages import (
     SlaveStreamEnd,
     position_of,
 )
-from aerobee.broker.replication.stream_limits import StreamLimits
 from aerobee.broker.replication.stream_tasks import Wake, within, write_within
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.store.message_store import MessageStore

@@ -14,11 +14,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Never
 
-from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, decode_emptied
+from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.epoch_history import EpochHistory
 from aerobee.broker.replication.joining import LogState, Sender, check_bytes, check_sender
-from aerobee.broker.replication.messages import Ack, Heartbeat, LogPart, SlaveStreamEnd, TableFile
-from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.messages import (
+    EMPTIED_QUEUES_PATH,
+    Ack,
+    Heartbeat,
+    LogPart,
+    MasterTable,
+    SlaveStreamEnd,
+    decode_emptied,
+)
 from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_copies import TableCopies
 from aerobee.broker.store.message_store import MessageStore
@@ -127,7 +134,7 @@ class LogCopy:
             elif isinstance(message, Heartbeat):
                 self.hear(*message)
                 self._stored.set()  # answered soon: both sides then wake once for both directions
-            elif isinstance(message, TableFile):
+            elif isinstance(message, MasterTable):
                 self._tables_waiting[message.path] = message.content
                 self._table_arrived.set()
             else:

@@ -6,6 +6,7 @@ with its sender.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Generic, NamedTuple, Protocol, Self, TypeVar
@@ -92,7 +93,7 @@ class Heartbeat(NamedTuple):
     log_end: int
 
 
-class TableFile(NamedTuple):
+class MasterTable(NamedTuple):
     """One of the master's tables."""
 
     path: str
@@ -104,10 +105,41 @@ def position_of(start: Start) -> int:
     return start.end if isinstance(start, Cut) else start.position
 
 
+# ------------------------------------------------------------------------------------ emptied
+
+EMPTIED_QUEUES_PATH = "consumequeue/emptied"
+"""Queues whose messages were all removed travel as one more table, under a name that no file has:
+the log does not tell where their numbers go on, and a slave that becomes master must know."""
+
+QueueOffsets = dict[tuple[str, int], int]
+"""Next offset by topic and queue id."""
+
+
+def encode_emptied(queues: QueueOffsets) -> bytes:
+    return json.dumps(
+        [[topic, queue_id, offset] for (topic, queue_id), offset in sorted(queues.items())]
+    ).encode()
+
+
+def decode_emptied(data: bytes) -> QueueOffsets:
+    """Raises ValueError for anything else."""
+    queues: QueueOffsets = {}
+    document = json.loads(data)
+    if not isinstance(document, list):
+        raise ValueError("it is not a list of queues")
+    for entry in document:
+        match entry:
+            case [str(topic), int(queue_id), int(offset)] if queue_id >= 0 and offset >= 0:
+                queues[topic, queue_id] = offset
+            case _:
+                raise ValueError(f"{entry!r} is not a topic, a queue id and an offset")
+    return queues
+
+
 # ------------------------------------------------------------------------------------ streams
 
 SlaveMessage = Hello | Ack
-MasterMessage = Agreement | LogPart | Heartbeat | TableFile
+MasterMessage = Agreement | LogPart | Heartbeat | MasterTable
 
 Message_co = TypeVar("Message_co", covariant=True)
 Read_co = TypeVar("Read_co", covariant=True)

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from aerobee.broker.duties import Duty
 from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.config import StreamLimits
 from aerobee.broker.replication.joining import (
     GoOn,
     Sender,
@@ -25,11 +26,9 @@ from aerobee.broker.replication.joining import (
     where_to_start,
 )
 from aerobee.broker.replication.log_chunks import LogChunks
-from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.messages import Agreement, Hello, MasterStreamEnd
-from aerobee.broker.replication.slave_stream import JoinedSlave, SlaveStream
-from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.slave_stream import JoinedSlave, MasterSide, SlaveStream
 from aerobee.broker.replication.stream_tasks import within, write_within
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.store.message_store import MessageStore

@@ -11,23 +11,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Never
+from typing import Never, Protocol
 
-from aerobee.broker.replication.emptied_queues import EMPTIED_QUEUES_PATH, encode_emptied
-from aerobee.broker.replication.joining import Sender, check_ack, check_sender
+from aerobee.broker.replication.config import StreamLimits
+from aerobee.broker.replication.joining import LogState, Sender, check_ack, check_sender
 from aerobee.broker.replication.log_chunks import LogChunks
-from aerobee.broker.replication.master_side import MasterSide
 from aerobee.broker.replication.master_term import MasterTerm, ReplicaName
 from aerobee.broker.replication.messages import (
+    EMPTIED_QUEUES_PATH,
     Ack,
     Agreement,
     Heartbeat,
     LogPart,
     MasterMessage,
     MasterStreamEnd,
-    TableFile,
+    MasterTable,
+    encode_emptied,
 )
-from aerobee.broker.replication.stream_limits import StreamLimits
+from aerobee.broker.replication.replica_set import ReplicaSetView
 from aerobee.broker.replication.stream_tasks import Silence, Wake
 from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.store.message_store import MessageStore
@@ -42,6 +43,38 @@ TABLES_PAUSE_S = 1.0
 
 FirstMessage = Callable[[], Awaitable[Agreement]]
 """The disk may have to be read for it."""
+
+
+class MasterSide(Protocol):
+    """What the streams to slaves need of the master's role."""
+
+    @property
+    def term(self) -> MasterTerm | None: ...
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def replica_set(self) -> ReplicaSetView | None: ...
+
+    def log_state(self) -> LogState: ...
+
+    def is_registered(self, name: ReplicaName, instance: str) -> bool:
+        """Whether this process is the registered one of its replica, as far as was heard."""
+        ...
+
+    def check_joining(self, name: ReplicaName, instance: str, epoch: int) -> None:
+        """May this process of a replica copy our log under `epoch`? Raises NotMaster, StaleEpoch,
+        DuplicateBroker."""
+        ...
+
+    def replica_joined(self, name: ReplicaName, end: int) -> None: ...
+
+    def replica_acknowledged(self, name: ReplicaName, end: int) -> None: ...
+
+    def replica_left(self, name: ReplicaName) -> None: ...
+
+    def heard_epoch(self, epoch: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +209,7 @@ class SlaveStream:
             wait_s = self._chunks.wait_s(in_sync=self._is_in_sync) if room > 0 else 0.0
             if self._tables_to_send:
                 path = next(iter(self._tables_to_send))
-                message: MasterMessage = TableFile(path, self._tables_to_send.pop(path))
+                message: MasterMessage = MasterTable(path, self._tables_to_send.pop(path))
             elif room > 0 and wait_s == 0:
                 message = await self._next_part(room)
             else:

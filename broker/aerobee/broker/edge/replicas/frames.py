@@ -23,9 +23,9 @@ from aerobee.broker.replication.messages import (
     Hello,
     LogPart,
     MasterMessage,
+    MasterTable,
     Said,
     SlaveMessage,
-    TableFile,
 )
 from aerobee.runtime.errors import CorruptFrame, InvalidArgument
 from aerobee.runtime.varint import varint
@@ -76,7 +76,7 @@ class FrameWriter:
             return self.log_bytes(*message)
         if isinstance(message, Heartbeat):
             return self.heartbeat(*message)
-        if isinstance(message, TableFile):
+        if isinstance(message, MasterTable):
             return self.table(*message)
         return self.agreement(message)
 
@@ -169,7 +169,7 @@ def _said_by_master(event: replication_pb2.MasterEvent) -> MasterMessage:
     if kind == "heartbeat":
         return Heartbeat(event.heartbeat.confirmed_end, event.heartbeat.log_end)
     if kind == "table":
-        return TableFile(event.table.path, event.table.content)
+        return MasterTable(event.table.path, event.table.content)
     return _said_agreement(event.agreement)
 
 
