@@ -18,6 +18,13 @@ FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 TIMEOUT_S = 400
 """A session's start and its first plans take most of a minute on a machine that others use too."""
+LARGE_SETTINGS = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""What Spark does for tables of many rows: compiles, and plans again half-way."""
 OF_PYSPARK = (
     "ignore::DeprecationWarning:pyspark",
     "ignore::FutureWarning:pyspark",
@@ -39,12 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two cores that knows all sources; its workers can import these tests."""
+    """A session on two cores that knows all sources; its workers can import these tests. Its tables
+    are small: outside audits, too, what Spark would compile would run once."""
     try:
         require_java()
     except NotReady as error:
         pytest.skip(str(error))
-    from aerobee.offset_audit.run.session import close_session, keep_classes, open_session
+    from aerobee.offset_audit.run.session import (
+        SMALL_SETTINGS,
+        close_session,
+        keep_classes,
+        open_session,
+    )
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -52,7 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = open_session(
             "local[2]",
             settings={
-                "spark.sql.shuffle.partitions": "2",
+                **SMALL_SETTINGS,
                 "spark.default.parallelism": "2",
                 "spark.local.dir": str(folder),
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -65,3 +78,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             yield session
         finally:
             close_session(session)
+
+
+@pytest.fixture
+def spark_of_many_rows(spark: SparkSession) -> Iterator[SparkSession]:
+    """The same session with the settings of large audits, for as long as the test lasts."""
+    before = {key: str(spark.conf.get(key)) for key in LARGE_SETTINGS}
+    for key, value in LARGE_SETTINGS.items():
+        spark.conf.set(key, value)
+    yield spark
+    for key, value in before.items():
+        spark.conf.set(key, value)

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress import CHECKS, find_moves, judge, progress
-from aerobee.offset_audit.run.cutting import cut
+from aerobee.offset_audit.run.cutting import at_hand, cut
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "audit-findings.md"
@@ -26,6 +26,12 @@ def shown(row: Row) -> bool:
     return told in {" ".join(quote.replace("> ", "").split()) for quote in quotes}
 
 
+def _kept(frame: DataFrame, is_large: bool) -> DataFrame:
+    if not is_large and (found := at_hand(frame)) is not None:
+        return found[0]
+    return cut(frame).persist()
+
+
 class ProgressRun:
     """What one run found and which states it kept."""
 
@@ -36,12 +42,14 @@ class ProgressRun:
         limits: Limits | None = None,
         *,
         with_findings: bool = True,
+        is_large: bool = False,
     ) -> None:
+        """`is_large`: as with tables of too many rows to be part of a plan."""
         limits = limits or Limits(now_ms=NOW_MS)
         tables = rows.tables(spark)
-        judged = cut(judge(tables, limits)).persist()
+        judged = _kept(judge(tables, limits), is_large)
         tables = replace(tables, judged=judged)
-        moved = cut(find_moves(tables, limits)).persist()
+        moved = _kept(find_moves(tables, limits), is_large)
         tables = replace(tables, moves=moved)
         self.states: list[Row] = progress(tables, limits).collect()
         found = [check.run(tables, limits) for check in CHECKS if with_findings]

@@ -173,7 +173,7 @@ def state_of(
     return "LAGGING" if unread >= LIMITS.lag_messages or is_old else "OK"
 
 
-def test_states_are_those_of_the_rules_on_random_tables(spark: SparkSession) -> None:
+def test_states_are_those_of_the_rules_on_random_tables(spark_of_many_rows: SparkSession) -> None:
     chance = random.Random(20_261_121)
     queues = {f"g{number}": made_up(chance) for number in range(GROUPS)}
     rows = TableRows()
@@ -182,7 +182,8 @@ def test_states_are_those_of_the_rules_on_random_tables(spark: SparkSession) -> 
     for name, queue in queues.items():
         add(rows, name, queue)
     found: dict[str, Row] = {}
-    for row in ProgressRun(spark, rows, LIMITS, with_findings=False).states:
+    run = ProgressRun(spark_of_many_rows, rows, LIMITS, with_findings=False, is_large=True)
+    for row in run.states:
         assert row.group not in found, "one row for each group and queue"
         found[row.group] = row
     assert found.keys() == queues.keys()
