@@ -52,12 +52,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         require_java()
     except NotReady as error:
         pytest.skip(str(error))
-    from aerobee.offset_audit.run.session import (
-        SMALL_SETTINGS,
-        close_session,
-        keep_classes,
-        open_session,
-    )
+    from aerobee.offset_audit.run.session import SMALL_SETTINGS, close_session, open_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
@@ -74,7 +69,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             java_log=folder / "java.log",
         )
         try:
-            keep_classes(session)  # for the next JVM
             yield session
         finally:
             close_session(session)
