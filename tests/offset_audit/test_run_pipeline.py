@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,20 +123,50 @@ def test_only_runs_of_the_same_sources_are_history() -> None:
     }
 
 
-def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Three of one cluster, a minute apart; the third asks for one topic, and writes its documents
+    beside the bucket in which the tables of all three are."""
+
+    folder: Path
+    begun_ms: int
+    first: Summary
+    again: Summary
+    narrow: Summary
+
+
+AWAY = "viewfs://audits/bucket"
+"""A mount of Hadoop's own, since a driver in a cluster has no disk that anybody sees."""
+
+
+@pytest.fixture(scope="module")
+def runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("runs")
+    context: Any = spark.sparkContext._jsc
+    (folder / "bucket").mkdir()
+    link = "fs.viewfs.mounttable.audits.link./bucket"
+    context.hadoopConfiguration().set(link, (folder / "bucket").as_uri())
     clock = ManualClock()
-    request = AuditRequest(nameservers="ns:8081", history=str(tmp_path / "history"))
     begun_ms = clock.now_ms()
+    request = AuditRequest(
+        nameservers="ns:8081", out=f"{AWAY}/out/", report=f"{AWAY}/reports/today.html"
+    )
     rows = rows_at(clock, {"billing": 5, "mailer": 5}, end=50)
     first = audited(spark, request, clock, rows, 1)
     clock.advance_ms(60_000)
     rows = rows_at(clock, {"billing": 5, "mailer": 60}, end=60)
-    again = audited(spark, request, clock, rows, 2)
+    again = audited(spark, request, clock, rows, 2)  # finds the files of the first
     clock.advance_ms(60_000)
-    other = replace(request, topics=("orders",), out=str(tmp_path / "out"))
+    other = AuditRequest(
+        nameservers="ns:8081", topics=("orders",), history=f"{AWAY}/out", out=str(folder / "out")
+    )
     rows = rows_at(clock, {"billing": 70, "mailer": 60}, end=70)
     narrow = audited(spark, other, clock, rows, 3)
+    return Runs(folder, begun_ms, first, again, narrow)
 
+
+def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, runs: Runs) -> None:
+    first, again, narrow, begun_ms = runs.first, runs.again, runs.narrow, runs.begun_ms
     both = {one["group"]: one for one in first.findings}
     assert set(both) == {"billing", "mailer"}
     for one in both.values():
@@ -154,11 +184,11 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: 
     assert new["first_seen_ms"] == narrow.run_at_ms
     assert {one.exit_code for one in (first, again, narrow)} == {1}
 
-    ledger = Ledger(spark, str(tmp_path / "history"))
-    runs = ledger.newest_runs(["harbour"], 10)
-    assert [run.run_id for run in runs] == [narrow.run_id, again.run_id, first.run_id]
+    ledger = Ledger(spark, f"{AWAY}/out")
+    newest = ledger.newest_runs(["harbour"], 10)
+    assert [run.run_id for run in newest] == [narrow.run_id, again.run_id, first.run_id]
     assert ledger.newest_runs(["elsewhere"], 10) == []
-    states = ledger.read("state", runs).collect()
+    states = ledger.read("state", newest).collect()
     assert {(row.run_id, row.group, row.lag) for row in states} == {
         (first.run_id, "billing", 45),
         (first.run_id, "mailer", 45),
@@ -167,42 +197,28 @@ def test_a_finding_is_remembered_from_run_to_run(spark: SparkSession, tmp_path: 
         (narrow.run_id, "billing", 0),
         (narrow.run_id, "mailer", 10),
     }
-    assert {row.cluster for row in ledger.read("findings", runs).collect()} == {"harbour"}
-    assert ledger.read("findings", runs[:1]).count() == 1
+    assert {row.cluster for row in ledger.read("findings", newest).collect()} == {"harbour"}
+    assert ledger.read("findings", newest[:1]).count() == 1
 
-    document = json.loads((tmp_path / "out" / "summary.json").read_text())
+    document = json.loads((runs.folder / "out" / "summary.json").read_text())
     assert document["run_id"] == narrow.run_id
     assert document["worst"] == "WARNING"
     assert document["states"] == {"OK": 1, "STOPPED": 1}
-    metrics = (tmp_path / "out" / "metrics.prom").read_text()
+    metrics = (runs.folder / "out" / "metrics.prom").read_text()
     assert 'aerobee_audit_queues{state="STOPPED"} 1\n' in metrics
-    assert "<html" in (tmp_path / "out" / "report.html").read_text()
-    assert not [path for path in tmp_path.rglob("*") if "unfinished" in path.name]
-    assert not list(tmp_path.rglob(".staging*"))
+    assert "<html" in (runs.folder / "out" / "report.html").read_text()
+    assert not [path for path in runs.folder.rglob("*") if "unfinished" in path.name]
+    assert not list(runs.folder.rglob(".staging*"))
 
 
 def test_documents_and_tables_go_to_any_file_system_that_spark_reaches(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, runs: Runs
 ) -> None:
-    """A mount of Hadoop's own, since a driver in a cluster has no disk that anybody sees."""
-    context: Any = spark.sparkContext._jsc
-    settings = context.hadoopConfiguration()
-    (tmp_path / "bucket").mkdir()
-    settings.set("fs.viewfs.mounttable.audits.link./bucket", (tmp_path / "bucket").as_uri())
-    clock = ManualClock()
-    away = "viewfs://audits/bucket"
-    request = AuditRequest(
-        nameservers="ns:8081", out=f"{away}/out/", report=f"{away}/reports/today.html"
-    )
-    for seed in (1, 2):  # the second one finds the files of the first
-        rows = rows_at(clock, {"billing": 5}, end=50)
-        summary = audited(spark, request, clock, rows, seed)
-    folder = tmp_path / "bucket"
-    document = (folder / "out" / "summary.json").read_text()
-    assert json.loads(document) == json.loads(summary.text())
-    assert "aerobee_audit_exit_code 1" in (folder / "out" / "metrics.prom").read_text()
-    assert "<html" in (folder / "reports" / "today.html").read_text()
-    newest, _ = Ledger(spark, f"{away}/out").newest_runs(["harbour"], 5)
-    assert newest.run_id == summary.run_id
+    bucket = runs.folder / "bucket"
+    document = (bucket / "out" / "summary.json").read_text()
+    assert json.loads(document) == json.loads(runs.again.text())
+    assert "aerobee_audit_exit_code 1" in (bucket / "out" / "metrics.prom").read_text()
+    assert "<html" in (bucket / "reports" / "today.html").read_text()
+    assert list((bucket / "out").rglob("*.parquet"))
     with pytest.raises(OSError, match="viewfs://audits"):
         replace_document(spark, "viewfs://audits/nowhere/report.html", "x")

@@ -28,29 +28,6 @@ def test_the_session_runs_python_of_this_environment_in_its_workers(spark: Spark
 
 
 PROGRAM = """
-from aerobee.offset_audit.run.session import audit_session
-
-with audit_session("local[1]", is_brief=True) as spark:
-    assert spark.range(10).count() == 10
-    print(spark.sparkContext._gateway.proc.pid)
-"""
-
-
-def test_a_session_says_nothing_and_leaves_no_java_behind(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert not Path(f"/proc/{int(done.stdout)}").exists()
-    assert not list(tmp_path.iterdir())
-
-
-SECOND = """
 import threading
 from aerobee.offset_audit.run.exit_codes import SparkFailed
 from aerobee.offset_audit.run.session import audit_session, open_session
@@ -63,19 +40,31 @@ def start_another():
         print("refused")
 
 
-with audit_session("local[1]", is_brief=True, knows_sources=False) as spark:
+with audit_session("local[1]", is_brief=True) as spark:
     thread = threading.Thread(target=start_another)
     thread.start()
     thread.join()
     print(spark.range(10).count())
+    print(spark.sparkContext._gateway.proc.pid)
 """
 
 
-def test_a_second_session_of_a_process_does_not_end_the_first(tmp_path: Path) -> None:
+def test_a_session_says_nothing_outlives_a_second_one_and_leaves_no_java_behind(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SECOND], cwd=tmp_path, capture_output=True, text=True, timeout=100
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
-    assert done.stdout.splitlines() == ["refused", "10"], done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    refused, rows, java = done.stdout.splitlines()
+    assert (refused, rows) == ("refused", "10")
+    assert not Path(f"/proc/{java}").exists()
+    assert not list(tmp_path.iterdir())
 
 
 AGAIN = """
