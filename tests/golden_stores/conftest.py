@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
+import shutil
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,18 +31,27 @@ PRODUCED = frozenset(
 Json = Any
 
 
+@functools.cache
+def _extracted(name: str) -> Path:
+    """A folder with the store, unpacked once for all tests of this process; it is only copied."""
+    folder = Path(tempfile.mkdtemp(prefix="golden-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+        # Debian's Python 3.11 is older than the filters, Python 3.14 asks for one.
+        if hasattr(tarfile, "data_filter"):
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
+    return folder
+
+
 class GoldenStore:
     """One extracted store and what its manifest says."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.manifest: Json = json.loads((GOLDEN / f"{name}.json").read_text())
-        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
-            # Debian's Python 3.11 is older than the filters, Python 3.14 asks for one.
-            if hasattr(tarfile, "data_filter"):
-                archive.extraction_filter = tarfile.data_filter
-            archive.extractall(folder)
         self.root = folder / name
+        shutil.copytree(_extracted(name) / name, self.root)
         self.config: dict[str, str] = self.manifest["config"]
         self.segment_bytes = int(self.config["mappedFileSizeCommitLog"])
 

@@ -11,7 +11,8 @@ import pytest
 from aerobee.broker.store.config import StoreConfig, consume_queue_entries
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.cli.store.dump_document import dump_store
+from aerobee.cli.store.dump_document import DumpRequest, dump_store
+from aerobee.cli.store.questions import GivenQuestions
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch
@@ -22,6 +23,8 @@ from tests.support.documents import without_answers
 
 Compare = Callable[[Any, Any], list[str]]
 
+NOTHING_ASKED = DumpRequest(questions=GivenQuestions({}))
+"""Only what the store holds, without searches by time and by key."""
 BORN_HOST = HostAddress.parse("127.0.0.1:50000")
 
 
@@ -39,9 +42,9 @@ def open_store(golden: Any, *, read_only: bool = False) -> MessageStore:
     return MessageStore.open(RealDisk(golden.root), clock, config, read_only=read_only)
 
 
-def dumped(golden: Any) -> dict[str, Any]:
+def dumped(golden: Any, request: DumpRequest | None = None) -> dict[str, Any]:
     """The document, without what differs by looking at another time: the files themselves."""
-    return without_files(dump_store(golden.root, golden.config))
+    return without_files(dump_store(golden.root, golden.config, request))
 
 
 def without_files(content: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +120,7 @@ def test_acknowledged_messages_are_there_after_a_crash(
     golden = extract_golden("crashed")
     found = {
         message["physicalOffset"]
-        for queues in dumped(golden)["topics"].values()
+        for queues in dumped(golden, NOTHING_ASKED)["topics"].values()
         for queue in queues.values()
         for message in queue["messages"]
     }
@@ -140,7 +143,7 @@ def test_new_messages_follow_where_apache_stopped(
     store.close()
 
     plain = plain_store(golden.root, golden.segment_bytes)
-    document = dumped(golden)
+    document = dumped(golden, NOTHING_ASKED)
     assert compare(plain.commit_log(), document["commitLog"]) == []
     assert compare(plain.topics(), without_answers(document["topics"])) == []
     assert document["topics"]["OrderEvents"]["1"]["maxOffset"] == queue["maxOffset"] + 50

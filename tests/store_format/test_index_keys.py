@@ -71,7 +71,7 @@ def at_once(records: list[bytes], topics: list[str], between: bytes = b"") -> li
 @given(st.lists(PROPERTIES, min_size=1, max_size=8), st.sampled_from([b"", b"\x02KEYS\x01x\x02"]))
 @example([b"KEYS\x01a", b"KEYS\x01b\x02"], b"x" * 200)
 @example([b"\x02KEYS\x01a b  c ", b"", b"KEYS\x01 \x02"], b"\x02")
-@settings(max_examples=examples(400))
+@settings(max_examples=examples(200))
 def test_all_at_once_is_as_one_by_one(records: list[bytes], between: bytes) -> None:
     topics = [TOPIC, "订单", "%RETRY%g"] * len(records)
     topics = topics[: len(records)]
@@ -96,7 +96,7 @@ ALIKE = st.tuples(
 
 
 @given(st.lists(ALIKE, min_size=1, max_size=6), st.data())
-@settings(max_examples=examples(300))
+@settings(max_examples=examples(150))
 def test_records_that_look_alike_but_for_a_few_hash_as_one_by_one(
     groups: list[tuple[int, str, bytes, bytes]], data: st.DataObject
 ) -> None:

@@ -87,12 +87,14 @@ class ModelQueue:
 class ApacheStart:
     """One start; afterwards `queues` is what its consumers would see."""
 
-    def __init__(self, root: Path, sizes: Sizes, release: str) -> None:
+    def __init__(
+        self, root: Path, sizes: Sizes, release: str, log: PlainStore | None = None
+    ) -> None:
         self._root = root
         self._sizes = sizes
         self._release = release
         self._check_files()
-        self.log = PlainStore(root, sizes.segment_bytes)
+        self.log = log or PlainStore(root, sizes.segment_bytes)
         self._raw: dict[Queue, list[tuple[int, int]]] = {}
         self.queues = {name: self._load(name, path) for name, path in queue_folders(root).items()}
         self._recover()
@@ -191,12 +193,14 @@ class ApacheStart:
 def apache_problems(root: Path, sizes: Sizes) -> list[str]:
     """What would go wrong in any release, each line with its name."""
     found: list[str] = []
+    log: PlainStore | None = None
     for release in RELEASES:
         try:
-            start = ApacheStart(root, sizes, release)
+            start = ApacheStart(root, sizes, release, log)
         except Refused as refusal:
             found.append(f"{release} refuses: {refusal}")
             continue
+        log = start.log
         if release != "4.9" or all(record.version == 1 for record in start.log.records):
             found += [f"{release}: {line}" for line in start.problems()]
     return found

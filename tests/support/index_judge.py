@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ HEADER = struct.Struct(">qqqqii")
 ENTRY = struct.Struct(">iqii")
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def java_hash(text: str) -> int:
     code = 0
     units = text.encode("utf-16-be")

@@ -46,16 +46,24 @@ def fill(store: MessageStore, clock: ManualClock) -> None:
             flush(store)
 
 
-@pytest.fixture(params=["closed", "crashed"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Twenty messages in each of three queues, over several segments and queue files."""
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty messages in each of three queues, over several segments and queue files: a folder
+    `closed` and one `crashed`, only to be copied."""
+    folder = tmp_path_factory.mktemp("filled")
     clock = ManualClock()
-    store = open_store(tmp_path / "running", clock=clock)
+    store = open_store(folder / "closed", clock=clock)
     fill(store, clock)
-    if request.param == "closed":
-        store.close()
-        return tmp_path / "running"
-    return crashed_copy(tmp_path / "running", tmp_path / "crashed")
+    crashed_copy(folder / "closed", folder / "crashed")
+    store.close()
+    return folder
+
+
+@pytest.fixture(params=["closed", "crashed"])
+def root(request: pytest.FixtureRequest, filled: Path, tmp_path: Path) -> Path:
+    root: Path = tmp_path / request.param
+    shutil.copytree(filled / request.param, root)
+    return root
 
 
 class SteppingDisk(RealDisk):

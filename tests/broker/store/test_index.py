@@ -46,7 +46,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_files_and_answers_are_those_of_one_key_after_the_other(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str | tuple[str, list[str]]]
 ) -> None:

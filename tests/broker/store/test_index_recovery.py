@@ -315,7 +315,7 @@ def failing_from(count: int) -> Callable[[str], bool]:
 
 @pytest.mark.slow
 @given(st.integers(0, 2**32))
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_after_a_power_failure_the_index_is_that_of_the_log(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

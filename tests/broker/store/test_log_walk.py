@@ -24,7 +24,7 @@ def test_a_walk_finds_every_record_whatever_the_size_of_its_chunks(tmp_path: Pat
     expected = [record.physical_offset for record in log_records(store)]
     segments = [Segment(info.base, 4096, info.wrote_position) for info in store.log.segments()]
     assert len(segments) > 1
-    for chunk_bytes in [*range(1, 700), 4095, 4096, 10_000]:
+    for chunk_bytes in [*range(1, 120), *range(120, 700, 7), 4095, 4096, 10_000]:
         for end in (None, store.appended_end):
             walk = LogWalk(
                 RealDisk(tmp_path),

@@ -196,7 +196,7 @@ def lose(path: Path, rng: random.Random) -> None:
     path.unlink()
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(30))
 @given(
     damage=st.sampled_from([zero_an_entry, zero_all, flip_a_bit, cut_short, lose]),
     which=st.integers(0, 5),
