@@ -242,7 +242,7 @@ def test_a_broker_takes_no_more_groups_than_its_limit_and_keeps_those_it_has() -
     known.admit("two")
     known.admit("one")
     known.admit("apache")
-    with pytest.raises(LimitReached, match=r"has 3 of 2 \(groups\.max.*delete"):
+    with pytest.raises(LimitReached, match=r"with 3 of 2 \(groups\.max.*delete"):
         known.admit("three")
     configs.remove("one")
     configs.remove("two")
