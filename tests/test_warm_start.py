@@ -74,6 +74,17 @@ async def test_asyncio_starts_them_tied_to_its_process(tmp_path: Path) -> None:
     await process.wait()
 
 
+def test_the_installed_command_begins_as_a_fork_too(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["aerobee", *SERVING[3:]], stdout=log, stderr=log, env={**os.environ, "PATH": path}
+        )
+    assert is_fork(process.pid)
+    process.kill()
+    process.wait()
+
+
 def test_what_asks_for_more_is_executed(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], cwd=tmp_path)
     assert not is_fork(process.pid)

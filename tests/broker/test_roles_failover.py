@@ -279,7 +279,9 @@ async def test_a_second_broker_with_the_same_identity_is_refused_and_ends(
 ) -> None:
     async with replica_group(tmp_path, etcd) as group:
         master = await ready(group)
-        twin = await Replica(master, tmp_path / "twin", group.replicas[master].settings).start()
+        # Longer than a lease: an owner that had died would be gone by then.
+        settings = {**group.replicas[master].settings, "duplicate_wait_ms": 2 * LEASE_MS}
+        twin = await Replica(master, tmp_path / "twin", settings).start()
         try:
             assert twin.process is not None
             async with asyncio.timeout(60):

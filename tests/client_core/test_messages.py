@@ -17,6 +17,7 @@ from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_record
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, FakeNameserver, FakeTopic
+from tests.support.ports import free_port
 from tests.support.real_brokers import RealBroker
 
 NAMES = ("broker-a", "broker-b")
@@ -62,10 +63,9 @@ class TwoBrokers:
 async def two(tmp_path: Path) -> AsyncIterator[TwoBrokers]:
     brokers = {}
     for name, topics in zip(NAMES, ({"orders": 2}, {"orders": 2, "bills": 1}), strict=True):
-        broker = brokers[name] = await RealBroker(name, tmp_path / name, topics).start()
-        # Records name the port that is configured: once more, with the one that it got.
-        await broker.stop()
-        await broker.start()
+        # Records name the port that is configured, so it cannot be 0.
+        broker = RealBroker(name, tmp_path / name, topics, port=free_port())
+        brokers[name] = await broker.start()
     nameserver = await FakeNameserver(
         brokers={name: BrokerAt(broker.address) for name, broker in brokers.items()},
         topics={

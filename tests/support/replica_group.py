@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from aerobee.broker.app import serve_broker
+from aerobee.broker.cluster.registration import RegistrationConfig
 from aerobee.broker.config import BrokerConfig
 from aerobee.broker.replication.config import ReplicationConfig, ReplicationMode
 from aerobee.broker.store.config import FlushMode, StoreConfig
@@ -356,7 +357,13 @@ def _config_of(settings: dict[str, Any]) -> BrokerConfig:
 
 
 def _main(arguments: Sequence[str]) -> int:
-    config = _config_of(json.loads(arguments[0]))
+    settings = json.loads(arguments[0])
+    config = _config_of(settings)
+    if "duplicate_wait_ms" in settings:
+        # Nobody else configures it: half a minute is right for machines that restart.
+        RegistrationConfig.__init__.__kwdefaults__.update(  # type: ignore[union-attr]
+            duplicate_wait_ms=settings["duplicate_wait_ms"]
+        )
     configure_logging()
 
     async def service(lifecycle: Lifecycle) -> None:

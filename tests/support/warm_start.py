@@ -4,8 +4,8 @@ has already loaded their modules.
 Loading numpy, gRPC and the product is most of a start, and a run of the tests starts about a
 thousand programs. Nothing else differs: each is a process of its own and a child of the process
 that started it, with its own memory, files, session, environment and signals. Tests kill it, stop
-it and wait for it as usual. Only `python -m` with a module of WARM, and without rare options of
-subprocess, starts as a fork; all others are executed. AEROBEE_TEST_COLD_STARTS=1 executes all.
+it and wait for it as usual. Only `aerobee` and `python -m` with a module of WARM start so, unless
+rare options of subprocess are used. All others are executed; with AEROBEE_TEST_COLD_STARTS=1, all.
 
 `warm_starts` replaces `subprocess.Popen`, which asyncio uses as well, so no test names it.
 """
@@ -22,6 +22,7 @@ import io
 import json
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -72,6 +73,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _REQUEST_BYTES_MAX = 1 << 20
 _ADOPTION_S_MAX = 30.0
+_COMMAND = str(Path(sys.executable).with_name("aerobee"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,15 @@ class _Program:
     """It gets SIGTERM when its parent ends, as `spawn_tied` arranges."""
 
 
-def _program_of(argv: Sequence[str]) -> _Program | None:
-    """None for what is executed."""
+def _program_of(argv: Sequence[str], path: str | None) -> _Program | None:
+    """None for what is executed; `path` is where a bare name is looked for."""
+    if argv[0] == "aerobee" and shutil.which("aerobee", path=path) == _COMMAND:
+        return _Program("aerobee.cli", tuple(argv[1:]), is_tied=False)
     is_tied = tuple(argv[:5]) == (sys.executable, "-I", "-S", tied.__file__, str(os.getpid()))
     words = argv[5:] if is_tied else argv
     if len(words) < 3 or words[0] != sys.executable or words[1] != "-m" or words[2] not in WARM:
         return None
-    return _Program(words[2], tuple(words[3:]), is_tied)
+    return _Program(words[2], tuple(words[3:]), is_tied=is_tied)
 
 
 class _Server:
@@ -171,7 +175,8 @@ def warm_popen(server: _Server) -> type[subprocess.Popen[Any]]:
                 and [*whose, process_group] == [None, None, None, -1, -1]
                 and isinstance(args, list | tuple)
             )
-            program = _program_of([os.fspath(word) for word in args]) if plain else None
+            words = [os.fspath(word) for word in args] if plain else []
+            program = _program_of(words, environment.get("PATH")) if words else None
             if program is None or not _is_usual(environment):
                 super()._execute_child(args, executable, *others)  # type: ignore[misc]
                 return
