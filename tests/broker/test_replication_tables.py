@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -198,8 +199,9 @@ async def test_tables_that_change_all_the_time_are_sent_once_a_second(tmp_path: 
         slave.follower._tables.take = note  # type: ignore[method-assign]
         slave.follow(master.address)
         await until(lambda: slave.follower.is_connected)
+        began_s = time.monotonic()
         for number in range(100):
             write(master, DELAY_OFFSETS_PATH, b'{"offsetTable":{1:%d}}' % number)
             await asyncio.sleep(0.005)
         await until(lambda: taken[-1:] == [b'{"offsetTable":{1:99}}'], timeout_s=4)
-        assert len(taken) <= 3
+        assert len(taken) <= 2 + (time.monotonic() - began_s)

@@ -49,12 +49,14 @@ class TableSource:
     async def current(self) -> Mapping[str, TableContent]:
         """The tables by path. One that cannot be read now counts as unchanged."""
         async with self._lock:
-            paths, self._unread = self._unread, set()
+            # In one order always, so that slaves get topics before what speaks of them.
+            paths = [path for path in COPIED_PATHS if path in self._unread]
+            self._unread.clear()
             if paths:
                 loop = asyncio.get_running_loop()
                 found = await loop.run_in_executor(self._pool, _read, self._disk, paths)
                 self._known |= found
-                self._unread |= paths - found.keys()
+                self._unread.update(path for path in paths if path not in found)
             return self._known
 
 
