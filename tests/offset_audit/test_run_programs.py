@@ -121,4 +121,4 @@ def test_spark_submit_gives_the_same_document_and_exit_code(store: Path, tmp_pat
 
 def test_wrong_arguments_end_before_spark(capsys: pytest.CaptureFixture[str]) -> None:
     assert submit.main(["--limit", "nonsense=1"]) == USAGE
-    assert "there are: lag-messages" in capsys.readouterr().err
+    assert "known are: lag-messages" in capsys.readouterr().err
