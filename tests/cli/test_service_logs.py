@@ -182,7 +182,7 @@ def test_sighup_changes_the_level_and_names_what_needs_a_restart(tmp_path: Path)
         assert read["restart_needed_for"] == ["snapshot_interval_ms"]
         file.write_text("level = [")
         process.send_signal(signal.SIGHUP)
-        assert "not valid TOML" in told("configuration refused, the present one stays")["reason"]
+        assert "not valid TOML" in told("configuration refused; the present one stays")["reason"]
         write("debug")
         process.send_signal(signal.SIGHUP)
         read = told("configuration read again", 2)
