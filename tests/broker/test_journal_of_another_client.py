@@ -68,7 +68,7 @@ async def test_a_slave_follows_what_a_master_writes_and_takes_over_once_it_knows
         await master.write("a", "second")
     slave = NotedReplica(slave_log)
     async with running(slave):
-        with pytest.raises(NotMaster, match="the notes are the master's"):
+        with pytest.raises(NotMaster, match="only the master answers for the notes"):
             slave.journal.writer()
         slave.take_role(2)
         await asyncio.sleep(0.01)

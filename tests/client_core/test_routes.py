@@ -314,7 +314,7 @@ async def test_a_block_for_a_master_ends_when_the_route_replaces_it(
             await asyncio.sleep(60)
             steps.append("it stayed")
 
-    with pytest.raises(errors.NotMaster, match="not the master"):
+    with pytest.raises(errors.NotMaster, match="no longer the master"):
         await stay()
     assert steps == ["nobody has replaced it"]
     with pytest.raises(errors.NotMaster):

@@ -327,7 +327,7 @@ BATCHES = [
         "record of another topic",
         lambda: named(batch_of("u", 0, b"x"), "t"),
         errors.MessageIllegal,
-        ("topic b'u'", "one topic"),
+        ("topic b'u'", "the topic that it names"),
     ),
     Refused(
         "record for an IPv6 broker",

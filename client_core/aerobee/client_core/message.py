@@ -92,7 +92,7 @@ class Message:
     >>> Message("orders", b"")
     Traceback (most recent call last):
     ...
-    aerobee.runtime.errors.MessageIllegal: the body is empty: a message carries at least one byte
+    aerobee.runtime.errors.MessageIllegal: the body is empty: give it at least one byte
     """
 
     __slots__ = (
