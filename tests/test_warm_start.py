@@ -85,6 +85,30 @@ def test_the_installed_command_begins_as_a_fork_too(tmp_path: Path) -> None:
     process.wait()
 
 
+def test_a_file_of_python_begins_as_a_fork_with_its_arguments_and_without_warnings(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import sys, warnings\nprint(sys.argv, __name__)\nwarnings.warn('late')\n")
+    said = []
+    for environment in (dict(os.environ), {**os.environ, "PYTHONHASHSEED": "7"}):
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(program), "--count=3"],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert "UserWarning: late" in done.stderr
+        said.append((done.returncode, done.stdout))
+    warm, cold = said
+    assert warm == cold == (1, f"{[str(program), '--count=3']} __main__\n")
+    program.write_text("import time; time.sleep(60)")
+    process = subprocess.Popen([sys.executable, "-W", "error", str(program)])
+    assert is_fork(process.pid)
+    process.kill()
+    process.wait()
+
+
 def test_what_asks_for_more_is_executed(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], cwd=tmp_path)
     assert not is_fork(process.pid)

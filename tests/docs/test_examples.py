@@ -12,6 +12,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ import pytest
 from aerobee.cli.__main__ import main
 from aerobee.consumer_client import ConsumerOptions, FlowLimits
 from aerobee.producer_client import ProducerConfig
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -107,6 +109,21 @@ def commands_of(block: Block) -> list[Command]:
         text, _, shown = part.partition("\n")
         found.append(Command(text.partition("   # ")[0].strip(), shown.strip("\n")))
     return found
+
+
+def programs_of(line: str) -> list[list[str]]:
+    """The words of each program of a pipe; a shell's if the line has more of a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    programs: list[list[str]] = [[]]
+    for word in lexer:
+        if word == "|":
+            programs.append([])
+        elif set(word) <= set("();<>|&"):
+            return [["bash", "-c", f"set -o pipefail; {line}"]]
+        else:
+            programs[-1].append(word)
+    return programs
 
 
 def stable(text: str) -> str:
@@ -213,17 +230,33 @@ class Cluster:
             time.sleep(0.02)
 
     def run_command(self, command: Command, where: str) -> str:
-        """Run a line of a console block in a shell; its output."""
-        done = subprocess.run(
-            ["bash", "-c", f"set -o pipefail; {self.here(command.text)}"],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
-        assert done.returncode == 0, f"{where}: $ {command.text}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        """Run a line of a console block as a shell does; its output."""
+        complaints = self.folder / "complaints"
+        programs: list[subprocess.Popen[str]] = []
+        with complaints.open("w") as errors:
+            for words in programs_of(self.here(command.text)):
+                before = programs[-1].stdout if programs else None
+                programs.append(
+                    subprocess.Popen(
+                        words,
+                        cwd=self.folder,
+                        env=self.environment,
+                        stdin=before,
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                        text=True,
+                    )
+                )
+                if before is not None:
+                    before.close()
+        try:
+            said, _ = programs[-1].communicate(timeout=PATIENCE_S)
+            codes = [program.wait(PATIENCE_S) for program in programs]
+        finally:
+            for program in programs:
+                program.kill()
+        assert not any(codes), f"{where}: $ {command.text}\n{said}{complaints.read_text()}"
+        return said
 
     def try_command(self, text: str) -> str:
         """What a command says on its standard output, whether it succeeds or not."""
@@ -290,6 +323,8 @@ def test_the_examples_of_a_page_run(page: Path, cluster: Cluster) -> None:
 
 def run_console_line(cluster: Cluster, block: Block, command: Command) -> None:
     if command.text.startswith("aerobee up"):
+        # The file that says so is there a moment before.
+        wait_until(lambda: "next, in" in cluster.log.read_text())
         said = cluster.log.read_text()
     elif is_run(command.text):
         said = cluster.run_command(command, block.where)

@@ -4,8 +4,9 @@ has already loaded their modules.
 Loading numpy, gRPC and the product is most of a start, and a run of the tests starts about a
 thousand programs. Nothing else differs: each is a process of its own and a child of the process
 that started it, with its own memory, files, session, environment and signals. Tests kill it, stop
-it and wait for it as usual. Only `aerobee` and `python -m` with a module of WARM start so, unless
-rare options of subprocess are used. All others are executed; with AEROBEE_TEST_COLD_STARTS=1, all.
+it and wait for it as usual. Only `aerobee`, `python -m` with a module of WARM and
+`python -W error FILE.py` start so, unless rare options of subprocess are used. All others are
+executed; with AEROBEE_TEST_COLD_STARTS=1, all.
 
 `warm_starts` replaces `subprocess.Popen`, which asyncio uses as well, so no test names it.
 """
@@ -29,6 +30,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +49,7 @@ WARM = {
     "tests.support.replica_group": "tests.support.replica_group",
 }
 """What `python -m` is told, and the module that it runs."""
+SCRIPT = ".py"
 STARTING_OTHERS = ("up", "demo")
 """Commands of `aerobee` that start other programs, which begin as forks too."""
 LOADED = (
@@ -81,6 +84,7 @@ class _Program:
     """What a fork runs."""
 
     module: str
+    """Or the path of a file, in which each warning is an error."""
     arguments: tuple[str, ...]
     is_tied: bool
     """It gets SIGTERM when its parent ends, as `spawn_tied` arranges."""
@@ -92,6 +96,8 @@ def _program_of(argv: Sequence[str], path: str | None) -> _Program | None:
         return _Program("aerobee.cli", tuple(argv[1:]), is_tied=False)
     is_tied = tuple(argv[:5]) == (sys.executable, "-I", "-S", tied.__file__, str(os.getpid()))
     words = argv[5:] if is_tied else argv
+    if tuple(words[:3]) == (sys.executable, "-W", "error") and words[3].endswith(SCRIPT):
+        return _Program(words[3], tuple(words[4:]), is_tied=is_tied)
     if len(words) < 3 or words[0] != sys.executable or words[1] != "-m" or words[2] not in WARM:
         return None
     return _Program(words[2], tuple(words[3:]), is_tied=is_tied)
@@ -301,6 +307,11 @@ def main() -> None:
     gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     request = serve(connection)
+    module = request["module"]
+    sys.argv[1:] = request["arguments"]
+    if module.endswith(SCRIPT):
+        _run_file(module)
+        return
     if request["arguments"][0] in STARTING_OTHERS:
         server = _Server()
         asked = server.serve_in_fork()
@@ -309,12 +320,19 @@ def main() -> None:
             # uvloop starts programs without subprocess. A supervisor can do without uvloop.
             uvloop.new_event_loop = asyncio.new_event_loop  # type: ignore[assignment]
         else:
-            request = asked
-    module = request["module"]
-    sys.argv[1:] = request["arguments"]
+            module = asked["module"]
+            sys.argv[1:] = asked["arguments"]
     # It runs as `__main__`, and not twice.
     sys.modules.pop(WARM[module])
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _run_file(path: str) -> None:
+    """As `python -W error` runs it; what its imports warn of while they load, it does not hear."""
+    sys.argv[0] = path
+    sys.path[0] = str(Path(path).parent)
+    warnings.simplefilter("error")
+    runpy.run_path(path, run_name="__main__")
 
 
 if __name__ == "__main__":
