@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.memory_folder import has_memory, memory_folder
 from tests.support.property_runs import register_profiles
 from tests.support.warm_start import warm_starts
 
@@ -92,6 +93,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("HOME", str(folder))
         share_java_classes(folder)
         yield folder
+
+
+def is_worker(request: pytest.FixtureRequest) -> bool:
+    """Of xdist, which gives each of them a `--basetemp`."""
+    return hasattr(request.config, "workerinput")
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """As always, and in memory for tests marked `many_files`; with `--basetemp` all are there, for
+    somebody who looks at what a failed one leaves."""
+    is_elsewhere = request.config.getoption("basetemp") is not None and not is_worker(request)
+    if request.node.get_closest_marker("many_files") and has_memory() and not is_elsewhere:
+        with memory_folder() as folder:
+            yield folder
+    else:
+        yield request.getfixturevalue("tmp_path")
 
 
 @pytest.fixture(scope="session", autouse=True)

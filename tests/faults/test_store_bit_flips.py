@@ -32,7 +32,7 @@ from tests.faults.folders import (
 )
 from tests.support.stores import locate
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.many_files]
 
 PLACES = 12
 

@@ -21,6 +21,7 @@ from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.store_format.tags import TagsCodes
 from tests.support.documents import without_answers
 
+pytestmark = pytest.mark.many_files
 Compare = Callable[[Any, Any], list[str]]
 
 NOTHING_ASKED = DumpRequest(questions=GivenQuestions({}))

@@ -31,6 +31,7 @@ from tests.support.plain_folder import Sizes, folder_problems
 from tests.support.plain_store import PlainStore
 from tests.support.stores import flush
 
+pytestmark = pytest.mark.many_files
 Compare = Callable[[Any, Any], list[str]]
 
 BORN_HOST = HostAddress.parse("127.0.0.1:50000")

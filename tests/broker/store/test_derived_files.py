@@ -33,6 +33,8 @@ from tests.support.stores import (
     read_queue,
 )
 
+pytestmark = pytest.mark.many_files
+
 
 def expected_bodies(queue_id: int) -> list[bytes]:
     return [b"%d" % number * 100 for number in range(60) if number % 3 == queue_id]

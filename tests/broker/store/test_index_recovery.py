@@ -30,6 +30,7 @@ from tests.support.indexes import (
 from tests.support.property_runs import examples
 from tests.support.stores import crashed_copy, flush, log_records, open_store
 
+pytestmark = pytest.mark.many_files
 ROOMY = replace(INDEXED, segment_bytes=1 << 20)
 
 

@@ -32,6 +32,7 @@ from tests.support.stores import (
     read_queue,
 )
 
+pytestmark = pytest.mark.many_files
 LAZY = replace(SMALL, queue_checks_at_start_max=0)
 BODIES = {queue_id: [b"%d-%d" % (queue_id, n) for n in range(20)] for queue_id in range(3)}
 

@@ -36,6 +36,7 @@ from tests.support.stores import (
     search_by_time,
 )
 
+pytestmark = pytest.mark.many_files
 LAZY = replace(SMALL, queue_checks_at_start_max=0)
 # So large that a segment holds five: the log's minimum lies in the middle of a queue's first file.
 LARGE = bytes(700)

@@ -31,6 +31,7 @@ from tests.support.stores import (
     read_queue,
 )
 
+pytestmark = pytest.mark.many_files
 FIRST = "0" * 20
 CHUNKED = replace(SMALL, recovery_chunk_bytes=100)
 

@@ -45,6 +45,8 @@ from tests.support.damaged_stores import (
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import append, check_agreement, open_store, read_queue
 
+pytestmark = pytest.mark.many_files
+
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -17,6 +17,7 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_power import PowerCut
 from tests.support.stores import append, check_agreement, flush, log_records, open_store, read_queue
 
+pytestmark = pytest.mark.many_files
 SEGMENTS = 3
 
 

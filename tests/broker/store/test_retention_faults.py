@@ -17,6 +17,7 @@ from tests.support.fault_disk import FaultDisk, broken
 from tests.support.retention import COMMAND, COMMAND_UNREAD, RETAINED, clean_here, expire
 from tests.support.stores import batch_of, check_agreement, flush, open_store
 
+pytestmark = pytest.mark.many_files
 INDEXED = replace(
     RETAINED, index_slots_max=50, index_entries_max=20, consume_queue_entries_per_file=10
 )
