@@ -16,16 +16,12 @@ from aerobee.client_core import ClusterConnection, Offsets
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.record import SYSFLAG_TRANSACTION_PREPARED
-from aerobee.store_format.record_layout import (
-    BODY_AT,
-    BODY_LENGTH_AT,
-    STORE_TIMESTAMP_AT,
-    SYS_FLAG_AT,
-)
+from aerobee.store_format.record_layout import BODY_AT, BODY_LENGTH_AT, SYS_FLAG_AT
 from tests.offset_audit.damages.base_store import GEOMETRY, TOPICS
 from tests.offset_audit.damages.damage import Expected, StoreDamage
 from tests.offset_audit.damages.store_damages import (
     change_offsets,
+    make_earlier,
     newest_store_ms,
     place,
     places,
@@ -75,9 +71,7 @@ def deliver_too_early(root: Path) -> None:
             append_record(store, clock, "orders", 3, b"later")
     finally:
         store.close()
-    for one in list(places(root)):  # all of it a while ago: messages of the future are another one
-        earlier_ms = one.number(STORE_TIMESTAMP_AT, ">q") - 3 * MINUTE_MS
-        one.write(STORE_TIMESTAMP_AT, struct.pack(">q", earlier_ms))
+    make_earlier(root, 3 * MINUTE_MS)
     change_offsets(lambda table: table["orders@billing"].update({"3": end}))(root)
 
 

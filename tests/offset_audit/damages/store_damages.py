@@ -111,6 +111,18 @@ def newest_store_ms(root: Path) -> int:
     return max(one.number(STORE_TIMESTAMP_AT, ">q") for one in places(root))
 
 
+def make_earlier(root: Path, by_ms: int) -> None:
+    """As if all messages had been stored that long before: later ones are none of the future."""
+    for one in list(places(root)):
+        earlier_ms = one.number(STORE_TIMESTAMP_AT, ">q") - by_ms
+        one.write(STORE_TIMESTAMP_AT, struct.pack(">q", earlier_ms))
+    # Its first two numbers are times of the newest messages, too: a broker stores nothing earlier.
+    path = root / "checkpoint"
+    before = path.read_bytes()
+    earlier = (at_ms - by_ms for at_ms in struct.unpack_from(">qq", before))
+    path.write_bytes(struct.pack(">qq", *earlier) + before[16:])
+
+
 # ------------------------------------------------------------------------------------ the log
 
 

@@ -18,15 +18,20 @@ from aerobee.store_format.record import HostAddress, encode_record
 from aerobee.store_format.tags import TagsCodes
 from tests.offset_audit.damages.base_store import GEOMETRY
 from tests.offset_audit.damages.damage import Expected, StoreDamage
-from tests.offset_audit.damages.store_damages import change_body_and_checksum, newest_store_ms
+from tests.offset_audit.damages.store_damages import (
+    change_body_and_checksum,
+    make_earlier,
+    newest_store_ms,
+)
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
-WAIT_MS = 10_000
-OVERDUE_MS = 2_000
-"""What the audit is told to wait beyond the time of a message. A half message is due after six
-seconds, a delayed one of level 2 after five, the timer after two."""
+WAIT_MS = 90_000
+"""A half message is due after six seconds, a delayed one of level 2 after five, the timer after
+two; beyond that the audit waits for a minute."""
+EARLIER_MS = WAIT_MS + 1_000
+"""By so much all else is moved: messages of the future would be another damage."""
 CONFIG = StoreConfig(
     disk_free_bytes_min=0,
     # How full the disk of this machine is must not decide what a test sees.
@@ -38,6 +43,7 @@ CONFIG = StoreConfig(
 def wait_for_ever(root: Path, topic: str, queue_id: int, properties: dict[str, str]) -> None:
     """A message of a system topic, and a while later another one that shows that the broker was
     alive all the time."""
+    make_earlier(root, EARLIER_MS)
     clock = ManualClock(newest_store_ms(root) + 1_000)
     store = MessageStore.open(RealDisk(root), clock, CONFIG)
     try:
@@ -94,7 +100,7 @@ def never_deliver_delayed(root: Path) -> None:
 
 def never_deliver_timer(root: Path) -> None:
     """Due two seconds after it was stored."""
-    due_ms = newest_store_ms(root) + 3_000
+    due_ms = newest_store_ms(root) + 3_000 - EARLIER_MS
     properties = {"TIMER_OUT_MS": str(due_ms), "REAL_TOPIC": "orders", "REAL_QID": "0"}
     wait_for_ever(root, TIMER_TOPIC, 0, properties)
 
