@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from aerobee.broker.store.config import StoreConfig
+from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.queues.queue_ends import QUEUE_ENDS_FILE
 from aerobee.broker.store.queues.reading import QueueBounds
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.batch import BatchLimits, number_batch
+from aerobee.store_format.checkpoint import Checkpoint
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_repair.findings import Finding, Kind, Severity
 from tests.support.damaged_stores import repair, verify
@@ -69,6 +71,20 @@ def test_a_topic_that_ended_begins_at_0_again(tmp_path: Path) -> None:
         ("Orders", 1),
         ("Other", 0),
     ]
+
+
+def test_a_checkpoint_that_is_repeated_does_not_remove_the_files_of_the_topics_new_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that ended in between would find its list of queues without their files."""
+    store = grown(tmp_path)
+    store.queues.take_write_out().run(Checkpoint())  # and then the disk was full
+    of_new_life = queue_files(tmp_path, "Orders")
+    removed: list[str] = []
+    monkeypatch.setattr(RealDisk, "remove", lambda disk, path: removed.append(path))
+    store.queues.take_write_out().run(Checkpoint())
+    assert of_new_life == queue_files(tmp_path, "Orders") != []
+    assert removed == []
 
 
 def test_the_files_of_its_queues_go_with_the_next_checkpoint(tmp_path: Path) -> None:

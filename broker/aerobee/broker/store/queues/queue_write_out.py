@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from aerobee.broker.store.disk import Disk, DiskFile
@@ -33,18 +34,25 @@ from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
 SYNC_ALL_FILES_MIN = 32
 
 
-class DroppedQueue(NamedTuple):
+@dataclass(slots=True, eq=False)
+class DroppedQueue:
     """A queue that is gone; `number` is its place in the list, -1 if it has none."""
 
     topic: str
     queue_id: int
     number: int = -1
+    has_files: bool = True
+    """Until they are removed; what has these names afterwards is of a later queue."""
 
 
 def remove_dropped(disk: Disk, dropped: Sequence[DroppedQueue]) -> None:
-    """Remove the files of dropped queues, durably. May be repeated. Raises OSError."""
-    for topic, queue_id in dict.fromkeys((queue.topic, queue.queue_id) for queue in dropped):
+    """[one thread at a time] Remove the files of dropped queues, durably. May be repeated: after an
+    error a checkpoint comes again, and a later queue's files may stand there. Raises OSError."""
+    with_files = [queue for queue in dropped if queue.has_files]
+    for topic, queue_id in dict.fromkeys((queue.topic, queue.queue_id) for queue in with_files):
         remove_queue_files(disk, topic, queue_id)
+    for queue in with_files:
+        queue.has_files = False
 
 
 class QueueWriteOut:
