@@ -205,7 +205,8 @@ class _Connection:
 def _socket_inode(host: str, port: int, remote_port: int) -> str | None:
     """Of the IPv4 socket with this local and this remote port, as /proc/net/tcp lists it."""
     local = "".join(f"{int(part):02X}" for part in reversed(host.split("."))) + f":{port:04X}"
-    for path in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+    # The kernel walks its whole table at each, milliseconds; gRPC's sockets are in the first.
+    for path in (Path("/proc/net/tcp6"), Path("/proc/net/tcp")):
         for line in path.read_text().splitlines()[1:]:
             fields = line.split()
             is_local = fields[1].endswith(local[-13:]) or fields[1][-13:] == local
