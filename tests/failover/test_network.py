@@ -77,20 +77,20 @@ async def test_another_process_is_told_from_this_one() -> None:
     async with echo(network) as (_, writer):
         port = writer.get_extra_info("peername")[1]
         network.block("other", "far")
-        code = (
-            f"import socket,time; s=socket.create_connection(('{HOST}',{port})); time.sleep(0.3);"
-        )
+        code = f"import socket; input(); s=socket.create_connection(('{HOST}',{port}));"
         code += "s.sendall(b'x'); s.settimeout(0.5); print(s.recv(1))"
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
             code,
+            stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         nodes[process.pid] = "other"
-        _, complaint = await process.communicate()
-        assert b"timed out" in complaint
+        # Only now does it dial.
+        said, complaint = await process.communicate(b"\n")
+        assert b"timed out" in complaint, said
 
 
 async def test_one_direction_blocked_lets_the_other_flow_and_loses_nothing(
