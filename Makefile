@@ -43,10 +43,10 @@ demo: .venv/.product
 	@deploy/setup/java.sh
 	@touch $@
 
-# Three workers on two cores: most tests wait for something. Each takes whole files, one the audit.
+# Four workers on two cores: most tests wait for something. Each takes whole files, one the audit.
 # What takes minutes by nature is in `make proof`.
 test: setup .venv/.java
-	$(RUN) pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 20 \
+	$(RUN) pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 20 \
 	  -m "not long and not kubernetes and not procedures"
 
 # What is marked `long`, but for the audit's.
