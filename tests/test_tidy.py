@@ -23,6 +23,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "broker": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
     "store_repair": frozenset({"runtime", "store_format", "broker"}),
     "cluster_view": frozenset({"v1", "runtime"}),
+    "grpc_core": frozenset(),
     "client_core": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
     "producer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),
     "consumer_client": frozenset({"client_core", "cluster_view", "v1", "runtime", "store_format"}),

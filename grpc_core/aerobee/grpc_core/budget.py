@@ -1,0 +1,26 @@
+"""How often a peer may ask for what costs us more than it."""
+
+from __future__ import annotations
+
+
+class Budget:
+    """Tokens: a number at once, then so many a second. Pure: the caller passes the time.
+
+    `tokens` is public because the hot path fills it by one assignment. A clock is read only when
+    they run out.
+    """
+
+    __slots__ = ("_filled_s", "_per_s", "burst", "tokens")
+
+    def __init__(self, burst: int, per_s: float, now_s: float) -> None:
+        self.burst = float(burst)
+        self.tokens = float(burst)
+        self._per_s = per_s
+        self._filled_s = now_s
+
+    def refill(self, now_s: float, extra: float = 0.0) -> bool:
+        """To be called when tokens are below zero; false: the peer has exceeded its budget."""
+        elapsed_s = max(0.0, now_s - self._filled_s)
+        self.tokens = min(self.burst, self.tokens + elapsed_s * self._per_s + extra)
+        self._filled_s = now_s
+        return self.tokens >= 0

@@ -1,0 +1,625 @@
+"""One HTTP/2 connection, as both ends have it: RFC 9113.
+
+Owns: the transport, the windows of the connection, which streams are open and whose turn it is to
+send, the peer's settings, and the budgets that hold a peer to its limits. What a stream means is
+the role's business: `server_connection` and the client derive from `Connection`.
+
+Frames are parsed where they were received. What is written while input is parsed, or in one turn of
+the event loop, leaves in one call of the transport. Answers that fit the windows go straight there;
+everything else waits in its stream and is sent in rounds, a bounded chunk of each stream, a bounded
+sum in each turn, so that a large answer delays a small one by no more than a round.
+
+Nothing here reads a clock: `now` is passed in, and `watch` looks after what takes too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar, cast
+
+from aerobee.grpc_core import frames
+from aerobee.grpc_core.budget import Budget
+from aerobee.grpc_core.extensions import WindowExtensions
+from aerobee.grpc_core.failures import ConnectionFailure
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.hpack import NO_TABLE, TABLE_BYTES
+from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
+from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.parser import PRIORITY_BYTES, FrameParser, stream_id_at
+from aerobee.grpc_core.peer_name import peer_name
+from aerobee.grpc_core.stream import Stream
+
+S = TypeVar("S", bound=Stream)
+
+_SMALL_INCREMENT: Final = 512
+_SMALL_COST: Final = 0.25
+_DRAIN_PING: Final = b"draining"
+_KEEPALIVE_PING: Final = b"alive?  "
+_ANSWERED_PER_RESET: Final = 0.5
+_ENDED_EARLY_MAX: Final = 128
+
+
+class Connection(FrameParser, asyncio.Protocol, Generic[S]):
+    """Both ends' half of a connection. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        limits: ConnectionLimits,
+        *,
+        now: Callable[[], float],
+        memory: MemoryAccount,
+        observer: LimitObserver,
+    ) -> None:
+        """`now`: monotonic seconds. `memory`: shared by all connections of the process."""
+        super().__init__(limits)
+        self.loop = loop
+        self.now = now
+        self.peer = "unknown"
+        self.transport: asyncio.Transport | None = None
+        self.streams: dict[int, S] = {}
+        self.stream_window_bytes = limits.stream_window_bytes
+        self.peer_window_bytes = frames.WINDOW_DEFAULT
+        """SETTINGS_INITIAL_WINDOW_SIZE of the peer."""
+        self.peer_frame_bytes_max = frames.FRAME_BYTES_MIN
+        self.peer_streams_max = frames.STREAM_ID_MAX
+        self.chunk_bytes = min(limits.send_chunk_bytes, frames.FRAME_BYTES_MIN)
+        self.send_window = frames.WINDOW_DEFAULT
+        self.is_fast = False
+        """Small answers may be written at once: nothing waits, and nothing must come before."""
+        self.is_draining = False
+        self.streams_begun = 0
+        self.streams_answered = 0
+        self.has_heard = True
+        """Something came since the last tick; whoever looks sets it back."""
+        self.control = Budget(limits.control_burst, limits.control_per_s, now())
+        self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
+        self._answered_before = 0
+        self._observer = observer
+        self._memory = memory
+        self.queued_bytes = 0
+        self.received_bytes = 0
+        self._transport_bytes = 0
+        self._waiting: OrderedDict[S, None] = OrderedDict()
+        self.extensions = WindowExtensions(limits.extension_bytes_max, self._send_window_update)
+        self._out: list[bytes] = []
+        self._is_write_due = False
+        self._turn_bytes = self._turn_streams = 0
+        self.is_paused = False
+        """The transport holds more than it should."""
+        self.is_reading_paused = False
+        self._needs_table_update = False
+        self._receive_window = frames.WINDOW_DEFAULT
+        self._unreturned = 0
+        self._ended_early: OrderedDict[int, None] = OrderedDict()
+        self._is_final = False
+
+    # ------------------------------------------------------------------- what a role decides
+
+    @abstractmethod
+    def first_bytes(self) -> bytes:
+        """What this side sends first: a client's preface, and SETTINGS."""
+
+    @abstractmethod
+    def is_idle(self, stream_id: int) -> bool:
+        """No stream of this id was ever begun, or can be by now (section 5.1.1)."""
+
+    @abstractmethod
+    def last_stream_id(self) -> int:
+        """The last stream of the peer's that was taken; for GOAWAY."""
+
+    @abstractmethod
+    def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
+        """The peer takes no stream after `last_stream_id`."""
+
+    @abstractmethod
+    def on_closed(self, reason: str) -> None:
+        """The transport has ended; all streams have been told."""
+
+    def on_stream_closed(self) -> None:
+        """A stream has gone; there may be room for another."""
+
+    # ----------------------------------------------------------------------------- transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Neither uvloop's nor TLS's transports derive from this class; they only behave so.
+        self.transport = transport = cast(asyncio.Transport, transport)
+        self.peer = peer_name(transport.get_extra_info("peername"))
+        tls = transport.get_extra_info("ssl_object")
+        if tls is not None and tls.selected_alpn_protocol() != "h2":
+            self.abort("the peer's TLS does not offer h2", Limit.PROTOCOL)
+            return
+        transport.set_write_buffer_limits(high=self.limits.send_high_water_bytes)
+        room = self.limits.connection_window_bytes - frames.WINDOW_DEFAULT
+        self._receive_window += room
+        opening = self.first_bytes() + (frames.window_update(0, room) if room else b"")
+        transport.write(opening)
+        self._refresh_fast()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closing = True
+        self.is_fast = False
+        reason = str(exc) if exc else "the connection was closed"
+        self._end_streams(reason)
+        self._memory.add(-self._transport_bytes)
+        self._transport_bytes = 0
+        self._out.clear()
+        self.rest = b""
+        self.transport = None
+        self._handlers = ()
+        self.on_closed(reason)
+
+    def eof_received(self) -> bool:
+        return False  # no half-open connections: the transport closes
+
+    def pause_writing(self) -> None:
+        """The peer, or the network, takes less than we send."""
+        self.is_paused = True
+        self.is_fast = False
+        if self.transport is not None:
+            size = self.transport.get_write_buffer_size()
+            self._transport_bytes += size
+            self._memory.add(size)
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._memory.add(-self._transport_bytes)
+        self._transport_bytes = 0
+        self._resume_reading()
+        self._schedule()
+
+    def pause_reading(self) -> None:
+        if not self.is_reading_paused and self.transport is not None and not self.is_closing:
+            self.is_reading_paused = True
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self.is_reading_paused and self.transport is not None and not self.is_closing:
+            self.is_reading_paused = False
+            self.transport.resume_reading()
+
+    # ------------------------------------------------------------------------------- writing
+
+    def write(self, data: bytes) -> None:
+        """Whole frames; they leave at the end of this turn of the loop."""
+        self._out.append(data)
+        if not self._is_write_due:
+            self._is_write_due = True
+            self.loop.call_soon(self._flush)
+
+    def _schedule(self) -> None:
+        if not self._is_write_due:
+            self._is_write_due = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_write_due = False
+        transport = self.transport
+        if transport is None:
+            self._out.clear()
+            return
+        if self._waiting and not self.is_paused:
+            self._send_waiting()
+        out = self._out
+        if out:
+            self._out = []
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self._turn_bytes = self._turn_streams = 0
+        self._refresh_fast()
+        if self._waiting and self.send_window > 0 and not self.is_paused and not self.is_closing:
+            self._schedule()
+
+    def _send_waiting(self) -> None:
+        """A round, or several, over the streams that wait: bounded by what a turn may send."""
+        waiting = self._waiting
+        room = self.limits.send_turn_bytes - self._turn_bytes
+        while waiting and room > 0 and self.send_window > 0:
+            stream = next(iter(waiting))
+            size = stream.send_chunk(min(self.chunk_bytes, self.send_window))
+            self.send_window -= size
+            room -= size
+            if stream.outbox is None or stream.send_window <= 0:
+                waiting.pop(stream, None)  # a WINDOW_UPDATE brings it back
+            else:
+                waiting.move_to_end(stream)
+
+    def _refresh_fast(self) -> None:
+        self.is_fast = not (
+            self._waiting
+            or self.is_paused
+            or self._needs_table_update
+            or self.is_closing
+            or not self.is_settled
+        )
+
+    def sent_data(self, size: int) -> None:
+        """Of DATA that was written without waiting."""
+        self.send_window -= size
+        self._turn_bytes += size
+        if self._turn_bytes > self.limits.send_turn_bytes:
+            self.is_fast = False
+
+    def enqueue(self, stream: S) -> None:
+        """It has something to send, and window for it."""
+        self._waiting[stream] = None
+        self.is_fast = False
+        self._schedule()
+
+    def send_headers(self, stream_id: int, block: bytes, *, end_stream: bool) -> None:
+        """A header block, encoded by `hpack.encode`."""
+        self.write(self.header_frames(stream_id, block, end_stream=end_stream))
+
+    def header_frames(self, stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
+        """The same as bytes, which must be written before any other block."""
+        if self._needs_table_update:
+            self._needs_table_update = False
+            block = NO_TABLE + block
+        return frames.header_frames(
+            stream_id, block, end_stream=end_stream, frame_bytes_max=self.peer_frame_bytes_max
+        )
+
+    # -------------------------------------------------------------------------------- memory
+
+    def hold_queued(self, size: int) -> None:
+        self.queued_bytes += size
+        self._memory.add(size)
+        if size > 0 and self.queued_bytes > self.limits.queued_bytes_max:
+            self.fail(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"{self.queued_bytes} bytes wait to be read",
+                Limit.CONNECTION_MEMORY,
+            )
+
+    def hold_received(self, size: int) -> None:
+        self.received_bytes += size
+        self._memory.add(size)
+        if size < 0 and self._unreturned > self.limits.connection_window_bytes >> 1:
+            self._return_window()
+
+    @property
+    def held_bytes(self) -> int:
+        """What it keeps in memory for its peer."""
+        return self.queued_bytes + self.received_bytes + self._transport_bytes
+
+    def _return_window(self) -> None:
+        """In large steps, and not while too much waits unread."""
+        if self.received_bytes <= self.limits.received_bytes_max and not self.is_closing:
+            size, self._unreturned = self._unreturned, 0
+            self._receive_window += size
+            self._send_window_update(0, size)
+
+    def _send_window_update(self, stream_id: int, increment: int) -> None:
+        self.write(frames.window_update(stream_id, increment))
+
+    # -------------------------------------------------------------------------------- ending
+
+    def close_stream(self, stream: S) -> None:
+        """It is over on both sides, or was reset."""
+        if stream.is_closed:
+            return
+        stream.is_closed = True
+        if self.streams.pop(stream.stream_id, None) is not None and self.is_draining:
+            self._end_when_drained()
+        self._waiting.pop(stream, None)
+        if not stream.is_remote_closed:
+            self._ended_early[stream.stream_id] = None
+            if len(self._ended_early) > _ENDED_EARLY_MAX:
+                self._ended_early.popitem(last=False)
+        if stream.outbox is not None or stream.inbox is not None:
+            stream.release()
+        self.on_stream_closed()
+
+    def begin_stream(self) -> None:
+        """The peer begins a stream; after a number of them others have their turn."""
+        self.streams_begun += 1
+        self._turn_streams += 1
+        if self._turn_streams >= self.limits.streams_per_turn:
+            self.must_yield = True
+
+    def refuse_stream(self, stream_id: int, code: ErrorCode) -> None:
+        """Of a stream that was never begun; the peer pays for it."""
+        self.write(frames.rst_stream(stream_id, code))
+        self._spend_reset()
+
+    def fail_stream(self, stream: S, code: ErrorCode) -> None:
+        """The peer broke the protocol on one stream (section 5.4.2)."""
+        stream.reset(code)
+        stream.on_reset(code)
+        self._spend_reset()
+
+    def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None:
+        """GOAWAY, and the end: streams are told, what is written still leaves."""
+        if self.is_closing:
+            return
+        self.is_closing = self.must_yield = True
+        self._observer.limit_met(limit, self.peer, reason)
+        self._close(code, reason)
+
+    def _close(self, code: ErrorCode, reason: str) -> None:
+        self.is_closing = self.must_yield = True
+        self.is_fast = False
+        self.rest = b""
+        self._waiting.clear()
+        self._out.append(frames.goaway(self.last_stream_id(), code, reason))
+        self._flush()
+        self._end_streams(reason)
+        if self.transport is not None:
+            self.transport.close()
+
+    def abort(self, reason: str, limit: Limit) -> None:
+        """End at once, without a word: the peer does not read anyway."""
+        self.is_closing = self.must_yield = True
+        self.is_fast = False
+        self._observer.limit_met(limit, self.peer, reason)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _end_streams(self, reason: str) -> None:
+        for stream in list(self.streams.values()):
+            self.close_stream(stream)
+            stream.on_lost(reason)
+
+    def drain(self) -> None:
+        """Take no new streams; end when those that run have ended (section 6.8). Twice a GOAWAY:
+        the first names no stream, so that what is on its way to us is still served."""
+        if self.is_draining or self.is_closing:
+            return
+        self.is_draining = True
+        self.write(
+            frames.goaway(frames.STREAM_ID_MAX, ErrorCode.NO_ERROR)
+            + frames.frame(frames.PING, 0, 0, _DRAIN_PING)
+        )
+
+    def finish_drain(self) -> None:
+        """What the peer sent before it read our first GOAWAY has come."""
+        if self.is_draining and not self._is_final and not self.is_closing:
+            self._is_final = True
+            self.write(frames.goaway(self.last_stream_id(), ErrorCode.NO_ERROR))
+            self._end_when_drained()
+
+    def _end_when_drained(self) -> None:
+        if self._is_final and not self.streams and not self.is_closing:
+            self.is_closing = self.must_yield = True
+            self.is_fast = False
+            self._flush()
+            if self.transport is not None:
+                self.transport.close()
+
+    @property
+    def takes_streams(self) -> bool:
+        """False once the last GOAWAY has named the last stream."""
+        return not self._is_final
+
+    def close(self, reason: str) -> None:
+        """Reset what runs and end the connection."""
+        if not self.is_closing:
+            self._close(ErrorCode.NO_ERROR, reason)
+
+    def ping(self) -> None:
+        """Ask the peer for a sign of life."""
+        self.write(frames.frame(frames.PING, 0, 0, _KEEPALIVE_PING))
+
+    def ended_early(self, stream_id: int) -> bool:
+        """We ended it lately, before the peer had: what it sent meanwhile means nothing."""
+        return stream_id in self._ended_early
+
+    # ------------------------------------------------------------------------------- budgets
+
+    def spend(self, cost: float) -> None:
+        """The peer has made us work for nothing."""
+        control = self.control
+        control.tokens -= cost
+        if control.tokens < 0 and not control.refill(self.now()):
+            raise ConnectionFailure(
+                ErrorCode.ENHANCE_YOUR_CALM, "too many control frames", Limit.CONTROL_FRAMES
+            )
+
+    def _spend_reset(self) -> None:
+        resets = self._resets
+        resets.tokens -= 1
+        if resets.tokens < 0:
+            extra = (self.streams_answered - self._answered_before) * _ANSWERED_PER_RESET
+            self._answered_before = self.streams_answered
+            if not resets.refill(self.now(), extra):
+                raise ConnectionFailure(
+                    ErrorCode.ENHANCE_YOUR_CALM, "too many streams were reset", Limit.RESETS
+                )
+
+    # ------------------------------------------------------------------------------- parsing
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closing:
+            return
+        self.has_heard = True
+        self._is_write_due = True  # whatever is written meanwhile leaves at the end
+        try:
+            self.parse(self.rest + data if self.rest else data)
+        except ConnectionFailure as failure:
+            self.fail(failure.code, failure.reason, failure.limit)
+        finally:
+            self._flush()
+
+    def yield_turn(self) -> None:
+        """Other connections' turn: the rest of the input waits for the next turn of the loop."""
+        self.must_yield = False
+        self.pause_reading()
+        self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.is_paused:
+            self._resume_reading()
+        self.data_received(b"")
+
+    def _on_data(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        length = end - start
+        self._receive_window -= length
+        if self._receive_window < 0:
+            raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "the connection's window")
+        self._unreturned += length
+        if self._unreturned > self.limits.connection_window_bytes >> 1:
+            self._return_window()
+        end_stream = flags & frames.END_STREAM
+        if not length and not end_stream:
+            self.spend(1)
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self._on_data_without_stream(stream_id)
+            return
+        if stream.is_remote_closed:
+            self.fail_stream(stream, ErrorCode.STREAM_CLOSED)
+            return
+        stream.receive_window -= length
+        if stream.receive_window < 0:
+            self.fail_stream(stream, ErrorCode.FLOW_CONTROL_ERROR)
+            return
+        if flags & frames.PADDED:
+            if not length or data[start] >= length:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "more padding than frame")
+            end -= data[start]
+            start += 1
+            stream.receive_window += length - (end - start)
+            self.write(frames.window_update(stream_id, length - (end - start)))
+            self.spend(_SMALL_COST)
+        stream.receive_data(data, start, end, bool(end_stream))
+
+    def _on_data_without_stream(self, stream_id: int) -> None:
+        if stream_id == 0 or self.is_idle(stream_id):
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
+        if stream_id in self._ended_early:
+            return  # sent before the peer heard that we had ended it
+        self.spend(1)
+        self.write(frames.rst_stream(stream_id, ErrorCode.STREAM_CLOSED))
+
+    def _on_priority(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        """Checked and ignored (section 5.3)."""
+        self.spend(1)
+        if stream_id == 0:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PRIORITY without a stream")
+        stream = self.streams.get(stream_id)
+        if end - start != PRIORITY_BYTES:
+            code = ErrorCode.FRAME_SIZE_ERROR
+        elif stream_id_at(data, start) == stream_id:
+            code = ErrorCode.PROTOCOL_ERROR
+        else:
+            return
+        if stream is not None:
+            self.fail_stream(stream, code)
+        else:
+            self.refuse_stream(stream_id, code)
+
+    def _on_rst_stream(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        if end - start != 4:
+            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM")
+        if stream_id == 0 or self.is_idle(stream_id):
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "RST_STREAM on an idle stream")
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            self.spend(_SMALL_COST)
+            return
+        stream.is_remote_closed = True
+        self.close_stream(stream)
+        stream.on_reset(int.from_bytes(data[start:end], "big"))
+        self._spend_reset()
+
+    def _on_ping(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        if stream_id:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PING on a stream")
+        if end - start != 8:
+            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "PING")
+        if not flags & frames.ACK:
+            self.spend(1)
+            self.write(frames.frame(frames.PING, frames.ACK, 0, data[start:end]))
+        elif data[start:end] == _DRAIN_PING:
+            self.finish_drain()
+
+    def _on_goaway(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        if stream_id:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "GOAWAY on a stream")
+        if end - start < 8:
+            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "GOAWAY")
+        self.spend(1)
+        reason = data[start + 8 : end].decode("utf-8", "replace")
+        code = int.from_bytes(data[start + 4 : start + 8], "big")
+        self.on_goaway(stream_id_at(data, start), code, reason)
+
+    def _on_window_update(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None:
+        if end - start != 4:
+            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE")
+        increment = int.from_bytes(data[start:end], "big") & frames.WINDOW_MAX
+        if increment < _SMALL_INCREMENT:
+            self.spend(_SMALL_COST)
+        if stream_id == 0:
+            if not increment:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "an increment of nothing")
+            self.send_window += increment
+            if self.send_window > frames.WINDOW_MAX:
+                raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "the window overflows")
+            return  # streams that wait for it are asked at the end of the turn
+        stream = self.streams.get(stream_id)
+        if stream is None:
+            if self.is_idle(stream_id):
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a window of an idle stream")
+            return
+        if not increment:
+            self.fail_stream(stream, ErrorCode.PROTOCOL_ERROR)
+            return
+        stream.send_window += increment
+        if stream.send_window > frames.WINDOW_MAX:
+            self.fail_stream(stream, ErrorCode.FLOW_CONTROL_ERROR)
+        elif stream.outbox is not None and stream.send_window > 0:
+            self.enqueue(stream)
+
+    def _on_settings(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        length = end - start
+        if stream_id:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
+        if flags & frames.ACK:
+            if length:
+                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS ACK with a payload")
+            return
+        if length % 6:
+            raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "SETTINGS")
+        # Each goes through all streams at worst.
+        self.spend(1 + length / 60 + len(self.streams) / 100)
+        for position in range(start, end, 6):
+            key = int.from_bytes(data[position : position + 2], "big")
+            self._apply_setting(key, int.from_bytes(data[position + 2 : position + 6], "big"))
+        self.write(frames.frame(frames.SETTINGS, frames.ACK, 0))
+        self.on_settings()
+
+    def on_settings(self) -> None:
+        """The peer's settings have changed."""
+
+    def _apply_setting(self, key: int, value: int) -> None:
+        if key == frames.INITIAL_WINDOW_SIZE:
+            if value > frames.WINDOW_MAX:
+                raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window beyond 2^31 - 1")
+            self._change_windows(value - self.peer_window_bytes)
+            self.peer_window_bytes = value
+        elif key == frames.MAX_FRAME_SIZE:
+            if not frames.FRAME_BYTES_MIN <= value <= frames.FRAME_BYTES_MAX:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS_MAX_FRAME_SIZE")
+            self.peer_frame_bytes_max = value
+            self.chunk_bytes = min(self.limits.send_chunk_bytes, value)
+        elif key == frames.ENABLE_PUSH:
+            if value > 1:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH")
+        elif key == frames.MAX_CONCURRENT_STREAMS:
+            self.peer_streams_max = value
+        elif key == frames.HEADER_TABLE_SIZE and value < TABLE_BYTES:
+            self._needs_table_update = True
+            self.is_fast = False
+
+    def _change_windows(self, change: int) -> None:
+        """Of all streams; they may become negative (section 6.9.2)."""
+        for stream in self.streams.values():
+            stream.send_window += change
+            if stream.send_window > frames.WINDOW_MAX:
+                raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window overflows")
+            if stream.outbox is not None and stream.send_window > 0:
+                self.enqueue(stream)

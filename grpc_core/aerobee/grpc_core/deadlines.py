@@ -1,0 +1,73 @@
+"""When calls run out of time: one timer for all of them.
+
+Owns: the calls that have a deadline, in buckets of a few milliseconds. A timer of its own for each
+call would cost as much as the call's framing; a client watches its deadline itself, and the
+server's only frees what the call holds, so it may be a bucket late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from typing import Final, Protocol
+
+_BUCKETS_PER_S: Final = 100
+
+
+class Overdue(Protocol):
+    def on_deadline(self) -> None:
+        """Its time is over."""
+        ...
+
+
+Bucket = set[Overdue]
+
+
+class Deadlines:
+    """Of all calls of one event loop."""
+
+    __slots__ = ("_buckets", "_due", "_loop", "_timer", "_timer_at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._buckets: dict[int, Bucket] = {}
+        self._due: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0
+
+    def add(self, call: Overdue, timeout_s: float) -> Bucket:
+        """The call is told after `timeout_s`, at most 10 ms later; who ends earlier discards
+        itself from the bucket."""
+        at = int((self._loop.time() + timeout_s) * _BUCKETS_PER_S) + 1
+        bucket = self._buckets.get(at)
+        if bucket is None:
+            bucket = self._buckets[at] = set()
+            heapq.heappush(self._due, at)
+            if self._timer is None or at < self._timer_at:
+                self._set_timer()
+        bucket.add(call)
+        return bucket
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._due:
+            self._timer_at = self._due[0]
+            self._timer = self._loop.call_at(self._timer_at / _BUCKETS_PER_S, self._fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        now = self._loop.time() * _BUCKETS_PER_S + 0.5  # a loop's clock may tick in milliseconds
+        while self._due and self._due[0] <= now:
+            for call in list(self._buckets.pop(heapq.heappop(self._due))):
+                call.on_deadline()
+        self._set_timer()
+
+    def close(self) -> None:
+        """Nobody is told any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._due.clear()
+        self._buckets.clear()

@@ -1,0 +1,118 @@
+"""What a stream has received and nobody has read: gRPC's length-prefixed messages.
+
+    Length-Prefixed-Message = Compressed-Flag (1 byte) Message-Length (4 bytes, big endian) Message
+
+Owns: the messages that are whole and the beginning of the one that is not. Messages that lie within
+one DATA frame are cut out of it; only a message that does not is copied together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from typing import Final
+
+from aerobee.grpc_core.status import RpcError, Status
+
+PREFIX_BYTES: Final = 5
+_GZIP_WINDOW: Final = 31
+
+
+class Inbox:
+    """The receiving half of one stream that is more than one whole message at once."""
+
+    __slots__ = ("encoding", "extension", "message_bytes_max", "messages", "missing", "partial",
+                 "reader", "size")  # fmt: skip
+
+    def __init__(self, message_bytes_max: int, encoding: bytes) -> None:
+        """`encoding`: what `grpc-encoding` said; empty for none."""
+        self.message_bytes_max = message_bytes_max
+        self.encoding = encoding
+        self.messages: deque[bytes] = deque()
+        self.partial = bytearray()
+        self.missing = 0
+        """Bytes that the message that has begun still lacks."""
+        self.size = 0
+        """Bytes of all this, as the peer sent them."""
+        self.extension = 0
+        """How far its window was extended for the message that has begun."""
+        self.reader: asyncio.Future[None] | None = None
+
+    def feed(self, data: bytes, start: int, end: int) -> None:
+        """Take what a DATA frame holds.
+
+        Raises:
+            RpcError: RESOURCE_EXHAUSTED for a message that is too large, INTERNAL for one that
+                cannot be decompressed, UNIMPLEMENTED for a compression that is not known.
+        """
+        self.size += end - start
+        if self.partial:
+            if self.missing > end - start:
+                self.partial += data[start:end]
+                self.missing -= end - start
+                return
+            data = bytes(self.partial) + data[start:end]
+            self.partial = bytearray()
+            start, end = 0, len(data)
+        self.missing = 0
+        while end - start >= PREFIX_BYTES:
+            length = int.from_bytes(data[start + 1 : start + PREFIX_BYTES], "big")
+            if length > self.message_bytes_max:
+                raise too_large(length, self.message_bytes_max)
+            after = start + PREFIX_BYTES + length
+            if after > end:
+                self.missing = after - end
+                break
+            message = data[start + PREFIX_BYTES : after]
+            self.messages.append(
+                decompressed(message, self.encoding, self.message_bytes_max)
+                if data[start]
+                else message
+            )
+            start = after
+        if start < end:
+            self.partial += data[start:end]
+            if not self.missing:
+                self.missing = PREFIX_BYTES - (end - start)
+
+    def wake(self) -> None:
+        """Somebody waits for a message or for the end."""
+        if self.reader is not None and not self.reader.done():
+            self.reader.set_result(None)
+
+
+def too_large(length: int, length_max: int) -> RpcError:
+    return RpcError(
+        Status.RESOURCE_EXHAUSTED,
+        f"received a message of {length} bytes, and {length_max} are allowed",
+    )
+
+
+def decompressed(message: bytes, encoding: bytes, length_max: int) -> bytes:
+    """A message whose Compressed-Flag is set."""
+    if encoding != b"gzip":
+        if encoding in (b"", b"identity"):
+            raise RpcError(
+                Status.INTERNAL, "a message is compressed, and no grpc-encoding was said"
+            )
+        raise RpcError(
+            Status.UNIMPLEMENTED,
+            f"grpc-encoding {encoding.decode('latin-1')} is not known; use gzip or identity",
+        )
+    inflating = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        plain = inflating.decompress(message, length_max + 1)
+    except zlib.error:
+        raise RpcError(Status.INTERNAL, "a message cannot be decompressed") from None
+    if len(plain) > length_max:
+        raise too_large(len(plain), length_max)
+    if not inflating.eof:
+        raise RpcError(Status.INTERNAL, "a compressed message is cut off")
+    return plain
+
+
+def compressed(message: bytes) -> bytes:
+    """By gzip, fast rather than small."""
+    deflating = zlib.compressobj(1, zlib.DEFLATED, _GZIP_WINDOW)
+    return deflating.compress(message) + deflating.flush()

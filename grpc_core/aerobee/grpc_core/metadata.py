@@ -1,0 +1,104 @@
+"""Custom metadata and timeouts, as gRPC over HTTP/2 writes them into header fields."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from aerobee.grpc_core.hpack import PSEUDO, Field, encode_field, kind_of
+from aerobee.grpc_core.status import Metadata, RpcError, Status
+
+_BINARY: Final = "-bin"
+_NOT_METADATA: Final = frozenset(
+    {
+        b"content-type",
+        b"te",
+        b"grpc-timeout",
+        b"grpc-encoding",
+        b"grpc-accept-encoding",
+        b"grpc-status",
+        b"grpc-message",
+        b"content-length",
+    }
+)
+"""What gRPC itself says in fields; everything else belongs to the application."""
+
+_UNIT_S: Final = {
+    ord("H"): 3_600.0,
+    ord("M"): 60.0,
+    ord("S"): 1.0,
+    ord("m"): 1e-3,
+    ord("u"): 1e-6,
+    ord("n"): 1e-9,
+}
+_TIMEOUT_DIGITS: Final = 8
+
+
+def metadata_of(fields: Sequence[Field]) -> Metadata:
+    """What the application sees of a block's fields, in their order.
+
+    Raises:
+        RpcError: INTERNAL, a binary value is not base64.
+    """
+    found: list[tuple[str, str | bytes]] = []
+    for name, value, _, kind in fields:
+        if kind & PSEUDO or name in _NOT_METADATA:
+            continue
+        key = name.decode("ascii")
+        if key.endswith(_BINARY):
+            # Values of one key may come joined by commas.
+            found.extend((key, _from_base64(key, part)) for part in value.split(b","))
+        else:
+            found.append((key, value.decode("latin-1")))
+    return tuple(found)
+
+
+def _from_base64(key: str, value: bytes) -> bytes:
+    value = value.strip()
+    try:
+        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
+    except binascii.Error:
+        raise RpcError(Status.INTERNAL, f"the metadata {key} is not base64") from None
+
+
+def encoded_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
+    """A part of a header block.
+
+    Raises:
+        ValueError: a key or value that HTTP/2 cannot carry, or text for a `-bin` key.
+    """
+    parts = []
+    for key, value in metadata:
+        name = key.encode("ascii")
+        if kind_of(name) != 0:
+            raise ValueError(f"{key!r} cannot be a metadata key")
+        if key.endswith(_BINARY):
+            if not isinstance(value, bytes):
+                raise ValueError(f"the metadata {key} takes bytes")
+            raw = base64.b64encode(value).rstrip(b"=")
+        else:
+            raw = value.encode("ascii") if isinstance(value, str) else value
+            if not all(0x20 <= byte <= 0x7E for byte in raw):
+                raise ValueError(f"the metadata {key} takes printable ASCII")
+        parts.append(encode_field(name, raw))
+    return b"".join(parts)
+
+
+def timeout_s(value: bytes) -> float | None:
+    """Seconds from `grpc-timeout`; None for what is malformed."""
+    digits = value[:-1]
+    unit = _UNIT_S.get(value[-1]) if value else None
+    if unit is None or not digits.isdigit() or len(digits) > _TIMEOUT_DIGITS:
+        return None
+    return int(digits) * unit
+
+
+def encoded_timeout(seconds: float) -> bytes:
+    """The finest unit that fits eight digits; what is over counts as 1 ns."""
+    nanoseconds = max(1, int(seconds * 1e9))
+    for unit, size in ((b"n", 1), (b"u", 1_000), (b"m", 1_000_000), (b"S", 1_000_000_000)):
+        if nanoseconds < 100_000_000 * size:
+            return b"%d%s" % (nanoseconds // size, unit)
+    return b"99999999S"

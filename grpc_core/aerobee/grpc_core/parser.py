@@ -1,0 +1,214 @@
+"""Frames, parsed where they were received: RFC 9113, sections 3.4, 4 and 6.
+
+Owns: the input of one connection that is not a whole frame yet, and the header block whose
+CONTINUATIONs are still to come. Checks what a frame is by itself; what it means is checked by
+`connection`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final
+
+from aerobee.grpc_core import frames
+from aerobee.grpc_core.failures import ConnectionFailure
+from aerobee.grpc_core.frames import ErrorCode, unpack_header
+from aerobee.grpc_core.limits import ConnectionLimits, Limit
+
+_NOTHING: Final = 0
+_SETTINGS: Final = -1
+PRIORITY_BYTES: Final = 5
+
+
+class FrameParser(ABC):
+    """Calls a handler for each whole frame: handler(data, start, end, flags, stream_id), whose
+    payload is data[start:end]."""
+
+    expects_preface = False
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self.is_closing = False
+        """Nothing is read any more."""
+        self.is_settled = False
+        """The peer's first SETTINGS have come."""
+        self.must_yield = False
+        """Stop after this frame, and go on in the loop's next turn."""
+        self.rest = b""
+        # Either nothing special, or SETTINGS, or the stream whose header block goes on.
+        self._expected = _SETTINGS
+        self._block = b""
+        self._block_flags = 0
+        self._block_frames = 0
+        self._handlers: tuple[Callable[[bytes, int, int, int, int], None], ...] = (
+            self._on_data,
+            self._on_headers,
+            self._on_priority,
+            self._on_rst_stream,
+            self._on_settings,
+            self._on_push_promise,
+            self._on_ping,
+            self._on_goaway,
+            self._on_window_update,
+            self._on_continuation,
+        )
+
+    @abstractmethod
+    def spend(self, cost: float) -> None:
+        """The peer has made us work for nothing. Raises ConnectionFailure when it does so often."""
+
+    @abstractmethod
+    def yield_turn(self) -> None:
+        """Go on with what is left in the loop's next turn."""
+
+    @abstractmethod
+    def receive_headers(self, stream_id: int, block: bytes, end_stream: bool) -> None:
+        """A whole header block. It must be decoded whatever becomes of its stream."""
+
+    @abstractmethod
+    def _on_data(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None: ...
+
+    @abstractmethod
+    def _on_priority(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None: ...
+
+    @abstractmethod
+    def _on_rst_stream(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None: ...
+
+    @abstractmethod
+    def _on_settings(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None: ...
+
+    @abstractmethod
+    def _on_ping(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None: ...
+
+    @abstractmethod
+    def _on_goaway(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None: ...
+
+    @abstractmethod
+    def _on_window_update(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None: ...
+
+    def parse(self, data: bytes) -> None:
+        """All whole frames of this input; what is left stays in `rest`, and comes first next time.
+
+        Raises:
+            ConnectionFailure: the peer broke the protocol or exceeded a limit.
+        """
+        position = 0
+        available = len(data)
+        if self.expects_preface:
+            if not self._check_preface(data):
+                return
+            position = len(frames.PREFACE)
+        handlers = self._handlers
+        frame_bytes_max = self.limits.frame_bytes_max
+        while available - position >= frames.HEADER_BYTES:
+            high, low, kind, flags, stream_id = unpack_header(data, position)
+            length = high << 8 | low
+            if length > frame_bytes_max:
+                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "a frame is too long")
+            start = position + frames.HEADER_BYTES
+            end = start + length
+            if end > available:
+                break
+            position = end
+            if stream_id > frames.STREAM_ID_MAX:
+                stream_id &= frames.STREAM_ID_MAX  # the reserved bit says nothing
+            if self._expected:
+                self._check_expected(kind, flags, stream_id)
+            if kind < len(handlers):
+                handlers[kind](data, start, end, flags, stream_id)
+            else:
+                self.spend(1)  # frames of unknown kind are ignored
+            if self.must_yield:
+                if self.is_closing:
+                    return
+                self.yield_turn()
+                break
+        self.rest = data[position:]
+
+    def _check_preface(self, data: bytes) -> bool:
+        """Whether all of it is there."""
+        preface = frames.PREFACE
+        if data[: len(preface)] != preface[: len(data)]:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "not HTTP/2", Limit.PREFACE)
+        if len(data) < len(preface):
+            self.rest = data
+            return False
+        self.expects_preface = False
+        return True
+
+    def _check_expected(self, kind: int, flags: int, stream_id: int) -> None:
+        if self._expected == _SETTINGS:
+            if kind != frames.SETTINGS or flags & frames.ACK:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS must come first")
+            self._expected = _NOTHING
+            self.is_settled = True
+        elif kind != frames.CONTINUATION or stream_id != self._expected:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a header block is interrupted")
+
+    def _on_headers(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
+        if stream_id == 0:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "HEADERS without a stream")
+        if flags & (frames.PADDED | frames.HAS_PRIORITY):
+            start, end = self._unpadded(data, start, end, flags, stream_id)
+        if flags & frames.END_HEADERS:
+            self.receive_headers(stream_id, data[start:end], bool(flags & frames.END_STREAM))
+            return
+        self._block = data[start:end]
+        self._block_flags = flags
+        self._block_frames = 0
+        self._expected = stream_id
+
+    def _unpadded(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> tuple[int, int]:
+        if flags & frames.PADDED:
+            if start == end or data[start] >= end - start:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "more padding than frame")
+            end -= data[start]
+            start += 1
+        if flags & frames.HAS_PRIORITY:
+            if end - start < PRIORITY_BYTES:
+                raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, "no room for a priority")
+            if stream_id_at(data, start) == stream_id:
+                raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a stream depends on itself")
+            start += PRIORITY_BYTES
+        return start, end
+
+    def _on_continuation(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None:
+        if not self._expected:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+        self._block += data[start:end]
+        self._block_frames += 1
+        limits = self.limits
+        if (
+            len(self._block) > limits.header_block_bytes_max
+            or self._block_frames > limits.continuations_max
+        ):
+            raise ConnectionFailure(
+                ErrorCode.ENHANCE_YOUR_CALM, "a header block is too large", Limit.HEADER_BLOCK
+            )
+        if flags & frames.END_HEADERS:
+            block, self._block = self._block, b""
+            self._expected = _NOTHING
+            self.receive_headers(stream_id, block, bool(self._block_flags & frames.END_STREAM))
+
+    def _on_push_promise(
+        self, data: bytes, start: int, end: int, flags: int, stream_id: int
+    ) -> None:
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which nobody asked for")
+
+
+def stream_id_at(data: bytes, start: int) -> int:
+    """Four bytes, without the reserved bit."""
+    return int.from_bytes(data[start : start + 4], "big") & frames.STREAM_ID_MAX

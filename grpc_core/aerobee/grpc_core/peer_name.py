@@ -1,0 +1,19 @@
+"""How gRPC writes a peer's address."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+
+def peer_name(address: object) -> str:
+    """`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711` or `unix:/path`, as grpcio writes them.
+
+    `address` is what a transport calls its `peername`.
+    """
+    if isinstance(address, tuple) and len(address) == 2:
+        return f"ipv4:{address[0]}:{address[1]}"
+    if isinstance(address, tuple) and len(address) >= 4:
+        return f"ipv6:{quote(f'[{address[0]}]', safe=':')}:{address[1]}"
+    if isinstance(address, str) and address:
+        return f"unix:{address}"
+    return "unknown"

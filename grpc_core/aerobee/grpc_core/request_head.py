@@ -1,0 +1,91 @@
+"""What a request's header block says: gRPC over HTTP/2, `Request-Headers`, and RFC 9113, 8.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aerobee.grpc_core import hpack
+from aerobee.grpc_core.hpack import Field
+from aerobee.grpc_core.metadata import timeout_s
+from aerobee.grpc_core.method import Method
+
+MALFORMED: Final = 1
+"""RFC 9113, 8.1.1: the stream is reset."""
+NOT_GRPC: Final = 2
+"""Another content-type than application/grpc: answered as HTTP does, by 415."""
+BAD_TIMEOUT: Final = 3
+
+_REQUIRED: Final = hpack.METHOD | hpack.SCHEME | hpack.PATH
+_CONTENT_TYPE: Final = b"application/grpc"
+
+
+class RequestHead:
+    """Read once for blocks that repeat, so it is never changed."""
+
+    __slots__ = ("accepts_gzip", "content_length", "encoding", "fields", "flaw", "method", "path",
+                 "timeout_s")  # fmt: skip
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = fields
+        self.flaw = 0
+        self.method: Method | None = None
+        """None: it is not served."""
+        self.path = b""
+        self.timeout_s: float | None = None
+        self.encoding = b""
+        self.accepts_gzip = False
+        self.content_length: int | None = None
+
+
+def reader(methods: dict[bytes, Method]) -> Callable[[list[Field]], RequestHead]:
+    """Reads heads; `methods` by their paths."""
+
+    def read(fields: list[Field]) -> RequestHead:
+        head = _read(fields)
+        head.method = methods.get(head.path)
+        return head
+
+    return read
+
+
+def _read(fields: list[Field]) -> RequestHead:
+    head = RequestHead(fields)
+    seen = 0
+    is_regular = is_grpc = False
+    for _, value, _, kind in fields:
+        if not kind:
+            is_regular = True
+        elif kind & hpack.PSEUDO:
+            if is_regular or seen & kind or kind & (hpack.BAD | hpack.STATUS):
+                head.flaw = MALFORMED
+                return head
+            seen |= kind
+            if kind == hpack.PATH:
+                head.path = value
+        else:
+            is_regular = True
+            if kind == hpack.CONTENT_TYPE:
+                is_grpc = value.startswith(_CONTENT_TYPE)
+            elif kind == hpack.TIMEOUT:
+                head.timeout_s = timeout_s(value)
+                if head.timeout_s is None:
+                    head.flaw = BAD_TIMEOUT
+            elif kind != hpack.TE:
+                _read_rare(head, value, kind)
+    if seen & _REQUIRED != _REQUIRED or not head.path:
+        head.flaw = MALFORMED
+    elif head.flaw != MALFORMED and not is_grpc:
+        head.flaw = NOT_GRPC
+    return head
+
+
+def _read_rare(head: RequestHead, value: bytes, kind: int) -> None:
+    if kind & hpack.BAD:
+        head.flaw = MALFORMED
+    elif kind == hpack.ENCODING:
+        head.encoding = value
+    elif kind == hpack.ACCEPT_ENCODING:
+        head.accepts_gzip = b"gzip" in [part.strip() for part in value.split(b",")]
+    elif kind == hpack.CONTENT_LENGTH:
+        head.content_length = int(value)

@@ -1,0 +1,196 @@
+"""A gRPC server: methods, listeners, and what all connections share.
+
+Nothing here is global: two servers of one process share nothing but the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
+
+from aerobee.grpc_core import request_head
+from aerobee.grpc_core.deadlines import Deadlines
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.hpack import SharedStrings
+from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
+from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.method import Method
+from aerobee.grpc_core.server_call import ServerCall
+from aerobee.grpc_core.server_connection import ServerConnection
+from aerobee.grpc_core.status import Status
+
+_TICK_S: Final = 1.0
+_AGE_SPREAD: Final = 0.1
+_BACKLOG: Final = 1_024
+_FAREWELL_S: Final = 1.0
+
+
+class Interceptor(Protocol):
+    """The one place around every served call: access, latencies, a log of calls."""
+
+    def began(self, call: ServerCall) -> None:
+        """Its header block has come. Raise RpcError to refuse it; `ended` is told then, too."""
+        ...
+
+    def ended(self, call: ServerCall, status: Status, elapsed_s: float) -> None:
+        """It has its status. Must not raise."""
+        ...
+
+
+class Server:
+    """Serves until `stop`. Belongs to the event loop it was made in."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        random: Random,
+        observer: LimitObserver,
+        on_bug: Callable[[ServerCall, Exception], None],
+        limits: ConnectionLimits | None = None,
+        connections_max: int = 10_000,
+        memory_bytes_max: int = 512 << 20,
+        interceptor: Interceptor | None = None,
+    ) -> None:
+        """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` is told what
+        a handler raised that is no RpcError. `memory_bytes_max`: of all that waits to be sent or
+        read on all connections; beyond it the heaviest connection ends."""
+        self.loop = asyncio.get_running_loop()
+        self.now = now
+        self.limits = limits or ConnectionLimits()
+        self.observer = observer
+        self.on_bug = on_bug
+        self.interceptor = interceptor
+        self.memory = MemoryAccount(memory_bytes_max, self._end_heaviest)
+        self.deadlines = Deadlines(self.loop)
+        self.strings = SharedStrings()
+        self.tasks: set[asyncio.Task[None] | None] = set()
+        self._methods: dict[bytes, Method] = {}
+        self.read_head = request_head.reader(self._methods)
+        self._random = random
+        self._connections_max = connections_max
+        self._connections: dict[ServerConnection, None] = {}
+        self._listeners: list[asyncio.Server] = []
+        self._ticker: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+
+    def add(self, *methods: Method) -> None:
+        """Serve these, too; all must be added before the first connection.
+
+        Raises:
+            ValueError: a path is served already.
+        """
+        for method in methods:
+            path = method.path.encode("ascii")
+            if path in self._methods:
+                raise ValueError(f"{method.path} is served already")
+            self._methods[path] = method
+
+    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
+        """Accept connections on one address; returns the port, of use where `port` is 0. `tls` must
+        offer the protocol h2 (`tls.set_alpn_protocols(["h2"])`).
+
+        Raises:
+            OSError: the address is in use or not of this machine.
+        """
+        listener = await self.loop.create_server(
+            self._connect, host, port, ssl=tls, backlog=_BACKLOG, reuse_port=False
+        )
+        self._listening(listener)
+        return int(listener.sockets[0].getsockname()[1])
+
+    async def listen_on(self, socket: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
+        """The same on a socket that is bound: of another family, or handed over."""
+        self._listening(
+            await self.loop.create_server(self._connect, sock=socket, ssl=tls, backlog=_BACKLOG)
+        )
+
+    def _listening(self, listener: asyncio.Server) -> None:
+        self._listeners.append(listener)
+        if self._ticker is None:
+            self._ticker = self.loop.call_later(_TICK_S, self._tick)
+
+    @property
+    def connections(self) -> list[ServerConnection]:
+        """Those that are open."""
+        return list(self._connections)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, let those that run end for `grace_s` seconds, then cancel them."""
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+        for connection in list(self._connections):
+            connection.drain()
+        await self._until_empty(grace_s)
+        for connection in list(self._connections):
+            connection.close("the server stops")
+        for task in list(self.tasks):
+            if task is not None:
+                task.cancel()
+        await self._until_empty(_FAREWELL_S)
+        for connection in list(self._connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        running = [task for task in self.tasks if task is not None]
+        if running:
+            await asyncio.wait(running, timeout=_FAREWELL_S)
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        self.deadlines.close()
+
+    async def _until_empty(self, timeout_s: float) -> None:
+        if not self._connections or timeout_s <= 0:
+            return
+        self._emptied = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._emptied = None
+
+    # ---------------------------------------------------------------------------- connections
+
+    def _connect(self) -> ServerConnection:
+        return ServerConnection(self, self.loop)
+
+    def on_connected(self, connection: ServerConnection) -> None:
+        """The transport is there; one too many is closed at once."""
+        if len(self._connections) >= self._connections_max:
+            connection.abort(f"more than {self._connections_max} connections", Limit.CONNECTIONS)
+        else:
+            self._connections[connection] = None
+
+    def on_disconnected(self, connection: ServerConnection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections and self._emptied is not None:
+            self._emptied.set()
+
+    def age_s(self) -> float:
+        """How long a new connection may live; spread, so that they do not all come back at once."""
+        return self.limits.age_s * self._random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)
+
+    def _tick(self) -> None:
+        self._ticker = self.loop.call_later(_TICK_S, self._tick)
+        self.tick(self.now())
+
+    def tick(self, now_s: float) -> None:
+        """End what takes too long, on all connections; called once a second."""
+        for connection in list(self._connections):
+            connection.watch.tick(now_s)
+
+    def _end_heaviest(self) -> None:
+        heaviest = max(self._connections, key=lambda one: one.held_bytes, default=None)
+        if heaviest is not None and heaviest.held_bytes:
+            heaviest.fail(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"all connections hold {self.memory.used} bytes, this one most of them",
+                Limit.PROCESS_MEMORY,
+            )

@@ -1,0 +1,529 @@
+"""One call that a server serves: gRPC over HTTP/2, `Request` and `Response`.
+
+Owns: where the call stands. A request that comes whole in one frame is handed to its handler, and
+an answer that fits the windows leaves as HEADERS, DATA and HEADERS in one piece that is encoded by
+two packings: no task, timer or header encoding of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final
+
+from aerobee.grpc_core import frames, hpack
+from aerobee.grpc_core.deadlines import Bucket
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.inbox import PREFIX_BYTES, Inbox, compressed
+from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.metadata import encoded_metadata, metadata_of
+from aerobee.grpc_core.method import Method, Style
+from aerobee.grpc_core.request_head import BAD_TIMEOUT, NOT_GRPC, RequestHead
+from aerobee.grpc_core.status import Metadata, RpcError, Status, percent_encoded
+from aerobee.grpc_core.stream import Stream
+
+if TYPE_CHECKING:
+    from aerobee.grpc_core.server_connection import ServerConnection
+
+_HEAD: Final = hpack.encode([(b":status", b"200"), (b"content-type", b"application/grpc")])
+_HEAD_GZIP: Final = _HEAD + hpack.encode([(b"grpc-encoding", b"gzip")])
+_ACCEPTED: Final = hpack.encode([(b"grpc-accept-encoding", b"identity,gzip")])
+_OK: Final = hpack.encode([(b"grpc-status", b"0")])
+_UNSUPPORTED_MEDIA: Final = hpack.encode([(b":status", b"415"), (b"content-type", b"text/plain")])
+_WORDS_415: Final = b"only application/grpc is served here\n"
+
+_pack_head: Final = Struct(f">HBBBL{len(_HEAD)}s HBBBLBL".replace(" ", "")).pack
+_pack_tail: Final = Struct(f">HBBBL{len(_OK)}s").pack
+_END: Final = frames.END_STREAM | frames.END_HEADERS
+
+
+class ServerCall(Stream):
+    """What handlers and interceptors see of a call; also an async iterator of its requests."""
+
+    __slots__ = (
+        "_deadline",
+        "_initial_metadata",
+        "_is_head_sent",
+        "_is_over",
+        "_left_bytes",
+        "_metadata",
+        "_task",
+        "_trailers",
+        "began_s",
+        "expires_s",
+        "head",
+        "method",
+        "note",
+        "server_connection",
+    )
+
+    def __init__(self, connection: ServerConnection, stream_id: int, head: RequestHead) -> None:
+        Stream.__init__(self, connection, stream_id)
+        self.server_connection = connection
+        self.head = head
+        self.method = head.method
+        self.began_s = 0.0
+        """By the server's clock; only set for a server with an interceptor or a deadline."""
+        self.expires_s: float | None = None
+        self.note: Any = None
+        """Whatever an interceptor keeps with the call."""
+        self._left_bytes = head.content_length
+        self._is_head_sent = False
+        self._is_over = False
+        """It has its status, and the interceptor was told."""
+        self._deadline: Bucket | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._metadata: Metadata | None = None
+        self._initial_metadata = b""
+        self._trailers: Metadata = ()
+
+    # ----------------------------------------------------------------------- what handlers ask
+
+    @property
+    def path(self) -> str:
+        """`/package.Service/Method`."""
+        return self.head.path.decode("latin-1")
+
+    @property
+    def peer(self) -> str:
+        """Who calls, as gRPC writes addresses."""
+        return self.connection.peer
+
+    @property
+    def metadata(self) -> Metadata:
+        """What the client has sent beside its request.
+
+        Raises:
+            RpcError: INTERNAL, a binary value cannot be read.
+        """
+        if self._metadata is None:
+            self._metadata = metadata_of(self.head.fields)
+        return self._metadata
+
+    @property
+    def is_over(self) -> bool:
+        """It was answered, cancelled, or its client is gone."""
+        return self._is_over
+
+    def peer_certificate(self) -> dict[str, Any] | None:
+        """What the client's certificate says, where TLS asked for one."""
+        transport = self.connection.transport
+        return transport.get_extra_info("peercert") if transport is not None else None
+
+    def time_remaining_s(self) -> float | None:
+        """Until the client gives up; None: it waits for ever."""
+        if self.expires_s is None:
+            return None
+        return max(0.0, self.expires_s - self.connection.now())
+
+    def send_initial_metadata(self, metadata: Metadata = ()) -> None:
+        """Send the header block now, with this metadata; otherwise it goes with the first answer.
+
+        Raises:
+            ValueError: HTTP/2 cannot carry the metadata, or the block was sent already.
+        """
+        if self._is_head_sent:
+            raise ValueError("the initial metadata were sent already")
+        self._initial_metadata += encoded_metadata(metadata)
+        if not self._is_over:
+            self._send_head()
+
+    def add_trailers(self, metadata: Metadata) -> None:
+        """Metadata that goes with the status, whatever it is."""
+        self._trailers += metadata
+
+    # ---------------------------------------------------------------------------- the request
+
+    def open(self, end_stream: bool) -> None:
+        """The header block has come; nothing else yet."""
+        head, method = self.head, self.method
+        self.is_remote_closed = end_stream
+        if head.flaw == NOT_GRPC:
+            self._open_refused(end_stream)
+            return
+        if method is None:
+            self._end(RpcError(Status.UNIMPLEMENTED, f"no method {self.path} is served here"))
+            return
+        if head.flaw == BAD_TIMEOUT:
+            self._end(RpcError(Status.INTERNAL, "grpc-timeout is malformed"))
+            return
+        server = self.server_connection.server
+        if server.interceptor is not None or head.timeout_s is not None:
+            self.began_s = self.connection.now()
+            if head.timeout_s is not None:
+                self.expires_s = self.began_s + head.timeout_s
+            if server.interceptor is not None:
+                try:
+                    server.interceptor.began(self)
+                except RpcError as error:
+                    self._end(error)
+                    return
+        if method.streams_requests:
+            self.open_inbox(
+                head.encoding, window_bytes=self.connection.limits.streaming_window_bytes
+            )
+            self._spawn(method, self)
+        elif end_stream:
+            self._end(RpcError(Status.INTERNAL, "the request has no message"))
+
+    def receive_data(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
+        size = end - start - PREFIX_BYTES
+        if (
+            end_stream
+            and self.inbox is None
+            and self._left_bytes is None
+            and size >= 0
+            and data[start] == 0
+            and int.from_bytes(data[start + 1 : start + PREFIX_BYTES], "big") == size
+            and size <= self.connection.limits.message_bytes_max
+        ):
+            self.is_remote_closed = True
+            self.server_connection.dispatch(self, data[start + PREFIX_BYTES : end])
+        else:
+            self._receive_part(data, start, end, end_stream)
+
+    def _receive_part(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
+        """A message in parts, one of several, or one that is not whole."""
+        if self._left_bytes is not None:
+            self._left_bytes -= end - start
+            if self._left_bytes < 0 or (end_stream and self._left_bytes):
+                self.connection.fail_stream(self, ErrorCode.PROTOCOL_ERROR)
+                return
+        if self.head.flaw == NOT_GRPC:
+            self._open_refused(end_stream)
+            return
+        if self.inbox is None:
+            self.open_inbox(self.head.encoding)
+        try:
+            inbox = self.feed(data, start, end)
+        except RpcError as error:
+            if error.status is Status.RESOURCE_EXHAUSTED:
+                self.server_connection.limit_met(Limit.MESSAGE, error.message)
+            self._end(error)
+            return
+        self.is_remote_closed = end_stream
+        assert self.method is not None, "calls of other methods have ended"
+        if not self.method.streams_requests:
+            self._receive_single(inbox, end_stream)
+        elif inbox.messages or end_stream:
+            if end_stream and inbox.partial:
+                self._end(RpcError(Status.INTERNAL, "the last request is cut off"))
+            inbox.wake()
+
+    def _receive_single(self, inbox: Inbox, end_stream: bool) -> None:
+        if len(inbox.messages) > 1:
+            self._end(RpcError(Status.INTERNAL, "more than one request message"))
+        elif end_stream:
+            if inbox.partial or not inbox.messages:
+                self._end(RpcError(Status.INTERNAL, "the request is cut off"))
+            else:
+                message = self.take(0)
+                self.server_connection.dispatch(self, message)
+
+    def receive_trailers(self) -> None:
+        """A header block at the end of the request, which gRPC gives no meaning."""
+        self.receive_data(b"", 0, 0, True)
+
+    def _open_refused(self, end_stream: bool) -> None:
+        """HTTP, but not gRPC: answered once the request is whole."""
+        self.is_remote_closed = end_stream
+        if not end_stream:
+            return
+        connection = self.connection
+        self._is_over = True
+        connection.send_headers(self.stream_id, _UNSUPPORTED_MEDIA, end_stream=False)
+        self._queue(_WORDS_415)
+        self.finish_sending(frames.frame(frames.DATA, frames.END_STREAM, self.stream_id))
+
+    # ---------------------------------------------------------------------------- the handler
+
+    def start(self, message: bytes) -> None:
+        """The request is whole."""
+        method = self.method
+        assert method is not None, "calls of other methods have ended"
+        if self._is_over:
+            return
+        try:
+            request = method.deserialize(message) if method.deserialize is not None else message
+            if method.style is Style.SYNCHRONOUS:
+                answer = method.handler(request, self)
+                self.finish_bytes(
+                    method.serialize(answer) if method.serialize is not None else answer
+                )
+            elif method.style is Style.COMPLETION:
+                method.handler(request, self)
+                if not self._is_over:
+                    self._arm()
+            else:
+                self._spawn(method, request)
+        except RpcError as error:
+            self._end(error)
+        except Exception as error:
+            self._bug(error)
+
+    def _arm(self) -> None:
+        timeout_s = self.head.timeout_s
+        if timeout_s is not None and self._deadline is None:
+            self._deadline = self.server_connection.server.deadlines.add(self, timeout_s)
+
+    def _spawn(self, method: Method, request: Any) -> None:
+        run = self._generate if method.style is Style.GENERATOR else self._run
+        self._task = self.connection.loop.create_task(run(method, request))
+        self.server_connection.server.tasks.add(self._task)
+        self._arm()
+
+    async def _run(self, method: Method, request: Any) -> None:
+        try:
+            answer = await method.handler(request, self)
+            if method.streams_answers:
+                self._end(None)
+            else:
+                self.finish(answer)
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._forget_task()
+
+    async def _generate(self, method: Method, request: Any) -> None:
+        try:
+            async with aclosing(method.handler(request, self)) as answers:
+                async for answer in answers:
+                    await self.send(answer)
+            self._end(None)
+        except BaseException as error:
+            self._failed(error)
+        finally:
+            self._forget_task()
+
+    def _failed(self, error: BaseException) -> None:
+        """A handler's task ends by an exception; nobody else looks at it."""
+        if isinstance(error, RpcError):
+            self._end(error)
+        elif isinstance(error, asyncio.CancelledError):
+            self._end(RpcError(Status.CANCELLED, "the server has cancelled the call"))
+        elif isinstance(error, Exception):
+            self._bug(error)
+        else:
+            self._end(RpcError(Status.UNKNOWN))
+            raise error
+
+    def _forget_task(self) -> None:
+        self.server_connection.server.tasks.discard(self._task)
+        self._task = None
+
+    def _bug(self, error: Exception) -> None:
+        if not self._is_over:
+            self.server_connection.server.on_bug(self, error)
+        self._end(RpcError(Status.UNKNOWN, "the server failed by a bug of its own"))
+
+    # ------------------------------------------------------------------------ requests, answers
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        request = await self.read()
+        if request is None:
+            raise StopAsyncIteration
+        return request
+
+    async def read(self) -> Any:
+        """The next request of a call that streams them; None after the last.
+
+        Raises:
+            RpcError: CANCELLED, the call has ended; or what `deserialize` raises.
+        """
+        message = await self.next_message(self.connection.limits.streaming_window_bytes)
+        if self._is_over:
+            raise RpcError(Status.CANCELLED, "the call has ended")
+        if message is None:
+            return None
+        assert self.method is not None, "calls of other methods have ended"
+        deserialize = self.method.deserialize
+        return message if deserialize is None else deserialize(message)
+
+    async def send(self, answer: Any) -> None:
+        """Send one of several answers; waits while the client is too far behind.
+
+        Raises:
+            RpcError: CANCELLED, the call has ended.
+        """
+        self.send_nowait(answer)
+        if self.outbox is not None:
+            await self.sendable()
+
+    def send_nowait(self, answer: Any) -> None:
+        """The same without waiting; whoever sends much must heed `sendable`."""
+        if self._is_over:
+            raise RpcError(Status.CANCELLED, "the call has ended")
+        method = self.method
+        assert method is not None, "calls of other methods have ended"
+        data = answer if method.serialize is None else method.serialize(answer)
+        if not self._is_head_sent:
+            self._send_head()
+        if self._compresses(len(data)):
+            self.send_message(compressed(data), 1)
+        else:
+            self.send_message(data)
+
+    def finish(self, answer: Any) -> None:
+        """End the call by OK with its one answer. After the call's end nothing happens."""
+        if self._is_over:
+            return
+        method = self.method
+        assert method is not None, "calls of other methods have ended"
+        try:
+            data = answer if method.serialize is None else method.serialize(answer)
+        except RpcError as error:
+            self._end(error)
+        except Exception as error:
+            self._bug(error)
+        else:
+            self.finish_bytes(data)
+
+    def finish_bytes(self, data: bytes) -> None:
+        """The same with a serialized answer."""
+        connection = self.server_connection
+        size = len(data) + PREFIX_BYTES
+        if (
+            connection.is_fast
+            and self.is_remote_closed
+            and size <= self.send_window
+            and size <= connection.send_window
+            and size <= connection.chunk_bytes
+            and not self._is_over
+            and self._is_plain(size)
+        ):
+            stream_id = self.stream_id
+            connection.sent_data(size)
+            connection.control.tokens = connection.control.burst
+            connection.write(
+                _pack_head(
+                    0, len(_HEAD), frames.HEADERS, frames.END_HEADERS, stream_id, _HEAD,
+                    size >> 8, size & 0xFF, frames.DATA, 0, stream_id, 0, size - PREFIX_BYTES,
+                )
+                + data
+                + _pack_tail(0, len(_OK), frames.HEADERS, _END, stream_id, _OK)
+            )  # fmt: skip
+            self._over(Status.OK)
+            connection.streams_answered += 1
+            if self.inbox is None and not connection.is_draining:
+                del connection.streams[stream_id]
+                self.is_closed = True
+            else:
+                connection.close_stream(self)
+        elif not self._is_over:
+            if not self._is_head_sent:
+                self._send_head()
+            if self._compresses(len(data)):
+                self.send_message(compressed(data), 1)
+            else:
+                self.send_message(data)
+            self._end(None)
+
+    def abort(
+        self,
+        status: Status,
+        message: str = "",
+        *,
+        details: bytes = b"",
+        trailers: Metadata = (),
+    ) -> None:
+        """End the call by another status than OK; see RpcError. After its end nothing happens."""
+        self._end(RpcError(status, message, details=details, trailers=trailers))
+
+    # -------------------------------------------------------------------------------- encoding
+
+    def _is_plain(self, size: int) -> bool:
+        """Nothing goes with the answer that was not encoded beforehand."""
+        return not (
+            self._is_head_sent
+            or self._initial_metadata
+            or self._trailers
+            or self.outbox is not None
+            or self._compresses(size - PREFIX_BYTES)
+        )
+
+    def _compresses(self, size: int) -> bool:
+        method = self.method
+        return (
+            method is not None
+            and method.compress_bytes_min is not None
+            and self.head.accepts_gzip
+            and size >= method.compress_bytes_min
+        )
+
+    def _send_head(self) -> None:
+        self._is_head_sent = True
+        method = self.method
+        may_compress = method is not None and method.compress_bytes_min is not None
+        block = _HEAD_GZIP if may_compress and self.head.accepts_gzip else _HEAD
+        self.connection.send_headers(
+            self.stream_id, block + self._initial_metadata, end_stream=False
+        )
+
+    def _end(self, error: RpcError | None) -> None:
+        """Trailers; an answer without a message has no other header block."""
+        if self._is_over:
+            return
+        block = b"" if self._is_head_sent else _HEAD + self._initial_metadata
+        block += _OK if error is None else _error_fields(error)
+        trailers = self._trailers if error is None else self._trailers + error.trailers
+        try:
+            block += encoded_metadata(trailers)
+        except ValueError as wrong:
+            self._trailers = ()
+            self._bug(wrong)
+            return
+        self._over(Status.OK if error is None else error.status)
+        self._is_head_sent = True
+        self.server_connection.streams_answered += 1
+        self.finish_sending(self.connection.header_frames(self.stream_id, block, end_stream=True))
+
+    def end_local(self) -> None:
+        """All of the answer was sent: the rest of the request is not wanted (RFC 9113, 8.1)."""
+        if not self.is_remote_closed and not self.is_closed:
+            self.connection.write(frames.rst_stream(self.stream_id, ErrorCode.NO_ERROR))
+        self.connection.close_stream(self)
+
+    def _over(self, status: Status) -> None:
+        self._is_over = True
+        if self._deadline is not None:
+            self._deadline.discard(self)
+            self._deadline = None
+        interceptor = self.server_connection.server.interceptor
+        if interceptor is not None and self.began_s:
+            interceptor.ended(self, status, self.connection.now() - self.began_s)
+
+    # --------------------------------------------------------------------------- cancellation
+
+    def on_deadline(self) -> None:
+        self._deadline = None
+        self._end(RpcError(Status.DEADLINE_EXCEEDED, "the call's deadline has passed"))
+        self._cancel()
+
+    def on_reset(self, code: int) -> None:
+        if not self._is_over:
+            self._over(Status.CANCELLED)
+        self._cancel()
+
+    def on_lost(self, reason: str) -> None:
+        self.on_reset(ErrorCode.CANCEL)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+def _error_fields(error: RpcError) -> bytes:
+    fields = [(b"grpc-status", b"%d" % error.status)]
+    if error.message:
+        fields.append((b"grpc-message", percent_encoded(error.message)))
+    if error.details:
+        encoded = base64.b64encode(error.details).rstrip(b"=")
+        fields.append((b"grpc-status-details-bin", encoded))
+    block = hpack.encode(fields)
+    return block + _ACCEPTED if error.status is Status.UNIMPLEMENTED else block

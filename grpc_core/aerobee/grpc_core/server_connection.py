@@ -1,0 +1,160 @@
+"""The server's end of a connection: RFC 9113 as a server has it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from aerobee.grpc_core import frames
+from aerobee.grpc_core.connection import Connection
+from aerobee.grpc_core.failures import ConnectionFailure
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.hpack import Decoder, HeaderListTooLarge, HpackError
+from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.request_head import MALFORMED, RequestHead
+from aerobee.grpc_core.server_call import ServerCall
+from aerobee.grpc_core.status import Status
+from aerobee.grpc_core.watch import Watch
+
+if TYPE_CHECKING:
+    from aerobee.grpc_core.server import Server
+
+_OVERSIZED_COST = 10.0
+
+
+class ServerConnection(Connection[ServerCall]):
+    """Takes streams and starts their calls, a bounded number in one turn of the loop."""
+
+    expects_preface = True
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            loop, server.limits, now=server.now, memory=server.memory, observer=server.observer
+        )
+        self.server = server
+        self.watch = Watch(self, server.limits, server.now(), age_s=server.age_s())
+        self._last_stream_id = 0
+        self._decoder: Decoder[RequestHead] = Decoder(
+            server.strings, server.read_head, list_bytes_max=server.limits.header_list_bytes_max
+        )
+        self._parked: deque[tuple[ServerCall, bytes]] = deque()
+
+    def first_bytes(self) -> bytes:
+        limits = self.limits
+        settings = [
+            (frames.MAX_CONCURRENT_STREAMS, limits.streams_max),
+            (frames.INITIAL_WINDOW_SIZE, limits.stream_window_bytes),
+            (frames.MAX_HEADER_LIST_SIZE, limits.header_list_bytes_max),
+        ]
+        if limits.frame_bytes_max != frames.FRAME_BYTES_MIN:
+            settings.append((frames.MAX_FRAME_SIZE, limits.frame_bytes_max))
+        return frames.settings_frame(settings)
+
+    def last_stream_id(self) -> int:
+        return self._last_stream_id
+
+    def is_idle(self, stream_id: int) -> bool:
+        return stream_id > self._last_stream_id or not stream_id & 1
+
+    def limit_met(self, limit: Limit, reason: str) -> None:
+        """Of one call; the connection goes on."""
+        self.server.observer.limit_met(limit, self.peer, reason)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.server.on_connected(self)
+
+    def pause_writing(self) -> None:
+        """A peer that does not read gets nothing new to answer. Only a server may do so: were both
+        ends to stop reading until they can write, both would wait for ever."""
+        super().pause_writing()
+        self.pause_reading()
+
+    # -------------------------------------------------------------------------------- streams
+
+    def receive_headers(self, stream_id: int, block: bytes, end_stream: bool) -> None:
+        head = self._decoded(block)
+        if not stream_id & 1:
+            raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a client's streams are odd")
+        if stream_id <= self._last_stream_id:
+            self._receive_trailers(stream_id, head, end_stream)
+            return
+        if not self.takes_streams:
+            return  # the last GOAWAY has said so (RFC 9113, 6.8)
+        self._last_stream_id = stream_id
+        if len(self.streams) >= self.limits.streams_max:
+            self.limit_met(Limit.STREAMS, f"more than {self.limits.streams_max} streams at once")
+            self.refuse_stream(stream_id, ErrorCode.REFUSED_STREAM)
+            return
+        if head is not None and head.flaw == MALFORMED:
+            self.refuse_stream(stream_id, ErrorCode.PROTOCOL_ERROR)
+            return
+        self.begin_stream()
+        call = ServerCall(self, stream_id, head or RequestHead(()))
+        self.streams[stream_id] = call
+        if head is None:
+            self._refuse_oversized(call, end_stream)
+        elif end_stream and head.content_length:
+            self.fail_stream(call, ErrorCode.PROTOCOL_ERROR)
+        else:
+            call.open(end_stream)
+
+    def _decoded(self, block: bytes) -> RequestHead | None:
+        """None: the fields were more than allowed."""
+        try:
+            return self._decoder.decode(block)
+        except HpackError as error:
+            raise ConnectionFailure(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        except HeaderListTooLarge:
+            return None
+
+    def _refuse_oversized(self, call: ServerCall, end_stream: bool) -> None:
+        self.limit_met(
+            Limit.HEADER_LIST, f"header fields of more than {self.limits.header_list_bytes_max}"
+        )
+        self.spend(_OVERSIZED_COST)
+        call.is_remote_closed = end_stream
+        call.abort(Status.RESOURCE_EXHAUSTED, "the metadata are too large")
+
+    def _receive_trailers(self, stream_id: int, head: RequestHead | None, end_stream: bool) -> None:
+        call = self.streams.get(stream_id)
+        if call is None:
+            if self.ended_early(stream_id):
+                return
+            raise ConnectionFailure(ErrorCode.STREAM_CLOSED, "HEADERS on a closed stream")
+        if call.is_remote_closed:
+            self.fail_stream(call, ErrorCode.STREAM_CLOSED)
+        elif not end_stream or head is None or any(field[0][:1] == b":" for field in head.fields):
+            self.fail_stream(call, ErrorCode.PROTOCOL_ERROR)
+        else:
+            call.receive_trailers()
+
+    def dispatch(self, call: ServerCall, message: bytes) -> None:
+        """Start a call whose request is whole, unless too much waits to be read by the peer."""
+        if self.queued_bytes <= self.limits.queued_bytes_soft:
+            call.start(message)
+        else:
+            self._parked.append((call, message))
+            self.hold_received(len(message))
+
+    def hold_queued(self, size: int) -> None:
+        super().hold_queued(size)
+        if size < 0 and self._parked and self.queued_bytes <= self.limits.queued_bytes_soft:
+            self.loop.call_soon(self._start_parked)
+
+    def _start_parked(self) -> None:
+        while self._parked and self.queued_bytes <= self.limits.queued_bytes_soft:
+            call, message = self._parked.popleft()
+            self.hold_received(-len(message))
+            call.start(message)
+
+    # --------------------------------------------------------------------------------- ending
+
+    def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
+        """The client begins no streams: those that run still end."""
+
+    def on_closed(self, reason: str) -> None:
+        while self._parked:
+            self.hold_received(-len(self._parked.popleft()[1]))
+        self.server.on_disconnected(self)

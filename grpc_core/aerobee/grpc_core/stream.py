@@ -1,0 +1,252 @@
+"""One stream of a connection: RFC 9113, section 5, and the messages of one gRPC call on it.
+
+Owns: both windows of the stream, what it could not send at once (`Outbox`), and what nobody has
+read (`Inbox`). Most calls have neither: one whole message comes in one DATA frame and the answer
+goes out in the same turn of the loop, so the two are made when they are needed.
+
+A stream is the call: the server's and the client's classes derive from `Stream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from aerobee.grpc_core import frames
+from aerobee.grpc_core.frames import ErrorCode, pack_data_header
+from aerobee.grpc_core.inbox import PREFIX_BYTES, Inbox
+
+if TYPE_CHECKING:
+    from aerobee.grpc_core.connection import Connection
+
+
+class Outbox:
+    """What waits for a window, the transport or its turn."""
+
+    __slots__ = ("messages", "size", "tail", "waiters")
+
+    def __init__(self) -> None:
+        self.messages: deque[memoryview] = deque()
+        self.size = 0
+        self.tail: bytes | None = None
+        """Frames that end our half, once all messages are sent."""
+        self.waiters: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class Stream(ABC):
+    """Both halves of one stream. Belongs to the connection's event loop."""
+
+    __slots__ = (
+        "connection",
+        "inbox",
+        "is_closed",
+        "is_remote_closed",
+        "outbox",
+        "receive_window",
+        "send_window",
+        "stream_id",
+    )
+
+    def __init__(self, connection: Connection[Any], stream_id: int) -> None:
+        self.connection = connection
+        self.stream_id = stream_id
+        self.send_window = connection.peer_window_bytes
+        self.receive_window = connection.stream_window_bytes
+        self.outbox: Outbox | None = None
+        self.inbox: Inbox | None = None
+        self.is_remote_closed = False
+        """The peer has said that it sends nothing more."""
+        self.is_closed = False
+        """Neither side sends anything more."""
+
+    # ------------------------------------------------------------------- what a role decides
+
+    @abstractmethod
+    def receive_data(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
+        """A DATA frame without its padding; windows were checked. The bytes are data[start:end]."""
+
+    @abstractmethod
+    def on_reset(self, code: int) -> None:
+        """The peer has reset the stream; it is closed already."""
+
+    @abstractmethod
+    def on_lost(self, reason: str) -> None:
+        """The connection has ended; the stream is closed already."""
+
+    # ------------------------------------------------------------------------------- sending
+
+    def send_message(self, message: bytes, compressed: int = 0) -> None:
+        """Send or queue one message; our header block must have been sent."""
+        connection = self.connection
+        size = len(message) + PREFIX_BYTES
+        if (
+            connection.is_fast
+            and self.outbox is None
+            and size <= self.send_window
+            and size <= connection.send_window
+            and size <= connection.chunk_bytes
+        ):
+            self.send_window -= size
+            connection.sent_data(size)
+            connection.control.tokens = connection.control.burst
+            connection.write(
+                pack_data_header(
+                    size >> 8, size & 0xFF, 0, 0, self.stream_id, compressed, size - PREFIX_BYTES
+                )
+                + message
+            )
+        else:
+            prefix = bytes((compressed,)) + frames.pack_uint32(len(message))
+            self._queue(prefix + message)
+
+    def _queue(self, data: bytes) -> None:
+        if self.outbox is None:
+            self.outbox = Outbox()
+        self.outbox.messages.append(memoryview(data))
+        self.outbox.size += len(data)
+        self.connection.hold_queued(len(data))
+        if self.send_window > 0 and not self.is_closed:
+            self.connection.enqueue(self)
+
+    def send_chunk(self, room: int) -> int:
+        """Give up to `room` bytes of what waits to the connection, which has that much window;
+        returns how many. Afterwards the stream may have nothing left to send, or no window."""
+        outbox = self.outbox
+        assert outbox is not None, "only streams that wait are asked"
+        message = outbox.messages[0]
+        size = min(len(message), room, self.send_window)
+        if size <= 0:
+            return 0
+        connection = self.connection
+        connection.write(
+            frames.pack_header(size >> 8, size & 0xFF, frames.DATA, 0, self.stream_id)
+            + message[:size]
+        )
+        self.send_window -= size
+        outbox.size -= size
+        connection.hold_queued(-size)
+        if size < len(message):
+            outbox.messages[0] = message[size:]
+        else:
+            outbox.messages.popleft()
+            connection.control.tokens = connection.control.burst
+        if outbox.size <= connection.limits.stream_backlog_bytes and outbox.waiters:
+            outbox.wake()
+        if not outbox.messages:
+            self.outbox = None
+            if outbox.tail is not None:
+                connection.write(outbox.tail)
+                self.end_local()
+        return size
+
+    async def sendable(self) -> None:
+        """Wait until what is queued is within the backlog, or the stream is closed."""
+        while (outbox := self.outbox) is not None:
+            if outbox.size <= self.connection.limits.stream_backlog_bytes:
+                return
+            waiter: asyncio.Future[None] = self.connection.loop.create_future()
+            outbox.waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                outbox.waiters.remove(waiter)
+
+    def finish_sending(self, tail: bytes) -> None:
+        """End our half by these frames, after all that waits."""
+        if self.outbox is not None:
+            self.outbox.tail = tail
+        else:
+            self.connection.write(tail)
+            self.end_local()
+
+    @abstractmethod
+    def end_local(self) -> None:
+        """Our half has ended: all of it was given to the connection."""
+
+    # ----------------------------------------------------------------------------- receiving
+
+    def open_inbox(self, encoding: bytes, *, window_bytes: int = 0) -> Inbox:
+        """Begin to collect messages; `window_bytes`: a wider window than every stream has."""
+        inbox = self.inbox = Inbox(self.connection.limits.message_bytes_max, encoding)
+        if window_bytes > self.receive_window:
+            self.connection.write(
+                frames.window_update(self.stream_id, window_bytes - self.receive_window)
+            )
+            self.receive_window = window_bytes
+        return inbox
+
+    def feed(self, data: bytes, start: int, end: int) -> Inbox:
+        """Take a DATA frame into the inbox; a message that has begun gets the window it needs.
+
+        Raises:
+            RpcError: see `Inbox.feed`.
+        """
+        inbox = self.inbox
+        assert inbox is not None, "an inbox was opened"
+        connection = self.connection
+        connection.hold_received(end - start)
+        inbox.feed(data, start, end)
+        if inbox.missing > self.receive_window:
+            if not inbox.extension:
+                connection.extensions.extend(self, inbox.missing - self.receive_window)
+        elif inbox.extension and not inbox.missing:
+            connection.extensions.end(inbox)
+        return inbox
+
+    def take(self, target_bytes: int) -> bytes:
+        """The next whole message; the peer may send more. `target_bytes`: the stream's window."""
+        inbox = self.inbox
+        assert inbox is not None, "an inbox was opened"
+        message = inbox.messages.popleft()
+        size = len(message) + PREFIX_BYTES if inbox.messages or inbox.partial else inbox.size
+        size = min(size, inbox.size)  # a compressed message was smaller when it came
+        inbox.size -= size
+        self.connection.hold_received(-size)
+        if not self.is_remote_closed:
+            grant = target_bytes - self.receive_window - inbox.size
+            if grant >= target_bytes >> 1:
+                self.receive_window += grant
+                self.connection.write(frames.window_update(self.stream_id, grant))
+        return message
+
+    async def next_message(self, target_bytes: int) -> bytes | None:
+        """The next message when there is one; None after the last. One reader at a time."""
+        inbox = self.inbox
+        assert inbox is not None, "an inbox was opened"
+        while not inbox.messages:
+            if self.is_remote_closed or self.is_closed:
+                return None
+            inbox.reader = self.connection.loop.create_future()
+            try:
+                await inbox.reader
+            finally:
+                inbox.reader = None
+        return self.take(target_bytes)
+
+    # -------------------------------------------------------------------------------- ending
+
+    def reset(self, code: ErrorCode) -> None:
+        """End both halves now."""
+        if not self.is_closed:
+            self.connection.write(frames.rst_stream(self.stream_id, code))
+            self.connection.close_stream(self)
+
+    def release(self) -> None:
+        """Give back what it holds; only the connection calls it, when the stream is closed."""
+        connection = self.connection
+        if self.outbox is not None:
+            outbox, self.outbox = self.outbox, None
+            connection.hold_queued(-outbox.size)
+            outbox.wake()
+        if (inbox := self.inbox) is not None:
+            connection.extensions.end(inbox)
+            connection.hold_received(-inbox.size)
+            inbox.size = 0
+            inbox.wake()
