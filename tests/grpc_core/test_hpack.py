@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import hpack as reference
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from hpack.huffman import HuffmanEncoder
 from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.table import HeaderTable
+from hypothesis import given
+from hypothesis import strategies as some
 
 from aerobee.grpc_core import hpack
 from aerobee.grpc_core.huffman import HuffmanDecoder, HuffmanError, code_words

@@ -1,13 +1,9 @@
 """One HTTP/2 connection, as both ends have it: RFC 9113.
 
-Owns: the transport, the windows of the connection, which streams are open and whose turn it is to
-send, the peer's settings, and the budgets that hold a peer to its limits. What a stream means is
-the role's business: `server_connection` and the client derive from `Connection`.
-
-Frames are parsed where they were received. What is written while input is parsed, or in one turn of
-the event loop, leaves in one call of the transport. Answers that fit the windows go straight there;
-everything else waits in its stream and is sent in rounds, a bounded chunk of each stream, a bounded
-sum in each turn, so that a large answer delays a small one by no more than a round.
+Owns: which streams are open, what the peer may send, its settings, and the budgets that hold it to
+its limits. What a stream means is the role's business: `server_connection` and the client derive
+from `Connection`. Three layers, one object: `parser` cuts frames out of what was received,
+`outgoing` decides when what is sent leaves, and here is what frames mean.
 
 Nothing here reads a clock: `now` is passed in, and `watch` looks after what takes too long.
 """
@@ -18,21 +14,19 @@ import asyncio
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, cast
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.budget import Budget
 from aerobee.grpc_core.extensions import WindowExtensions
 from aerobee.grpc_core.failures import ConnectionFailure
 from aerobee.grpc_core.frames import ErrorCode
-from aerobee.grpc_core.hpack import NO_TABLE, TABLE_BYTES
+from aerobee.grpc_core.hpack import TABLE_BYTES
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.memory import MemoryAccount
-from aerobee.grpc_core.parser import PRIORITY_BYTES, FrameParser, stream_id_at
+from aerobee.grpc_core.outgoing import Outgoing, S
+from aerobee.grpc_core.parser import PRIORITY_BYTES, stream_id_at
 from aerobee.grpc_core.peer_name import peer_name
-from aerobee.grpc_core.stream import Stream
-
-S = TypeVar("S", bound=Stream)
 
 _SMALL_INCREMENT: Final = 512
 _SMALL_COST: Final = 0.25
@@ -42,7 +36,7 @@ _ANSWERED_PER_RESET: Final = 0.5
 _ENDED_EARLY_MAX: Final = 128
 
 
-class Connection(FrameParser, asyncio.Protocol, Generic[S]):
+class Connection(Outgoing[S]):
     """Both ends' half of a connection. All methods belong to the event loop's thread."""
 
     def __init__(
@@ -55,21 +49,14 @@ class Connection(FrameParser, asyncio.Protocol, Generic[S]):
         observer: LimitObserver,
     ) -> None:
         """`now`: monotonic seconds. `memory`: shared by all connections of the process."""
-        super().__init__(limits)
-        self.loop = loop
+        super().__init__(loop, limits, memory)
         self.now = now
         self.peer = "unknown"
-        self.transport: asyncio.Transport | None = None
         self.streams: dict[int, S] = {}
         self.stream_window_bytes = limits.stream_window_bytes
         self.peer_window_bytes = frames.WINDOW_DEFAULT
         """SETTINGS_INITIAL_WINDOW_SIZE of the peer."""
-        self.peer_frame_bytes_max = frames.FRAME_BYTES_MIN
         self.peer_streams_max = frames.STREAM_ID_MAX
-        self.chunk_bytes = min(limits.send_chunk_bytes, frames.FRAME_BYTES_MIN)
-        self.send_window = frames.WINDOW_DEFAULT
-        self.is_fast = False
-        """Small answers may be written at once: nothing waits, and nothing must come before."""
         self.is_draining = False
         self.streams_begun = 0
         self.streams_answered = 0
@@ -79,19 +66,8 @@ class Connection(FrameParser, asyncio.Protocol, Generic[S]):
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
         self._answered_before = 0
         self._observer = observer
-        self._memory = memory
-        self.queued_bytes = 0
         self.received_bytes = 0
-        self._transport_bytes = 0
-        self._waiting: OrderedDict[S, None] = OrderedDict()
         self.extensions = WindowExtensions(limits.extension_bytes_max, self._send_window_update)
-        self._out: list[bytes] = []
-        self._is_write_due = False
-        self._turn_bytes = self._turn_streams = 0
-        self.is_paused = False
-        """The transport holds more than it should."""
-        self.is_reading_paused = False
-        self._needs_table_update = False
         self._receive_window = frames.WINDOW_DEFAULT
         self._unreturned = 0
         self._ended_early: OrderedDict[int, None] = OrderedDict()
@@ -152,126 +128,7 @@ class Connection(FrameParser, asyncio.Protocol, Generic[S]):
         self._handlers = ()
         self.on_closed(reason)
 
-    def eof_received(self) -> bool:
-        return False  # no half-open connections: the transport closes
-
-    def pause_writing(self) -> None:
-        """The peer, or the network, takes less than we send."""
-        self.is_paused = True
-        self.is_fast = False
-        if self.transport is not None:
-            size = self.transport.get_write_buffer_size()
-            self._transport_bytes += size
-            self._memory.add(size)
-
-    def resume_writing(self) -> None:
-        self.is_paused = False
-        self._memory.add(-self._transport_bytes)
-        self._transport_bytes = 0
-        self._resume_reading()
-        self._schedule()
-
-    def pause_reading(self) -> None:
-        if not self.is_reading_paused and self.transport is not None and not self.is_closing:
-            self.is_reading_paused = True
-            self.transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self.is_reading_paused and self.transport is not None and not self.is_closing:
-            self.is_reading_paused = False
-            self.transport.resume_reading()
-
-    # ------------------------------------------------------------------------------- writing
-
-    def write(self, data: bytes) -> None:
-        """Whole frames; they leave at the end of this turn of the loop."""
-        self._out.append(data)
-        if not self._is_write_due:
-            self._is_write_due = True
-            self.loop.call_soon(self._flush)
-
-    def _schedule(self) -> None:
-        if not self._is_write_due:
-            self._is_write_due = True
-            self.loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._is_write_due = False
-        transport = self.transport
-        if transport is None:
-            self._out.clear()
-            return
-        if self._waiting and not self.is_paused:
-            self._send_waiting()
-        out = self._out
-        if out:
-            self._out = []
-            transport.write(out[0] if len(out) == 1 else b"".join(out))
-        self._turn_bytes = self._turn_streams = 0
-        self._refresh_fast()
-        if self._waiting and self.send_window > 0 and not self.is_paused and not self.is_closing:
-            self._schedule()
-
-    def _send_waiting(self) -> None:
-        """A round, or several, over the streams that wait: bounded by what a turn may send."""
-        waiting = self._waiting
-        room = self.limits.send_turn_bytes - self._turn_bytes
-        while waiting and room > 0 and self.send_window > 0:
-            stream = next(iter(waiting))
-            size = stream.send_chunk(min(self.chunk_bytes, self.send_window))
-            self.send_window -= size
-            room -= size
-            if stream.outbox is None or stream.send_window <= 0:
-                waiting.pop(stream, None)  # a WINDOW_UPDATE brings it back
-            else:
-                waiting.move_to_end(stream)
-
-    def _refresh_fast(self) -> None:
-        self.is_fast = not (
-            self._waiting
-            or self.is_paused
-            or self._needs_table_update
-            or self.is_closing
-            or not self.is_settled
-        )
-
-    def sent_data(self, size: int) -> None:
-        """Of DATA that was written without waiting."""
-        self.send_window -= size
-        self._turn_bytes += size
-        if self._turn_bytes > self.limits.send_turn_bytes:
-            self.is_fast = False
-
-    def enqueue(self, stream: S) -> None:
-        """It has something to send, and window for it."""
-        self._waiting[stream] = None
-        self.is_fast = False
-        self._schedule()
-
-    def send_headers(self, stream_id: int, block: bytes, *, end_stream: bool) -> None:
-        """A header block, encoded by `hpack.encode`."""
-        self.write(self.header_frames(stream_id, block, end_stream=end_stream))
-
-    def header_frames(self, stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
-        """The same as bytes, which must be written before any other block."""
-        if self._needs_table_update:
-            self._needs_table_update = False
-            block = NO_TABLE + block
-        return frames.header_frames(
-            stream_id, block, end_stream=end_stream, frame_bytes_max=self.peer_frame_bytes_max
-        )
-
     # -------------------------------------------------------------------------------- memory
-
-    def hold_queued(self, size: int) -> None:
-        self.queued_bytes += size
-        self._memory.add(size)
-        if size > 0 and self.queued_bytes > self.limits.queued_bytes_max:
-            self.fail(
-                ErrorCode.ENHANCE_YOUR_CALM,
-                f"{self.queued_bytes} bytes wait to be read",
-                Limit.CONNECTION_MEMORY,
-            )
 
     def hold_received(self, size: int) -> None:
         self.received_bytes += size

@@ -1,0 +1,176 @@
+"""What a connection sends, and when: RFC 9113, section 5.2, and whose turn it is.
+
+Owns: the transport, what was written in this turn of the event loop, and which streams wait.
+
+What is written while input is parsed, or in one turn of the loop, leaves in one call of the
+transport. Answers that fit the windows go straight there; everything else waits in its stream and
+is sent in rounds, a bounded chunk of each stream, a bounded sum in each turn, so that a large
+answer delays a small one by no more than a round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from aerobee.grpc_core import frames
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.hpack import NO_TABLE
+from aerobee.grpc_core.limits import ConnectionLimits, Limit
+from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.parser import FrameParser
+from aerobee.grpc_core.stream import Stream
+
+S = TypeVar("S", bound=Stream)
+
+
+class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
+    """The sending half of a connection, and its transport."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limits: ConnectionLimits, memory: MemoryAccount
+    ) -> None:
+        super().__init__(limits)
+        self.loop = loop
+        self.transport: asyncio.Transport | None = None
+        self.peer_frame_bytes_max = frames.FRAME_BYTES_MIN
+        self.chunk_bytes = min(limits.send_chunk_bytes, frames.FRAME_BYTES_MIN)
+        self.send_window = frames.WINDOW_DEFAULT
+        self.is_fast = False
+        """Small answers may be written at once: nothing waits, and nothing must come before."""
+        self.is_paused = False
+        """The transport holds more than it should."""
+        self.is_reading_paused = False
+        self.queued_bytes = 0
+        self._memory = memory
+        self._transport_bytes = 0
+        self._waiting: OrderedDict[S, None] = OrderedDict()
+        self._out: list[bytes] = []
+        self._is_write_due = False
+        self._turn_bytes = self._turn_streams = 0
+        self._needs_table_update = False
+
+    @abstractmethod
+    def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None:
+        """GOAWAY, and the end."""
+
+    def eof_received(self) -> bool:
+        return False  # no half-open connections: the transport closes
+
+    def pause_writing(self) -> None:
+        """The peer, or the network, takes less than we send."""
+        self.is_paused = True
+        self.is_fast = False
+        if self.transport is not None:
+            size = self.transport.get_write_buffer_size()
+            self._transport_bytes += size
+            self._memory.add(size)
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._memory.add(-self._transport_bytes)
+        self._transport_bytes = 0
+        self._resume_reading()
+        self._schedule()
+
+    def pause_reading(self) -> None:
+        if not self.is_reading_paused and self.transport is not None and not self.is_closing:
+            self.is_reading_paused = True
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self.is_reading_paused and self.transport is not None and not self.is_closing:
+            self.is_reading_paused = False
+            self.transport.resume_reading()
+
+    # ------------------------------------------------------------------------------- writing
+
+    def write(self, data: bytes) -> None:
+        """Whole frames; they leave at the end of this turn of the loop."""
+        self._out.append(data)
+        if not self._is_write_due:
+            self._is_write_due = True
+            self.loop.call_soon(self._flush)
+
+    def _schedule(self) -> None:
+        if not self._is_write_due:
+            self._is_write_due = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_write_due = False
+        transport = self.transport
+        if transport is None:
+            self._out.clear()
+            return
+        if self._waiting and not self.is_paused:
+            self._send_waiting()
+        out = self._out
+        if out:
+            self._out = []
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
+        self._turn_bytes = self._turn_streams = 0
+        self._refresh_fast()
+        if self._waiting and self.send_window > 0 and not self.is_paused and not self.is_closing:
+            self._schedule()
+
+    def _send_waiting(self) -> None:
+        """A round, or several, over the streams that wait: bounded by what a turn may send."""
+        waiting = self._waiting
+        room = self.limits.send_turn_bytes - self._turn_bytes
+        while waiting and room > 0 and self.send_window > 0:
+            stream = next(iter(waiting))
+            size = stream.send_chunk(min(self.chunk_bytes, self.send_window))
+            self.send_window -= size
+            room -= size
+            if stream.outbox is None or stream.send_window <= 0:
+                waiting.pop(stream, None)  # a WINDOW_UPDATE brings it back
+            else:
+                waiting.move_to_end(stream)
+
+    def _refresh_fast(self) -> None:
+        self.is_fast = not (
+            self._waiting
+            or self.is_paused
+            or self._needs_table_update
+            or self.is_closing
+            or not self.is_settled
+        )
+
+    def sent_data(self, size: int) -> None:
+        """Of DATA that was written without waiting."""
+        self.send_window -= size
+        self._turn_bytes += size
+        if self._turn_bytes > self.limits.send_turn_bytes:
+            self.is_fast = False
+
+    def enqueue(self, stream: S) -> None:
+        """It has something to send, and window for it."""
+        self._waiting[stream] = None
+        self.is_fast = False
+        self._schedule()
+
+    def send_headers(self, stream_id: int, block: bytes, *, end_stream: bool) -> None:
+        """A header block, encoded by `hpack.encode`."""
+        self.write(self.header_frames(stream_id, block, end_stream=end_stream))
+
+    def header_frames(self, stream_id: int, block: bytes, *, end_stream: bool) -> bytes:
+        """The same as bytes, which must be written before any other block."""
+        if self._needs_table_update:
+            self._needs_table_update = False
+            block = NO_TABLE + block
+        return frames.header_frames(
+            stream_id, block, end_stream=end_stream, frame_bytes_max=self.peer_frame_bytes_max
+        )
+
+    def hold_queued(self, size: int) -> None:
+        self.queued_bytes += size
+        self._memory.add(size)
+        if size > 0 and self.queued_bytes > self.limits.queued_bytes_max:
+            self.fail(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"{self.queued_bytes} bytes wait to be read",
+                Limit.CONNECTION_MEMORY,
+            )
