@@ -203,8 +203,22 @@ class Connection(Outgoing[S]):
         self._out.append(frames.goaway(self.last_stream_id(), code, reason))
         self._flush()
         self._end_streams(reason)
-        if self.transport is not None:
-            self.transport.close()
+        self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Close our direction and wait for the peer's end; `watch` does not wait long. Closed at
+        once, with input unread, TCP would discard what the peer has not read yet: the GOAWAY."""
+        transport = self.transport
+        if transport is None:
+            return
+        self._resume_reading()
+        try:
+            if transport.can_write_eof():
+                transport.write_eof()
+            else:
+                transport.close()
+        except OSError:  # the peer has gone, and asyncio does not know it yet
+            transport.abort()
 
     def abort(self, reason: str, limit: Limit) -> None:
         """End at once, without a word: the peer does not read anyway."""
@@ -242,8 +256,7 @@ class Connection(Outgoing[S]):
             self.is_closing = self.must_yield = True
             self.is_fast = False
             self._flush()
-            if self.transport is not None:
-                self.transport.close()
+            self._say_goodbye()
 
     @property
     def takes_streams(self) -> bool:
@@ -345,8 +358,8 @@ class Connection(Outgoing[S]):
     def _on_data_without_stream(self, stream_id: int) -> None:
         if stream_id == 0 or self.is_idle(stream_id):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "DATA on an idle stream")
-        if stream_id in self._ended_early:
-            return  # sent before the peer heard that we had ended it
+        if stream_id in self._ended_early or not self.takes_streams:
+            return  # sent before the peer heard that we had ended it, or take none
         self.spend(1)
         self.write(frames.rst_stream(stream_id, ErrorCode.STREAM_CLOSED))
 

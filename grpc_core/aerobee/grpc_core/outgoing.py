@@ -81,7 +81,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self.is_reading_paused and self.transport is not None and not self.is_closing:
+        if self.is_reading_paused and self.transport is not None:
             self.is_reading_paused = False
             self.transport.resume_reading()
 

@@ -55,7 +55,8 @@ class ServerConnection(Connection[ServerCall]):
         return self._last_stream_id
 
     def is_idle(self, stream_id: int) -> bool:
-        return stream_id > self._last_stream_id or not stream_id & 1
+        is_new = stream_id > self._last_stream_id and self.takes_streams
+        return is_new or not stream_id & 1
 
     def limit_met(self, limit: Limit, reason: str) -> None:
         """Of one call; the connection goes on."""

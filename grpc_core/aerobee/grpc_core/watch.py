@@ -6,17 +6,19 @@ Owns: since when. Pure but for what it tells the connection to do; the caller pa
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from aerobee.grpc_core.connection import Connection
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
+
+_LINGER_S: Final = 1.0
 
 
 class Watch:
     """Of one connection; `tick` about once a second."""
 
-    __slots__ = ("_age_s", "_begun_s", "_connection", "_drained_s", "_heard_s", "_idle_since_s",
-                 "_limits", "_pinged_s", "_stall", "_streams_before")  # fmt: skip
+    __slots__ = ("_age_s", "_begun_s", "_closing_since_s", "_connection", "_drained_s", "_heard_s",
+                 "_idle_since_s", "_limits", "_pinged_s", "_stall", "_streams_before")  # fmt: skip
 
     def __init__(
         self, connection: Connection[Any], limits: ConnectionLimits, now_s: float, *, age_s: float
@@ -27,6 +29,7 @@ class Watch:
         self._age_s = age_s
         self._begun_s = self._heard_s = self._idle_since_s = now_s
         self._streams_before = 0
+        self._closing_since_s: float | None = None
         self._drained_s: float | None = None
         self._pinged_s: float | None = None
         self._stall: tuple[int, float] | None = None
@@ -43,7 +46,8 @@ class Watch:
             connection.abort(f"it has read nothing for {limits.stall_s:g} s", Limit.SLOW_READER)
             return
         if connection.is_closing:
-            return  # what was written last still leaves
+            self._tick_closing(now_s)
+            return
         if connection.is_draining:
             self._tick_drain(now_s)
         elif (self._age_s and now_s - self._begun_s >= self._age_s) or self._is_idle(now_s):
@@ -63,6 +67,15 @@ class Watch:
             self._stall = (size, now_s)
         self._stall = (size, self._stall[1])
         return now_s - self._stall[1] > self._limits.stall_s
+
+    def _tick_closing(self, now_s: float) -> None:
+        """What was written last still leaves; a peer that does not end its side then is cut off."""
+        transport = self._connection.transport
+        assert transport is not None, "the tick has looked"
+        if self._closing_since_s is None or transport.get_write_buffer_size():
+            self._closing_since_s = now_s
+        elif now_s - self._closing_since_s >= _LINGER_S:
+            transport.abort()
 
     def _tick_drain(self, now_s: float) -> None:
         if self._drained_s is None:

@@ -1,0 +1,526 @@
+"""What a hostile or broken peer can make the server do: little, and it ends with the right error,
+told once. Honest peers that look alike are served."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from aerobee.grpc_core import frames, hpack
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.limits import ConnectionLimits, Limit
+from aerobee.runtime.clock import ManualClock
+from tests.support.grpc_core_server import SERVICE, serving
+from tests.support.raw_http2 import (
+    RawPeer,
+    call,
+    data,
+    fields,
+    headers,
+    message,
+    raw_peer,
+    request_block,
+)
+from tests.support.waiting import until
+
+LIMITS = ConnectionLimits()
+KIB = 1 << 10
+MIB = 1 << 20
+
+
+async def test_rapid_reset_ends_the_connection() -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        block = request_block(SERVICE + "Sleep")
+        count = LIMITS.reset_burst * 2
+        for first in range(0, count, 64):
+            await peer.send(
+                *[
+                    headers(stream, block) + frames.rst_stream(stream, ErrorCode.CANCEL)
+                    for stream in range(first * 2 + 1, first * 2 + 129, 2)
+                ]
+            )
+        assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        assert running.limits_met == [Limit.RESETS]
+
+
+async def test_calls_that_are_answered_pay_for_resets() -> None:
+    """A busy client cancels some of its calls."""
+    limits = replace(LIMITS, reset_burst=20, reset_per_s=0.001)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        stream = 1
+        for _ in range(40):
+            for _ in range(3):
+                await peer.send(call(stream, SERVICE + "Echo"))
+                assert await peer.status(stream) == b"0"
+                stream += 2
+            await peer.send(call(stream, SERVICE + "Never"))
+            await peer.send(frames.rst_stream(stream, ErrorCode.CANCEL))
+            stream += 2
+        await peer.ping()
+        assert running.met == []
+
+
+@pytest.mark.parametrize("part", [b"", hpack.encode([(b"x-more", b"x" * 1_000)])])
+async def test_continuations_without_end_end_the_connection(part: bytes) -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        await peer.send(headers(1, request_block(SERVICE + "Echo"), flags=0))
+        await peer.flood(frames.frame(frames.CONTINUATION, 0, 1, part), 10_000)
+        assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        assert running.limits_met == [Limit.HEADER_BLOCK]
+
+
+async def test_a_header_bomb_fails_its_call_and_many_end_the_connection() -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        long = b"\x40\x06x-bomb" + b"\x7f\xa1\x1e" + b"b" * 4_000
+        await peer.send(headers(1, request_block(SERVICE + "Echo") + long))
+        bomb = request_block(SERVICE + "Echo") + b"\xbe" * 10_000
+        await peer.send(headers(3, bomb))
+        assert await peer.status(3) == b"8"
+        await peer.send(call(5, SERVICE + "Echo"))
+        assert await peer.status(5) == b"0"
+        for stream in range(7, 307, 2):
+            await peer.send(headers(stream, bomb))
+        assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        assert set(running.limits_met) == {Limit.HEADER_LIST, Limit.CONTROL_FRAMES}
+
+
+FLOODS = {
+    "SETTINGS": frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, 65_535)]),
+    "PING": frames.frame(frames.PING, 0, 0, b"12345678"),
+    "PRIORITY": frames.frame(frames.PRIORITY, 0, 1, b"\0\0\0\0\1"),
+    "empty DATA": data(1, b""),
+    "padding": frames.frame(frames.DATA, frames.PADDED, 1, b"\0"),
+    "small WINDOW_UPDATE": frames.window_update(1, 1),
+    "unknown frames": frames.frame(0x42, 0, 0, b"?"),
+    "GOAWAY": frames.goaway(0, ErrorCode.NO_ERROR),
+    "resets of nothing": frames.rst_stream(3, ErrorCode.CANCEL),
+}
+
+
+@pytest.mark.parametrize("part", FLOODS.values(), ids=FLOODS.keys())
+async def test_a_flood_of_what_costs_the_peer_nothing_ends_the_connection(part: bytes) -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        await peer.send(headers(1, request_block(SERVICE + "Chat")))
+        await peer.send(call(3, SERVICE + "Echo"))
+        assert await peer.status(3) == b"0"
+        await peer.flood(part, 20_000)
+        assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        assert running.limits_met == [Limit.CONTROL_FRAMES]
+        await until(lambda: not running.server.connections)
+
+
+async def test_a_peer_may_ping_for_each_message_that_it_gets() -> None:
+    """grpc-go measures the way by a PING and gives windows back in small steps."""
+    limits = replace(LIMITS, control_burst=10, control_per_s=0.001)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        await peer.send(headers(1, request_block(SERVICE + "Chat")))
+        for _ in range(300):
+            await peer.send(
+                data(1, message(b"x" * 100)),
+                frames.frame(frames.PING, 0, 0, b"12345678"),
+                frames.window_update(0, 105),
+                frames.window_update(1, 105),
+            )
+            await peer.expect(frames.DATA)
+        assert running.met == []
+
+
+async def test_an_answer_is_not_dribbled_out_for_ever() -> None:
+    """CVE-2019-9511: windows of one byte, each of which would cost a frame."""
+    async with (
+        serving() as running,
+        raw_peer(running.port, settings=[(frames.INITIAL_WINDOW_SIZE, 0)]) as peer,
+    ):
+        await peer.send(call(1, SERVICE + "Large", b"1000000"))
+        await peer.flood(frames.window_update(1, 1), 20_000)
+        assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        assert running.limits_met == [Limit.CONTROL_FRAMES]
+
+
+async def test_a_peer_that_reads_nothing_costs_little_memory_and_is_cut_off() -> None:
+    clock = ManualClock()
+    async with (
+        serving(now=clock.monotonic_s) as running,
+        raw_peer(running.port, settings=[(frames.INITIAL_WINDOW_SIZE, frames.WINDOW_MAX)]) as peer,
+    ):
+        await peer.send(frames.window_update(0, frames.WINDOW_MAX - 65_535))
+        await peer.send(*[call(stream, SERVICE + "Forever") for stream in range(1, 41, 2)])
+        (connection,) = await until(lambda: running.server.connections)
+        await until(lambda: connection.is_paused)
+        await asyncio.sleep(0.1)
+        assert running.server.memory.used < 4 * MIB
+        running.server.tick(clock.monotonic_s())
+        clock.advance_ms(20_000)
+        running.server.tick(clock.monotonic_s())
+        assert running.met == []
+        clock.advance_ms(11_000)
+        running.server.tick(clock.monotonic_s())
+        assert running.limits_met == [Limit.SLOW_READER]
+        await until(lambda: len(running.cancelled) == 20)
+        assert running.server.memory.used == 0
+
+
+async def test_closed_windows_hold_requests_back_before_memory_fills() -> None:
+    """20 answers of 1 MiB are wanted, and no window is given: those beyond 4 MiB are not begun."""
+    limits = replace(LIMITS, queued_bytes_soft=4 * MIB)
+    async with (
+        serving(limits=limits) as running,
+        raw_peer(running.port, settings=[(frames.INITIAL_WINDOW_SIZE, 0)]) as peer,
+    ):
+        wanted = b"%d" % MIB
+        await peer.send(*[call(stream, SERVICE + "Large", wanted) for stream in range(1, 41, 2)])
+        await peer.ping()
+        assert 4 * MIB < running.server.memory.used < 6 * MIB
+        await peer.send(frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, 2 * MIB)]))
+        await peer.send(frames.window_update(0, 64 * MIB))
+        ended: set[int] = set()
+        while len(ended) < 20:
+            received = await peer.receive()
+            assert received is not None
+            if received.kind == frames.HEADERS and received.flags & frames.END_STREAM:
+                ended.add(received.stream_id)
+        assert running.met == []
+        assert running.server.memory.used == 0
+
+
+async def test_a_connection_holds_only_so_much() -> None:
+    limits = replace(LIMITS, queued_bytes_soft=2 * MIB, queued_bytes_max=2 * MIB)
+    async with (
+        serving(limits=limits) as running,
+        raw_peer(running.port, settings=[(frames.INITIAL_WINDOW_SIZE, 0)]) as peer,
+    ):
+        await peer.send(call(1, SERVICE + "Large", b"3000000"))
+        assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        assert running.limits_met == [Limit.CONNECTION_MEMORY]
+
+
+async def test_the_heaviest_connection_pays_for_all() -> None:
+    settings = [(frames.INITIAL_WINDOW_SIZE, 0)]
+    async with (
+        serving(memory_bytes_max=5 * MIB) as running,
+        raw_peer(running.port, settings=settings) as light,
+        raw_peer(running.port, settings=settings) as heavy,
+    ):
+        await light.send(call(1, SERVICE + "Large", b"%d" % MIB))
+        await light.ping()
+        for stream in range(1, 11, 2):
+            await heavy.send(call(stream, SERVICE + "Large", b"%d" % MIB))
+        assert (await heavy.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
+        await light.ping()
+        assert running.limits_met == [Limit.PROCESS_MEMORY]
+        assert MIB <= running.server.memory.used < 2 * MIB
+
+
+async def test_one_connection_too_many_is_closed() -> None:
+    async with (
+        serving(connections_max=1) as running,
+        raw_peer(running.port) as first,
+        raw_peer(running.port) as second,
+    ):
+        await first.ping()
+        await second.closed()
+        await first.ping()
+        assert running.limits_met == [Limit.CONNECTIONS]
+
+
+async def test_one_stream_too_many_is_refused_and_may_come_again() -> None:
+    limits = replace(LIMITS, streams_max=2)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        await peer.send(*[call(stream, SERVICE + "Never") for stream in (1, 3, 5)])
+        refused = await peer.expect(frames.RST_STREAM)
+        assert (refused.stream_id, refused.code) == (5, ErrorCode.REFUSED_STREAM)
+        await peer.send(frames.rst_stream(1, ErrorCode.CANCEL), call(7, SERVICE + "Echo"))
+        assert await peer.status(7) == b"0"
+        assert running.limits_met == [Limit.STREAMS]
+
+
+@pytest.mark.parametrize("size", [1_001, 1 << 31])
+async def test_a_message_that_is_too_large_is_refused_by_its_length(size: int) -> None:
+    limits = replace(LIMITS, message_bytes_max=1_000)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        block = request_block(SERVICE + "Echo")
+        await peer.send(headers(1, block) + data(1, b"\0" + size.to_bytes(4, "big")))
+        assert await peer.status(1) == b"8"
+        await peer.send(data(1, b"x" * 500))  # sent before it knew
+        await peer.send(call(3, SERVICE + "Echo", b"x" * 1_000))
+        assert await peer.status(3) == b"0"
+        assert running.limits_met == [Limit.MESSAGE]
+
+
+async def test_a_small_message_that_unpacks_to_a_large_one_is_refused() -> None:
+    limits = replace(LIMITS, message_bytes_max=100 * KIB)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        bomb = zlib.compress(b"\0" * 50 * MIB, wbits=31)
+        assert len(bomb) < 100 * KIB
+        block = request_block(SERVICE + "Echo", (b"grpc-encoding", b"gzip"))
+        packed = message(bomb, compressed=1)
+        parts = [packed[begin : begin + 16_384] for begin in range(0, len(packed), 16_384)]
+        await peer.send(headers(1, block), *[data(1, part) for part in parts])
+        assert await peer.status(1) == b"8"
+        assert running.limits_met == [Limit.MESSAGE]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "content", "status"),
+    [
+        pytest.param(b"gzip", b"not gzip", b"13", id="no gzip"),
+        pytest.param(b"gzip", zlib.compress(b"x" * 999, wbits=31)[:-9], b"13", id="cut off"),
+        pytest.param(b"identity", b"x", b"13", id="compressed by nothing"),
+        pytest.param(b"br", b"x", b"12", id="an unknown compression"),
+    ],
+)
+async def test_what_cannot_be_unpacked_is_refused(
+    encoding: bytes, content: bytes, status: bytes
+) -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        block = request_block(SERVICE + "Echo", (b"grpc-encoding", encoding))
+        await peer.send(headers(1, block), data(1, message(content, compressed=1), end=True))
+        assert await peer.status(1) == status
+
+
+@pytest.mark.parametrize("opening", [b"", frames.PREFACE[:10], frames.PREFACE])
+async def test_a_peer_that_says_nothing_is_cut_off(opening: bytes) -> None:
+    clock = ManualClock()
+    async with (
+        serving(now=clock.monotonic_s) as running,
+        raw_peer(running.port, opening=opening) as peer,
+    ):
+        await until(lambda: running.server.connections)
+        clock.advance_ms(9_000)
+        running.server.tick(clock.monotonic_s())
+        assert running.server.connections
+        clock.advance_ms(2_000)
+        running.server.tick(clock.monotonic_s())
+        await peer.closed()
+        assert running.limits_met == [Limit.PREFACE]
+
+
+async def test_what_is_no_http2_is_closed() -> None:
+    async with (
+        serving() as running,
+        raw_peer(running.port, opening=b"GET / HTTP/1.1\r\n\r\n") as peer,
+    ):
+        assert (await peer.goaway()).code == ErrorCode.PROTOCOL_ERROR
+        await peer.closed()
+        assert running.limits_met == [Limit.PREFACE]
+
+
+async def test_a_silent_peer_is_asked_and_then_given_up() -> None:
+    clock = ManualClock()
+    limits = replace(LIMITS, keepalive_s=60, keepalive_timeout_s=20)
+
+    async def ticks(seconds: int) -> None:
+        for _ in range(seconds):
+            clock.advance_ms(1_000)
+            running.server.tick(clock.monotonic_s())
+
+    async with (
+        serving(limits=limits, now=clock.monotonic_s) as running,
+        raw_peer(running.port) as peer,
+    ):
+        await peer.ping()
+        await ticks(70)
+        asked = await peer.expect(frames.PING)
+        assert asked.flags == 0
+        await peer.send(frames.frame(frames.PING, frames.ACK, 0, asked.payload))
+        await peer.ping()
+        await ticks(70)
+        await peer.expect(frames.PING)
+        assert running.met == []
+        await ticks(20)
+        await peer.closed()
+        assert running.limits_met == [Limit.KEEPALIVE]
+
+
+async def drained(peer: RawPeer) -> None:
+    """Both GOAWAYs, and the end."""
+    assert (await peer.goaway()).payload[:4] == b"\x7f\xff\xff\xff"
+    asked = await peer.expect(frames.PING)
+    await peer.send(frames.frame(frames.PING, frames.ACK, 0, asked.payload))
+    last = await peer.goaway()
+    assert last.code == ErrorCode.NO_ERROR
+
+
+async def test_an_idle_connection_is_ended_kindly() -> None:
+    clock = ManualClock()
+    async with (
+        serving(
+            limits=replace(LIMITS, idle_s=300, keepalive_s=0), now=clock.monotonic_s
+        ) as running,
+        raw_peer(running.port) as peer,
+    ):
+        await peer.send(call(1, SERVICE + "Never"))
+        await peer.ping()
+        for _ in range(10):
+            clock.advance_ms(100_000)
+            running.server.tick(clock.monotonic_s())
+            await peer.ping()
+        await peer.send(frames.rst_stream(1, ErrorCode.CANCEL))
+        await peer.ping()
+        for _ in range(4):
+            clock.advance_ms(100_000)
+            running.server.tick(clock.monotonic_s())
+        await drained(peer)
+        await peer.closed()
+        assert running.met == []
+
+
+async def test_an_old_connection_is_ended_when_its_calls_have_ended() -> None:
+    clock = ManualClock()
+    async with (
+        serving(limits=replace(LIMITS, age_s=1_000), now=clock.monotonic_s) as running,
+        raw_peer(running.port) as peer,
+    ):
+        await peer.send(headers(1, request_block(SERVICE + "Chat")))
+        await peer.ping()
+        clock.advance_ms(1_101_000)
+        running.server.tick(clock.monotonic_s())
+        await peer.send(call(3, SERVICE + "Echo"))  # on its way when the server said GOAWAY
+        await drained(peer)
+        await peer.send(call(5, SERVICE + "Echo"))  # too late: it is ignored
+        await peer.send(data(1, message(b"still"), end=True))
+        assert await peer.status(1) == b"0"
+        await peer.closed()
+        assert 5 not in {received.stream_id for received in peer.frames}
+        assert running.met == []
+
+
+async def test_a_small_answer_does_not_wait_for_a_large_one() -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        window = [(frames.INITIAL_WINDOW_SIZE, 64 * MIB)]
+        await peer.send(frames.settings_frame(window), frames.window_update(0, 64 * MIB))
+        await peer.send(call(1, SERVICE + "Large", b"%d" % (16 * MIB)))
+        await peer.expect(frames.DATA)
+        await peer.send(call(3, SERVICE + "Echo", b"small"))
+        assert await peer.status(3) == b"0"
+        large = sum(len(one.payload) for one in peer.frames if one.stream_id == 1)
+        assert large < 15 * MIB
+        assert await peer.status(1) == b"0"
+
+
+async def test_streams_that_wait_for_a_window_share_it_in_turns() -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        await peer.send(frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, 4 * MIB)]))
+        streams = (1, 3, 5, 7)
+        await peer.send(*[call(stream, SERVICE + "Large", b"%d" % MIB) for stream in streams])
+        await peer.ping()
+        await peer.send(frames.window_update(0, 8 * 64 * KIB))
+
+        def sent_by(stream: int) -> int:
+            parts = [one for one in peer.frames if one.kind == frames.DATA]
+            return sum(len(part.payload) for part in parts if part.stream_id == stream)
+
+        while sum(map(sent_by, streams)) < 8 * 64 * KIB + 65_535:
+            assert await peer.receive() is not None
+        sent = {stream: sent_by(stream) for stream in streams}
+        assert max(sent.values()) - min(sent.values()) <= 2 * 16_384
+
+
+async def test_large_messages_get_their_windows_one_after_the_other() -> None:
+    """Eight messages of 1 MiB, and windows beyond the first 64 KiB for two of them at a time."""
+    limits = replace(LIMITS, stream_window_bytes=64 * KIB, extension_bytes_max=2 * MIB)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        await peer.expect(frames.WINDOW_UPDATE, 0)
+        left = {stream: message(b"x" * MIB) for stream in range(1, 17, 2)}
+        window = dict.fromkeys(left, 64 * KIB)
+        block = request_block(SERVICE + "Echo")
+        await peer.send(frames.window_update(0, 64 * MIB))
+        await peer.send(frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, 2 * MIB)]))
+        await peer.send(*[headers(stream, block) for stream in left])
+        most = 0
+        ended: set[int] = set()
+        while len(ended) < 8:
+            for stream in left:
+                while left[stream] and window[stream]:
+                    part = left[stream][: min(window[stream], 16_384)]
+                    window[stream] -= len(part)
+                    left[stream] = left[stream][len(part) :]
+                    await peer.send(data(stream, part, end=not left[stream]))
+            received = await peer.receive()
+            assert received is not None
+            most = max(most, running.server.memory.used)
+            if received.kind == frames.WINDOW_UPDATE and received.stream_id:
+                window[received.stream_id] += int.from_bytes(received.payload, "big")
+            elif received.kind == frames.HEADERS and received.flags & frames.END_STREAM:
+                assert dict(fields(received.payload))[b"grpc-status"] == b"0"
+                ended.add(received.stream_id)
+        assert most < 8 * 64 * KIB + 2 * MIB + MIB
+        assert running.met == []
+
+
+async def test_many_requests_at_once_do_not_keep_others_waiting() -> None:
+    """Of one read, 4 streams are begun; then it is others' turn."""
+    limits = replace(LIMITS, streams_per_turn=4)
+    async with serving(limits=limits) as running, raw_peer(running.port) as peer:
+        await peer.send(*[call(stream, SERVICE + "Echo") for stream in range(1, 401, 2)])
+        assert await peer.status(399) == b"0"
+        ended = {one.stream_id for one in peer.frames if one.kind == frames.HEADERS}
+        assert len(ended) == 200
+
+
+async def test_a_smaller_header_table_is_acknowledged_in_the_next_block() -> None:
+    """RFC 7541, section 4.2."""
+    async with serving() as running, raw_peer(running.port) as peer:
+        await peer.send(call(1, SERVICE + "Echo"))
+        assert await peer.status(1) == b"0"
+        await peer.send(frames.settings_frame([(frames.HEADER_TABLE_SIZE, 100)]))
+        for stream, begins in ((3, True), (5, False)):
+            await peer.send(call(stream, SERVICE + "Echo"))
+            block = (await peer.expect(frames.HEADERS, stream)).payload
+            assert block.startswith(hpack.NO_TABLE) == begins
+            assert await peer.status(stream) == b"0"
+
+
+async def test_what_comes_after_our_answer_is_ignored() -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        await peer.send(headers(1, request_block("/test.Echo/Nothing")))
+        assert await peer.status(1) == b"12"
+        ended = await peer.expect(frames.RST_STREAM)
+        assert (ended.stream_id, ended.code) == (1, ErrorCode.NO_ERROR)
+        await peer.send(data(1, b"x" * 10_000) * 5, data(1, b"", end=True))
+        await peer.send(call(3, SERVICE + "Echo"))
+        assert await peer.status(3) == b"0"
+        assert frames.RST_STREAM not in {one.kind for one in peer.frames if one.stream_id != 1}
+        assert running.met == []
+
+
+async def test_what_is_not_grpc_is_answered_in_http() -> None:
+    async with serving(), serving() as running, raw_peer(running.port) as peer:
+        block = hpack.encode(
+            [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b"accept", b"*/*")]
+        )
+        await peer.send(headers(1, block, frames.END_HEADERS | frames.END_STREAM))
+        answer = await peer.expect(frames.HEADERS)
+        assert dict(fields(answer.payload))[b":status"] == b"415"
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        pytest.param([], id="no message"),
+        pytest.param([message(b"a"), message(b"b")], id="two messages"),
+        pytest.param([message(b"abc")[:-1]], id="a message that is cut off"),
+        pytest.param([b"\0\0"], id="a prefix that is cut off"),
+    ],
+)
+async def test_a_unary_request_is_one_whole_message(requests: list[bytes]) -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
+        block = request_block(SERVICE + "Echo")
+        await peer.send(headers(1, block), *[data(1, request) for request in requests])
+        await peer.send(data(1, b"", end=True))
+        assert await peer.status(1) == b"13"
+
+
+@pytest.mark.parametrize("step", [1, 7, 100])
+async def test_input_may_come_in_pieces_of_any_size(step: int) -> None:
+    async with serving() as running, raw_peer(running.port, opening=b"") as peer:
+        stream = frames.PREFACE + frames.settings_frame([])
+        for number in range(1, 21, 2):
+            stream += call(number, SERVICE + "Echo", b"%d" % number * 50)
+        for begin in range(0, len(stream), step):
+            await peer.send(stream[begin : begin + step])
+            await asyncio.sleep(0)
+        assert await peer.status(19) == b"0"

@@ -1,0 +1,184 @@
+"""A server of grpc_core with small services of every shape, and what it told its observers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerobee.grpc_core.limits import ConnectionLimits, Limit
+from aerobee.grpc_core.method import Method, Style, completion, coroutine, synchronous
+from aerobee.grpc_core.server import Interceptor, Server
+from aerobee.grpc_core.server_call import ServerCall
+from aerobee.grpc_core.status import RpcError, Status
+
+SERVICE = "/test.Echo/"
+
+
+@dataclass
+class Serving:
+    """What runs, and what was told."""
+
+    server: Server
+    port: int = 0
+    met: list[tuple[Limit, str]] = field(default_factory=list)
+    bugs: list[Exception] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    """Names of handlers that were cancelled."""
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def limits_met(self) -> list[Limit]:
+        return [limit for limit, _ in self.met]
+
+
+class Told:
+    """Both observers of a server."""
+
+    def __init__(self) -> None:
+        self.met: list[tuple[Limit, str]] = []
+        self.bugs: list[Exception] = []
+
+    def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
+        assert peer.startswith("ipv4:127.0.0.1:"), peer
+        self.met.append((limit, reason))
+
+    def bug(self, call: ServerCall, error: Exception) -> None:
+        self.bugs.append(error)
+
+
+@asynccontextmanager
+async def serving(
+    *methods: Method,
+    limits: ConnectionLimits | None = None,
+    tls: ssl.SSLContext | None = None,
+    now: Callable[[], float] = time.monotonic,
+    connections_max: int = 1_000,
+    memory_bytes_max: int = 512 << 20,
+    interceptor: Interceptor | None = None,
+) -> AsyncIterator[Serving]:
+    """A server on a port of its own, stopped in the end; fails for a bug that nobody looked at."""
+    told = Told()
+    server = Server(
+        now=now,
+        random=random.Random(0),
+        observer=told,
+        on_bug=told.bug,
+        limits=limits,
+        connections_max=connections_max,
+        memory_bytes_max=memory_bytes_max,
+        interceptor=interceptor,
+    )
+    running = Serving(server, met=told.met, bugs=told.bugs)
+    server.add(*(methods or echo_methods(running.cancelled)))
+    running.port = await server.listen("127.0.0.1", 0, tls=tls)
+    try:
+        yield running
+    finally:
+        await server.stop(0)
+    assert server.memory.used == 0, "what a connection held was given back"
+    assert not server.tasks
+    assert running.bugs == []
+
+
+def echo_methods(cancelled: list[str]) -> list[Method]:
+    """`Echo` in each style, and a method of each shape."""
+    return [
+        synchronous(SERVICE + "Echo", lambda request, call: request),
+        completion(SERVICE + "Later", _later),
+        coroutine(SERVICE + "Task", _task),
+        synchronous(SERVICE + "Fail", _fail),
+        synchronous(SERVICE + "Metadata", _metadata),
+        coroutine(SERVICE + "Sleep", _sleeper(cancelled)),
+        completion(SERVICE + "Never", lambda request, call: None),
+        coroutine(SERVICE + "Count", _count, streams_answers=True),
+        coroutine(SERVICE + "CountBySend", _count_by_send, streams_answers=True),
+        coroutine(SERVICE + "Forever", _forever(cancelled), streams_answers=True),
+        coroutine(SERVICE + "Sum", _sum, streams_requests=True),
+        coroutine(SERVICE + "Chat", _chat, streams_requests=True, streams_answers=True),
+        synchronous(SERVICE + "Large", lambda request, call: b"x" * int(request)),
+        Method(
+            SERVICE + "Squeezed",
+            lambda request, call: request,
+            Style.SYNCHRONOUS,
+            compress_bytes_min=1_000,
+        ),
+    ]
+
+
+def _later(request: bytes, call: ServerCall) -> None:
+    call.connection.loop.call_soon(call.finish, request)
+
+
+async def _task(request: bytes, call: ServerCall) -> bytes:
+    await asyncio.sleep(0)
+    return request
+
+
+def _fail(request: bytes, call: ServerCall) -> bytes:
+    raise RpcError(
+        Status.FAILED_PRECONDITION,
+        "nicht möglich: 100 %\n",
+        details=b"\x08\x09",
+        trailers=(("reason", "broken"), ("reason-bin", b"\x00\xff")),
+    )
+
+
+def _metadata(request: bytes, call: ServerCall) -> bytes:
+    """Everything that the client has sent, as trailers and as initial metadata."""
+    given = tuple(pair for pair in call.metadata if pair[0] != "user-agent")
+    call.send_initial_metadata(given)
+    call.add_trailers((*given, ("count-bin", bytes((len(given),)))))
+    return call.peer.encode()
+
+
+def _sleeper(cancelled: list[str]) -> Callable[..., Any]:
+    async def sleep(request: bytes, call: ServerCall) -> bytes:
+        try:
+            await asyncio.sleep(3_600)
+        except asyncio.CancelledError:
+            cancelled.append("Sleep")
+            raise
+        return request
+
+    return sleep
+
+
+async def _count(request: bytes, call: ServerCall) -> AsyncIterator[bytes]:
+    """`count,size`: answers of a size."""
+    count, _, size = request.partition(b",")
+    for number in range(int(count)):
+        yield b"%d" % number + b"x" * int(size or b"0")
+
+
+async def _count_by_send(request: bytes, call: ServerCall) -> None:
+    async for answer in _count(request, call):
+        await call.send(answer)
+
+
+def _forever(cancelled: list[str]) -> Callable[..., Any]:
+    async def forever(request: bytes, call: ServerCall) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield b"x" * 10_000
+        finally:
+            cancelled.append("Forever")
+
+    return forever
+
+
+async def _sum(requests: AsyncIterator[bytes], call: ServerCall) -> bytes:
+    return b"%d" % sum([len(request) async for request in requests])
+
+
+async def _chat(requests: AsyncIterator[bytes], call: ServerCall) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield request
