@@ -487,14 +487,29 @@ async def test_what_comes_after_our_answer_is_ignored() -> None:
         assert running.met == []
 
 
-async def test_what_is_not_grpc_is_answered_in_http() -> None:
-    async with serving(), serving() as running, raw_peer(running.port) as peer:
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+async def test_what_is_not_grpc_is_answered_in_http(method: bytes) -> None:
+    async with serving() as running, raw_peer(running.port) as peer:
         block = hpack.encode(
-            [(b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"), (b"accept", b"*/*")]
+            [(b":method", method), (b":scheme", b"http"), (b":path", SERVICE.encode() + b"Fail")]
         )
-        await peer.send(headers(1, block, frames.END_HEADERS | frames.END_STREAM))
+        await peer.send(headers(1, block), data(1, message(b""), end=True))
         answer = await peer.expect(frames.HEADERS)
         assert dict(fields(answer.payload))[b":status"] == b"415"
+
+
+async def test_what_comes_after_an_answer_that_waits_for_its_window_is_ignored() -> None:
+    async with (
+        serving() as running,
+        raw_peer(running.port, settings=[(frames.INITIAL_WINDOW_SIZE, 0)]) as peer,
+    ):
+        # Answered after the first message, which it takes for the only one.
+        await peer.send(headers(1, request_block(SERVICE + "CountBySend")))
+        await peer.send(data(1, message(b"2")), data(1, message(b"2")))
+        assert await peer.status(1) == b"13"
+        await peer.send(call(3, SERVICE + "Echo", b"waits"))
+        await peer.send(frames.window_update(3, 100))
+        assert await peer.status(3) == b"0"
 
 
 @pytest.mark.parametrize(

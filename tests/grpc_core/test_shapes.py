@@ -28,6 +28,11 @@ OPTIONS = [
 ]
 
 
+def plain_channel(running: Serving, **arguments: Any) -> Any:
+    """Any: its stubs know no calls of bytes."""
+    return grpc.aio.insecure_channel(running.target, options=OPTIONS, **arguments)
+
+
 @pytest.fixture
 async def running() -> AsyncIterator[Serving]:
     async with serving() as running:
@@ -35,8 +40,8 @@ async def running() -> AsyncIterator[Serving]:
 
 
 @pytest.fixture
-async def channel(running: Serving) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(running.target, options=OPTIONS) as channel:
+async def channel(running: Serving) -> AsyncIterator[Any]:
+    async with plain_channel(running) as channel:
         yield channel
 
 
@@ -120,7 +125,7 @@ async def test_a_bug_of_a_handler_is_told_to_the_server_alone() -> None:
         raise ZeroDivisionError("secret")
 
     async with serving(synchronous(SERVICE + "Divide", divide)) as running:
-        async with grpc.aio.insecure_channel(running.target) as channel:
+        async with plain_channel(running) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await channel.unary_unary(SERVICE + "Divide")(b"")
         assert refused.value.code() is grpc.StatusCode.UNKNOWN
@@ -151,7 +156,7 @@ async def test_a_cancelled_call_ends_its_handler(running: Serving, channel: Any)
 
 
 async def test_a_client_that_is_gone_ends_its_handlers(running: Serving) -> None:
-    async with grpc.aio.insecure_channel(running.target, options=OPTIONS) as channel:
+    async with plain_channel(running) as channel:
         call = channel.unary_unary(SERVICE + "Sleep")(b"")
         await until(lambda: running.server.tasks)
     assert call.done()
@@ -159,9 +164,7 @@ async def test_a_client_that_is_gone_ends_its_handlers(running: Serving) -> None
 
 
 async def test_gzip_is_understood_and_answered(running: Serving) -> None:
-    async with grpc.aio.insecure_channel(
-        running.target, options=OPTIONS, compression=grpc.Compression.Gzip
-    ) as channel:
+    async with plain_channel(running, compression=grpc.Compression.Gzip) as channel:
         for name in ("Echo", "Squeezed"):
             echo = channel.unary_unary(SERVICE + name)
             assert await echo(b"x" * 100_000) == b"x" * 100_000
@@ -171,9 +174,7 @@ async def test_gzip_is_understood_and_answered(running: Serving) -> None:
 
 
 async def test_an_unknown_compression_is_unimplemented(running: Serving) -> None:
-    async with grpc.aio.insecure_channel(
-        running.target, options=OPTIONS, compression=grpc.Compression.Deflate
-    ) as channel:
+    async with plain_channel(running, compression=grpc.Compression.Deflate) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await channel.unary_unary(SERVICE + "Echo")(b"x" * 100_000)
         assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -187,7 +188,7 @@ async def test_a_completion_may_end_in_an_error_or_come_too_late() -> None:
 
     async with (
         serving(completion(SERVICE + "Keep", keep)) as running,
-        grpc.aio.insecure_channel(running.target, options=OPTIONS) as channel,
+        plain_channel(running) as channel,
     ):
         keeping = channel.unary_unary(SERVICE + "Keep")
         refused, cancelled, answered = (keeping(name) for name in (b"a", b"b", b"c"))
@@ -221,7 +222,7 @@ async def test_an_interceptor_sees_and_refuses_every_call() -> None:
     keeper = Doorkeeper()
     async with (
         serving(interceptor=keeper) as running,
-        grpc.aio.insecure_channel(running.target, options=OPTIONS) as channel,
+        plain_channel(running) as channel,
     ):
         echo = channel.unary_unary(SERVICE + "Echo")
         assert await echo(b"", metadata=(("password", "sesame"),)) == b""
@@ -277,15 +278,12 @@ async def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
     credentials = grpc.ssl_channel_credentials(
         certificate.ca.read_bytes(), visitor.key.read_bytes(), visitor.certificate.read_bytes()
     )
+    options = [*OPTIONS, ("grpc.ssl_target_name_override", "localhost")]
     async with (
         serving(synchronous(SERVICE + "Echo", echo), tls=context) as running,
-        grpc.aio.secure_channel(
-            running.target,
-            credentials,
-            options=[*OPTIONS, ("grpc.ssl_target_name_override", "localhost")],
-        ) as channel,
+        grpc.aio.secure_channel(running.target, credentials, options=options) as channel,
     ):
-        call = channel.unary_unary(SERVICE + "Echo")
+        call: Any = channel.unary_unary(SERVICE + "Echo")
         for size in (0, 1_000, 3_000_000):
             assert await call(b"x" * size) == b"x" * size
     assert names == [(("DNS", "visitor.example"),)] * 3

@@ -86,7 +86,7 @@ async def serving(
         await server.stop(0)
     assert server.memory.used == 0, "what a connection held was given back"
     assert not server.tasks
-    assert running.bugs == []
+    assert running.bugs == [], running.bugs
 
 
 def echo_methods(cancelled: list[str]) -> list[Method]:

@@ -23,8 +23,8 @@ _CONTENT_TYPE: Final = b"application/grpc"
 class RequestHead:
     """Read once for blocks that repeat, so it is never changed."""
 
-    __slots__ = ("accepts_gzip", "content_length", "encoding", "fields", "flaw", "method", "path",
-                 "timeout_s")  # fmt: skip
+    __slots__ = ("accepts_gzip", "content_length", "encoding", "fields", "flaw", "is_plain",
+                 "method", "path", "timeout_s")  # fmt: skip
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = fields
@@ -36,6 +36,8 @@ class RequestHead:
         self.encoding = b""
         self.accepts_gzip = False
         self.content_length: int | None = None
+        self.is_plain = False
+        """One message is expected, and nothing else is to be looked at."""
 
 
 def reader(methods: dict[bytes, Method]) -> Callable[[list[Field]], RequestHead]:
@@ -43,7 +45,13 @@ def reader(methods: dict[bytes, Method]) -> Callable[[list[Field]], RequestHead]
 
     def read(fields: list[Field]) -> RequestHead:
         head = _read(fields)
-        head.method = methods.get(head.path)
+        head.method = method = methods.get(head.path)
+        head.is_plain = (
+            method is not None
+            and not method.streams_requests
+            and head.flaw == 0
+            and head.content_length is None
+        )
         return head
 
     return read

@@ -135,6 +135,10 @@ class ServerCall(Stream):
         """Metadata that goes with the status, whatever it is."""
         self._trailers += metadata
 
+    def set_trailers(self, metadata: Metadata) -> None:
+        """The same in place of what was added before."""
+        self._trailers = metadata
+
     # ---------------------------------------------------------------------------- the request
 
     def open(self, end_stream: bool) -> None:
@@ -173,8 +177,8 @@ class ServerCall(Stream):
         size = end - start - PREFIX_BYTES
         if (
             end_stream
+            and self.head.is_plain
             and self.inbox is None
-            and self._left_bytes is None
             and size >= 0
             and data[start] == 0
             and int.from_bytes(data[start + 1 : start + PREFIX_BYTES], "big") == size
@@ -194,6 +198,9 @@ class ServerCall(Stream):
                 return
         if self.head.flaw == NOT_GRPC:
             self._open_refused(end_stream)
+            return
+        if self._is_over:
+            self.is_remote_closed = end_stream  # answered already: the answer waits for a window
             return
         if self.inbox is None:
             self.open_inbox(self.head.encoding)
@@ -242,10 +249,10 @@ class ServerCall(Stream):
 
     def start(self, message: bytes) -> None:
         """The request is whole."""
-        method = self.method
-        assert method is not None, "calls of other methods have ended"
         if self._is_over:
             return
+        method = self.method
+        assert method is not None, "calls of other methods have ended"
         try:
             request = method.deserialize(message) if method.deserialize is not None else message
             if method.style is Style.SYNCHRONOUS:
