@@ -100,14 +100,8 @@ def kind_of(name: bytes) -> int:
     return 0 if name and _NAME_BYTES.issuperset(name) else BAD_NAME
 
 
-def _is_bad(kind: int, value: bytes) -> bool:
-    return (
-        b"\n" in value
-        or b"\r" in value
-        or b"\0" in value
-        or (kind == TE and value != b"trailers")
-        or (kind == CONTENT_LENGTH and not value.isdigit())
-    )
+def _contradicts(kind: int, value: bytes) -> bool:
+    return (kind == TE and value != b"trailers") or (kind == CONTENT_LENGTH and not value.isdigit())
 
 
 def _static_table() -> tuple[Field, ...]:
@@ -143,16 +137,15 @@ class SharedStrings:
         return kind
 
     def plain(self, coded: bytes) -> bytes:
-        string = self.strings.get(coded)
-        if string is None:
-            try:
-                string = self.huffman.decode(coded)
-            except HuffmanError as error:
-                raise HpackError(str(error)) from None
-            if len(self.strings) >= _STRINGS_MAX:
-                self.strings.clear()
-            if len(coded) <= _STRING_BYTES_MAX:
-                self.strings[coded] = string
+        """A string that is not among `strings`, which are asked first."""
+        try:
+            string = self.huffman.decode(coded)
+        except HuffmanError as error:
+            raise HpackError(str(error)) from None
+        if len(self.strings) >= _STRINGS_MAX:
+            self.strings.clear()
+        if len(coded) <= _STRING_BYTES_MAX:
+            self.strings[coded] = string
         return string
 
 
@@ -168,6 +161,7 @@ class Decoder(Generic[T]):
         "_list_bytes_max",
         "_shared",
         "_size",
+        "_strings",
         "_table_bytes_max",
     )
 
@@ -182,6 +176,7 @@ class Decoder(Generic[T]):
         """`table_bytes`: as our SETTINGS_HEADER_TABLE_SIZE says. `list_bytes_max`: of all fields of
         one block, each counted as in the table."""
         self._shared = shared
+        self._strings = shared.strings
         self._digest = digest
         self._dynamic: list[Field] = []  # the newest last
         self._size = 0
@@ -208,29 +203,35 @@ class Decoder(Generic[T]):
             self._blocks[block] = made
         return made
 
-    def _fields(self, block: bytes) -> tuple[list[Field], bool]:
-        """The loop of the whole library: each branch ends with a field in hand (section 6)."""
+    def _fields(self, block: bytes) -> tuple[list[Field], bool]:  # noqa: C901 - see below
+        """The loop of the whole library: a function of its own for each form of a field (section 6)
+        would double what it costs."""
         dynamic = self._dynamic
+        list_bytes_max = self._list_bytes_max
         fields: list[Field] = []
         total = position = 0
         is_unchanged = True
         end = len(block)
         while position < end:
             first = block[position]
-            if first & 0x80:  # indexed
+            if first >= 0x80 + _FIRST_DYNAMIC:  # indexed
                 position += 1
                 if first == 0xFF:
-                    first, position = _integer(block, position, 0x7F)
-                    first += 0x80
-                if first >= 0x80 + _FIRST_DYNAMIC:
-                    field = dynamic[0x80 + _FIRST_DYNAMIC - 1 - first]
-                elif first == 0x80:
+                    first, position = _integer(block, position, first)
+                field = dynamic[0x80 + _FIRST_DYNAMIC - 1 - first]
+            elif first >= 0x80:
+                position += 1
+                if first == 0x80:
                     raise HpackError("index 0")
-                else:
-                    field = STATIC_TABLE[first - 0x80]
+                field = STATIC_TABLE[first - 0x80]
             elif first & 0x40:  # a literal that goes into the table
                 field, position = self._literal(block, position, 0x3F)
-                self._insert(field)
+                size = self._size + field[2]
+                if size <= self._table_bytes_max:
+                    dynamic.append(field)
+                    self._size = size
+                else:
+                    self._evict_for(field)
                 is_unchanged = False
             elif first & 0x20:
                 if fields:
@@ -241,11 +242,11 @@ class Decoder(Generic[T]):
             else:  # a literal that does not
                 field, position = self._literal(block, position, 0x0F)
             total += field[2]
-            if total <= self._list_bytes_max:
+            if total <= list_bytes_max:
                 fields.append(field)
         if not is_unchanged and self._blocks:
             self._blocks.clear()
-        if total > self._list_bytes_max:
+        if total > list_bytes_max:
             raise HeaderListTooLarge
         return fields, is_unchanged
 
@@ -265,7 +266,12 @@ class Decoder(Generic[T]):
             name = named[0]
             kind = named[3] & ~BAD_VALUE
         value, position = self._string(block, position)
-        if _is_bad(kind, value):
+        if (
+            b"\n" in value
+            or b"\r" in value
+            or b"\0" in value
+            or (kind and _contradicts(kind, value))
+        ):
             kind |= BAD_VALUE
         return (name, value, len(name) + len(value) + ENTRY_OVERHEAD, kind), position
 
@@ -276,26 +282,27 @@ class Decoder(Generic[T]):
         if length == 0x7F:
             length, position = _integer(block, position, 0x7F)
         end = position + length
-        if end > len(block):
-            raise HpackError("a string ends beyond its block")
         string = block[position:end]
-        return (self._shared.plain(string) if first & 0x80 else string), end
+        if len(string) != length:
+            raise HpackError("a string ends beyond its block")
+        if first & 0x80:
+            string = self._strings.get(string) or self._shared.plain(string)
+        return string, end
 
-    def _insert(self, field: Field) -> None:
-        """Evict the oldest until the new one fits; one that is too large empties the table."""
+    def _evict_for(self, field: Field) -> None:
+        """Drop the oldest until the new one fits; one that is too large empties the table."""
         size = self._size + field[2]
+        dynamic = self._dynamic
+        evicted = 0
+        while size > self._table_bytes_max and evicted < len(dynamic):
+            size -= dynamic[evicted][2]
+            evicted += 1
+        del dynamic[:evicted]
         if size > self._table_bytes_max:
-            dynamic = self._dynamic
-            evicted = 0
-            while size > self._table_bytes_max and evicted < len(dynamic):
-                size -= dynamic[evicted][2]
-                evicted += 1
-            del dynamic[:evicted]
-            if size > self._table_bytes_max:
-                self._size = 0
-                return
-        self._dynamic.append(field)
-        self._size = size
+            self._size = 0
+        else:
+            dynamic.append(field)
+            self._size = size
 
     def _resize(self, block: bytes, position: int) -> int:
         size = block[position] & 0x1F

@@ -62,7 +62,7 @@ class HuffmanDecoder:
                     self._children[node][code >> bit & 1] = child
                 node = child
             self._children[node][code & 1] = -1 - symbol
-        # Any: a row holds (row, symbols), and a type cannot hold itself in mypy without a class,
+        # Any: a row holds (symbols, row), and a type cannot hold itself in mypy without a class,
         # which would be slower to read.
         self._rows: list[list[Any]] = [[None] * 256 for _ in self._children]
         self._numbers = {id(row): number for number, row in enumerate(self._rows)}
@@ -85,7 +85,7 @@ class HuffmanDecoder:
             add = symbols.append
             try:
                 for byte in data:
-                    row, ended = row[byte]
+                    ended, row = row[byte]
                     add(ended)
             except TypeError:  # the row is not filled, or the byte leads nowhere
                 self._fill(row, data)
@@ -101,7 +101,7 @@ class HuffmanDecoder:
         for byte in range(256):
             row[byte] = self._step(number, byte)
 
-    def _step(self, node: int, byte: int) -> tuple[list[Any], bytes] | None:
+    def _step(self, node: int, byte: int) -> tuple[bytes, list[Any]] | None:
         symbols = bytearray()
         for bit in range(7, -1, -1):
             child = self._children[node][byte >> bit & 1]
@@ -112,4 +112,4 @@ class HuffmanDecoder:
             else:
                 symbols.append(-1 - child)
                 node = 0
-        return self._rows[node], bytes(symbols)
+        return bytes(symbols), self._rows[node]

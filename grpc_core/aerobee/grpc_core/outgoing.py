@@ -94,6 +94,12 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             self._is_write_due = True
             self.loop.call_soon(self._flush)
 
+    def write_parts(self, *parts: bytes) -> None:
+        """The same, of frames that lie in parts."""
+        self._out += parts
+        if not self._is_write_due:
+            self._schedule()
+
     def _schedule(self) -> None:
         if not self._is_write_due:
             self._is_write_due = True

@@ -24,7 +24,7 @@ class RequestHead:
     """Read once for blocks that repeat, so it is never changed."""
 
     __slots__ = ("accepts_gzip", "content_length", "encoding", "fields", "flaw", "is_plain",
-                 "method", "path", "timeout_s")  # fmt: skip
+                 "may_compress", "method", "path", "timeout_s")  # fmt: skip
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = fields
@@ -36,6 +36,7 @@ class RequestHead:
         self.encoding = b""
         self.accepts_gzip = False
         self.content_length: int | None = None
+        self.may_compress = False
         self.is_plain = False
         """One message is expected, and nothing else is to be looked at."""
 
@@ -52,6 +53,9 @@ def reader(methods: dict[bytes, Method]) -> Callable[[list[Field]], RequestHead]
             and head.flaw == 0
             and head.content_length is None
         )
+        head.may_compress = (
+            head.accepts_gzip and method is not None and method.compress_bytes_min is not None
+        )
         return head
 
     return read
@@ -61,10 +65,13 @@ def _read(fields: list[Field]) -> RequestHead:
     head = RequestHead(fields)
     seen = 0
     is_regular = is_grpc = False
-    for _, value, _, kind in fields:
+    for field in fields:
+        kind = field[3]
         if not kind:
             is_regular = True
-        elif kind & hpack.PSEUDO:
+            continue
+        value = field[1]
+        if kind & hpack.PSEUDO:
             if is_regular or seen & kind or kind & (hpack.BAD | hpack.STATUS):
                 head.flaw = MALFORMED
                 return head

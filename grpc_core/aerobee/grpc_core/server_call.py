@@ -48,6 +48,7 @@ class ServerCall(Stream):
         "_initial_metadata",
         "_is_head_sent",
         "_is_over",
+        "_is_special",
         "_left_bytes",
         "_metadata",
         "_task",
@@ -61,8 +62,13 @@ class ServerCall(Stream):
     )
 
     def __init__(self, connection: ServerConnection, stream_id: int, head: RequestHead) -> None:
-        Stream.__init__(self, connection, stream_id)
-        self.server_connection = connection
+        # As Stream.__init__, without the call of another function: this runs for each call.
+        self.connection = self.server_connection = connection
+        self.stream_id = stream_id
+        self.send_window = connection.peer_window_bytes
+        self.receive_window = connection.stream_window_bytes
+        self.outbox = self.inbox = None
+        self.is_remote_closed = self.is_closed = False
         self.head = head
         self.method = head.method
         self.began_s = 0.0
@@ -72,6 +78,8 @@ class ServerCall(Stream):
         """Whatever an interceptor keeps with the call."""
         self._left_bytes = head.content_length
         self._is_head_sent = False
+        self._is_special = head.may_compress
+        """The answer needs more than what was encoded beforehand."""
         self._is_over = False
         """It has its status, and the interceptor was told."""
         self._deadline: Bucket | None = None
@@ -127,16 +135,19 @@ class ServerCall(Stream):
         """
         if self._is_head_sent:
             raise ValueError("the initial metadata were sent already")
+        self._is_special = True
         self._initial_metadata += encoded_metadata(metadata)
         if not self._is_over:
             self._send_head()
 
     def add_trailers(self, metadata: Metadata) -> None:
         """Metadata that goes with the status, whatever it is."""
+        self._is_special = True
         self._trailers += metadata
 
     def set_trailers(self, metadata: Metadata) -> None:
         """The same in place of what was added before."""
+        self._is_special = True
         self._trailers = metadata
 
     # ---------------------------------------------------------------------------- the request
@@ -154,14 +165,14 @@ class ServerCall(Stream):
         if head.flaw == BAD_TIMEOUT:
             self._end(RpcError(Status.INTERNAL, "grpc-timeout is malformed"))
             return
-        server = self.server_connection.server
-        if server.interceptor is not None or head.timeout_s is not None:
+        interceptor = self.server_connection.interceptor
+        if interceptor is not None or head.timeout_s is not None:
             self.began_s = self.connection.now()
             if head.timeout_s is not None:
                 self.expires_s = self.began_s + head.timeout_s
-            if server.interceptor is not None:
+            if interceptor is not None:
                 try:
-                    server.interceptor.began(self)
+                    interceptor.began(self)
                 except RpcError as error:
                     self._end(error)
                     return
@@ -175,6 +186,7 @@ class ServerCall(Stream):
 
     def receive_data(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
         size = end - start - PREFIX_BYTES
+        connection = self.server_connection
         if (
             end_stream
             and self.head.is_plain
@@ -182,10 +194,11 @@ class ServerCall(Stream):
             and size >= 0
             and data[start] == 0
             and int.from_bytes(data[start + 1 : start + PREFIX_BYTES], "big") == size
-            and size <= self.connection.limits.message_bytes_max
+            and size <= connection.limits.message_bytes_max
+            and connection.has_room
         ):
             self.is_remote_closed = True
-            self.server_connection.dispatch(self, data[start + PREFIX_BYTES : end])
+            self.start(data[start + PREFIX_BYTES : end])
         else:
             self._receive_part(data, start, end, end_stream)
 
@@ -401,21 +414,23 @@ class ServerCall(Stream):
             and size <= self.send_window
             and size <= connection.send_window
             and size <= connection.chunk_bytes
+            and not self._is_special
             and not self._is_over
-            and self._is_plain(size)
         ):
             stream_id = self.stream_id
             connection.sent_data(size)
             connection.control.tokens = connection.control.burst
-            connection.write(
+            connection.write_parts(
                 _pack_head(
                     0, len(_HEAD), frames.HEADERS, frames.END_HEADERS, stream_id, _HEAD,
                     size >> 8, size & 0xFF, frames.DATA, 0, stream_id, 0, size - PREFIX_BYTES,
-                )
-                + data
-                + _pack_tail(0, len(_OK), frames.HEADERS, _END, stream_id, _OK)
+                ),
+                data,
+                _pack_tail(0, len(_OK), frames.HEADERS, _END, stream_id, _OK),
             )  # fmt: skip
-            self._over(Status.OK)
+            self._is_over = True
+            if self._deadline is not None or connection.interceptor is not None:
+                self._over(Status.OK)
             connection.streams_answered += 1
             if self.inbox is None and not connection.is_draining:
                 del connection.streams[stream_id]
@@ -444,30 +459,13 @@ class ServerCall(Stream):
 
     # -------------------------------------------------------------------------------- encoding
 
-    def _is_plain(self, size: int) -> bool:
-        """Nothing goes with the answer that was not encoded beforehand."""
-        return not (
-            self._is_head_sent
-            or self._initial_metadata
-            or self._trailers
-            or self.outbox is not None
-            or self._compresses(size - PREFIX_BYTES)
-        )
-
     def _compresses(self, size: int) -> bool:
-        method = self.method
-        return (
-            method is not None
-            and method.compress_bytes_min is not None
-            and self.head.accepts_gzip
-            and size >= method.compress_bytes_min
-        )
+        least = self.method.compress_bytes_min if self.method is not None else None
+        return self.head.may_compress and least is not None and size >= least
 
     def _send_head(self) -> None:
-        self._is_head_sent = True
-        method = self.method
-        may_compress = method is not None and method.compress_bytes_min is not None
-        block = _HEAD_GZIP if may_compress and self.head.accepts_gzip else _HEAD
+        self._is_head_sent = self._is_special = True
+        block = _HEAD_GZIP if self.head.may_compress else _HEAD
         self.connection.send_headers(
             self.stream_id, block + self._initial_metadata, end_stream=False
         )
@@ -501,7 +499,7 @@ class ServerCall(Stream):
         if self._deadline is not None:
             self._deadline.discard(self)
             self._deadline = None
-        interceptor = self.server_connection.server.interceptor
+        interceptor = self.server_connection.interceptor
         if interceptor is not None and self.began_s:
             interceptor.ended(self, status, self.connection.now() - self.began_s)
 

@@ -33,11 +33,14 @@ class ServerConnection(Connection[ServerCall]):
             loop, server.limits, now=server.now, memory=server.memory, observer=server.observer
         )
         self.server = server
+        self.interceptor = server.interceptor
         self.watch = Watch(self, server.limits, server.now(), age_s=server.age_s())
         self._last_stream_id = 0
         self._decoder: Decoder[RequestHead] = Decoder(
             server.strings, server.read_head, list_bytes_max=server.limits.header_list_bytes_max
         )
+        self.has_room = True
+        """Not too much waits to be read by the peer; otherwise calls are not begun."""
         self._parked: deque[tuple[ServerCall, bytes]] = deque()
 
     def first_bytes(self) -> bytes:
@@ -75,7 +78,13 @@ class ServerConnection(Connection[ServerCall]):
     # -------------------------------------------------------------------------------- streams
 
     def receive_headers(self, stream_id: int, block: bytes, end_stream: bool) -> None:
-        head = self._decoded(block)
+        head: RequestHead | None
+        try:
+            head = self._decoder.decode(block)
+        except HpackError as error:
+            raise ConnectionFailure(ErrorCode.COMPRESSION_ERROR, str(error)) from None
+        except HeaderListTooLarge:
+            head = None
         if not stream_id & 1:
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "a client's streams are odd")
         if stream_id <= self._last_stream_id:
@@ -101,15 +110,6 @@ class ServerConnection(Connection[ServerCall]):
         else:
             call.open(end_stream)
 
-    def _decoded(self, block: bytes) -> RequestHead | None:
-        """None: the fields were more than allowed."""
-        try:
-            return self._decoder.decode(block)
-        except HpackError as error:
-            raise ConnectionFailure(ErrorCode.COMPRESSION_ERROR, str(error)) from None
-        except HeaderListTooLarge:
-            return None
-
     def _refuse_oversized(self, call: ServerCall, end_stream: bool) -> None:
         self.limit_met(
             Limit.HEADER_LIST, f"header fields of more than {self.limits.header_list_bytes_max}"
@@ -133,7 +133,7 @@ class ServerConnection(Connection[ServerCall]):
 
     def dispatch(self, call: ServerCall, message: bytes) -> None:
         """Start a call whose request is whole, unless too much waits to be read by the peer."""
-        if self.queued_bytes <= self.limits.queued_bytes_soft:
+        if self.has_room:
             call.start(message)
         else:
             self._parked.append((call, message))
@@ -141,11 +141,12 @@ class ServerConnection(Connection[ServerCall]):
 
     def hold_queued(self, size: int) -> None:
         super().hold_queued(size)
-        if size < 0 and self._parked and self.queued_bytes <= self.limits.queued_bytes_soft:
+        self.has_room = self.queued_bytes <= self.limits.queued_bytes_soft
+        if size < 0 and self._parked and self.has_room:
             self.loop.call_soon(self._start_parked)
 
     def _start_parked(self) -> None:
-        while self._parked and self.queued_bytes <= self.limits.queued_bytes_soft:
+        while self._parked and self.has_room:
             call, message = self._parked.popleft()
             self.hold_received(-len(message))
             call.start(message)
