@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation failover image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation failover fuzz image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -127,6 +127,10 @@ k8s-test: setup
 # Minutes less: no containers, and the API server only if `make k8s-test` has built it before.
 k8s-test-if-built: setup
 	$(RUN) python -m tests.kubernetes --api-server-if-built
+
+# 1,000,000 mutated byte streams against the gRPC server.
+fuzz: setup
+	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
 
 # Every page of docs/operations, carried out as it stands.
 procedures: setup

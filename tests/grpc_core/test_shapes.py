@@ -140,7 +140,7 @@ async def test_a_call_ends_with_its_deadline(running: Serving, channel: Any, nam
         await channel.unary_unary(SERVICE + name)(b"", timeout=0.1)
     assert late.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: not running.server.connections[0].streams)
-    assert running.cancelled == ["Sleep"] * (name == "Sleep")
+    await until(lambda: running.cancelled == ["Sleep"] * (name == "Sleep"))
 
 
 async def test_a_cancelled_call_ends_its_handler(running: Serving, channel: Any) -> None:

@@ -381,10 +381,12 @@ class ServerCall(Stream):
             raise RpcError(Status.CANCELLED, "the call has ended")
         method = self.method
         assert method is not None, "calls of other methods have ended"
-        data = answer if method.serialize is None else method.serialize(answer)
+        self._send_bytes(answer if method.serialize is None else method.serialize(answer))
+
+    def _send_bytes(self, data: bytes) -> None:
         if not self._is_head_sent:
             self._send_head()
-        if self._compresses(len(data)):
+        if self.head.may_compress and self._compresses(len(data)):
             self.send_message(compressed(data), 1)
         else:
             self.send_message(data)
@@ -438,12 +440,7 @@ class ServerCall(Stream):
             else:
                 connection.close_stream(self)
         elif not self._is_over:
-            if not self._is_head_sent:
-                self._send_head()
-            if self._compresses(len(data)):
-                self.send_message(compressed(data), 1)
-            else:
-                self.send_message(data)
+            self._send_bytes(data)
             self._end(None)
 
     def abort(
@@ -461,7 +458,7 @@ class ServerCall(Stream):
 
     def _compresses(self, size: int) -> bool:
         least = self.method.compress_bytes_min if self.method is not None else None
-        return self.head.may_compress and least is not None and size >= least
+        return least is not None and size >= least
 
     def _send_head(self) -> None:
         self._is_head_sent = self._is_special = True

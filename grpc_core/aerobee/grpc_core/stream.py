@@ -96,11 +96,11 @@ class Stream(ABC):
             self.send_window -= size
             connection.sent_data(size)
             connection.control.tokens = connection.control.burst
-            connection.write(
+            connection.write_parts(
                 pack_data_header(
                     size >> 8, size & 0xFF, 0, 0, self.stream_id, compressed, size - PREFIX_BYTES
-                )
-                + message
+                ),
+                message,
             )
         else:
             prefix = bytes((compressed,)) + frames.pack_uint32(len(message))
