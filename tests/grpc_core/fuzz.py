@@ -187,8 +187,8 @@ class Fuzz:
         self._fed(connection.connection_lost, None)
         for _ in range(3):
             await asyncio.sleep(0)
-        if self.server.memory.used or connection.streams or connection.queued_bytes:
-            self.escaped.append(f"{self.server.memory.used} bytes are held by nobody")
+        if self.server.memory.used or connection.streams or self.server.tasks:
+            self.escaped.append(f"{self.server.memory.used} bytes or a task are held for nobody")
 
     def _fed(self, call: Callable[[Any], None], argument: Any) -> None:
         try:

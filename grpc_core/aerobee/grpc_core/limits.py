@@ -73,9 +73,9 @@ class ConnectionLimits:
     """Of frames we receive."""
     send_chunk_bytes: int = FRAME_BYTES_MIN
     """What one stream writes before it is the next stream's turn."""
-    send_turn_bytes: int = 256 << 10
+    send_turn_bytes: int = 1 << 20
     """What all streams write in one turn of the event loop."""
-    send_high_water_bytes: int = 256 << 10
+    send_high_water_bytes: int = 1 << 20
     """What the transport holds unsent before nothing more is given to it."""
     stream_backlog_bytes: int = 64 << 10
     """What a stream's writer may be ahead of its peer before it waits."""

@@ -131,6 +131,7 @@ class Server:
             connection.close("the server stops")
         for task in list(self.tasks):
             if task is not None:
+                task.add_done_callback(self.tasks.discard)
                 task.cancel()
         await self._until_empty(_FAREWELL_S)
         for connection in list(self._connections):

@@ -517,6 +517,8 @@ class ServerCall(Stream):
 
     def _cancel(self) -> None:
         if self._task is not None:
+            # A task that is cancelled before its first step never gets to forgetting itself.
+            self._task.add_done_callback(self.server_connection.server.tasks.discard)
             self._task.cancel()
 
 
