@@ -102,3 +102,8 @@ def encoded_timeout(seconds: float) -> bytes:
         if nanoseconds < 100_000_000 * size:
             return b"%d%s" % (nanoseconds // size, unit)
     return b"99999999S"
+
+
+def timeout_field(seconds: float) -> bytes:
+    """`grpc-timeout` as a part of a header block."""
+    return encode_field(b"grpc-timeout", encoded_timeout(seconds))

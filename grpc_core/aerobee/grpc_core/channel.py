@@ -1,0 +1,451 @@
+"""A client's channel to one host and port: it connects on first use, and again when it must.
+
+Owns: the connection that new calls begin on, those that take none any more but have calls that
+run, the calls that wait, and the pause between attempts to connect.
+
+    IDLE  --a call-->  CONNECTING  --HTTP/2 is spoken-->  READY  --the connection leaves-->  IDLE
+                           |    ^
+                 it failed |    | the pause is over, and calls wait; otherwise IDLE
+                           v    |
+                          BACKOFF: calls fail at once, unless they wait for a connection
+
+A call that its server is known not to have begun is repeated once: it was refused, or came after
+the last stream that a GOAWAY names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+from aerobee.grpc_core import hpack
+from aerobee.grpc_core.answer_head import CallError
+from aerobee.grpc_core.backoff import Backoff
+from aerobee.grpc_core.channel_limits import ChannelLimits
+from aerobee.grpc_core.client_call import ClientCall
+from aerobee.grpc_core.client_connection import ClientConnection
+from aerobee.grpc_core.deadlines import Deadlines
+from aerobee.grpc_core.dial import Dialer, Resolve, Unreachable, split_address, system_resolver
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.hpack import SharedStrings
+from aerobee.grpc_core.inbox import compressed
+from aerobee.grpc_core.limits import Limit, LimitObserver
+from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.metadata import encoded_metadata, timeout_field
+from aerobee.grpc_core.status import Metadata, Status
+from aerobee.grpc_core.stream_call import StreamCall
+from aerobee.grpc_core.unary_call import UnaryCall
+
+_TICK_S: Final = 1.0
+_CACHED_MAX: Final = 1_024
+_FAREWELL_S: Final = 1.0
+
+
+class ChannelState(StrEnum):
+    """See above."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    READY = "ready"
+    BACKOFF = "backoff"
+    CLOSED = "closed"
+
+
+class Channel:
+    """Calls to one server. Belongs to the event loop it was made in. Never shares a connection with
+    another channel."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        now: Callable[[], float],
+        random: Random,
+        observer: LimitObserver,
+        limits: ChannelLimits | None = None,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        resolve: Resolve | None = None,
+        user_agent: str = "aerobee-grpc-core",
+        compress_bytes_min: int | None = None,
+    ) -> None:
+        """`address`: host:port. `now`: monotonic seconds. `random` spreads the pauses between
+        attempts. `tls` must offer the protocol h2 (`tls.set_alpn_protocols(["h2"])`); `server_name`
+        is what the certificate says, if not the host. `compress_bytes_min`: requests of at least
+        this size are compressed by gzip, which the server must know; None: never.
+
+        Raises:
+            ValueError: `address` is none.
+        """
+        host, port = split_address(address)
+        self.address = address
+        self.loop = asyncio.get_running_loop()
+        self.limits = limits or ChannelLimits()
+        self.state = ChannelState.IDLE
+        self.last_failure = ""
+        """Why the last attempt to connect failed, or the last connection ended."""
+        self.deadlines = Deadlines(self.loop)
+        self.waiting: OrderedDict[ClientCall, None] = OrderedDict()
+        self._waiting_bytes = 0
+        self._now = now
+        self._observer = observer
+        self._memory = MemoryAccount(self.limits.memory_bytes_max, self._end_heaviest)
+        self._strings = SharedStrings()
+        self._backoff = Backoff(self.limits.backoff_first_s, self.limits.backoff_max_s, random)
+        self._pause: asyncio.TimerHandle | None = None
+        self._dialing: asyncio.Task[None] | None = None
+        self._current: ClientConnection | None = None
+        self._connections: dict[ClientConnection, None] = {}
+        self._emptied: asyncio.Event | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._compress_bytes_min = compress_bytes_min
+        self._fields_before, self._fields_after = _common_fields(
+            authority=_authority(address, host, port),
+            user_agent=user_agent,
+            is_tls=tls is not None,
+            compresses=compress_bytes_min is not None,
+        )
+        self._blocks: dict[str, bytes] = {}
+        self._timeouts: dict[float, bytes] = {}
+        self._dialer = Dialer(
+            host,
+            port,
+            self._make_connection,
+            resolve=resolve or system_resolver(self.loop),
+            tls=tls,
+            server_name=server_name,
+            attempt_s=self.limits.attempt_s,
+            stagger_s=self.limits.stagger_s,
+        )
+
+    # ---------------------------------------------------------------------------------- calls
+
+    async def call(
+        self,
+        path: str,
+        request: bytes,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata = (),
+        wait_for_ready: bool = False,
+    ) -> bytes:
+        """One request, one answer. `path`: `/package.Service/Method`. Cancelled, it ends the call
+        at the server, too.
+
+        Raises:
+            CallError: the call ended with another status than OK.
+            ValueError: HTTP/2 cannot carry the metadata.
+        """
+        call = self.start(
+            path, request, timeout_s=timeout_s, metadata=metadata, wait_for_ready=wait_for_ready
+        )
+        try:
+            return await call.answer
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+
+    def start(
+        self,
+        path: str,
+        request: bytes,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata = (),
+        wait_for_ready: bool = False,
+    ) -> UnaryCall:
+        """The same without waiting: the answer is a Future, and metadata can be asked for."""
+        block = self._blocks.get(path) or self._block(path)
+        if metadata:
+            block += encoded_metadata(metadata)
+        timeout = b""
+        if timeout_s is not None:
+            timeout = self._timeouts.get(timeout_s) or self._timeout(timeout_s)
+        call = UnaryCall(self, block, request, timeout, wait_for_ready)
+        if self._compress_bytes_min is not None:
+            call.request, call.is_compressed = self.maybe_compressed(request)
+        if timeout_s is not None:
+            self._arm(call, timeout_s)
+        current = self._current
+        if current is not None and not self.waiting and current.has_room():
+            current.open(call)
+        else:
+            self.place(call)
+        return call
+
+    def stream(
+        self,
+        path: str,
+        request: bytes | None = None,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata = (),
+        wait_for_ready: bool = False,
+    ) -> StreamCall:
+        """A call that streams: its answers, if it has a `request`; otherwise requests are written.
+        A missing connection shows at the first `write` or `read`.
+
+        Raises:
+            ValueError: HTTP/2 cannot carry the metadata.
+        """
+        block = self._block(path) + encoded_metadata(metadata)
+        timeout = b"" if timeout_s is None else self._timeout(timeout_s)
+        call = StreamCall(self, block, request, timeout, wait_for_ready)
+        if timeout_s is not None:
+            self._arm(call, timeout_s)
+        self.place(call)
+        return call
+
+    def _block(self, path: str) -> bytes:
+        """All fields but a call's own; encoded once for each method."""
+        block = self._blocks.get(path)
+        if block is None:
+            block = self._fields_before + hpack.encode_field(b":path", path.encode("ascii"))
+            block += self._fields_after
+            if len(self._blocks) >= _CACHED_MAX:
+                self._blocks.clear()
+            self._blocks[path] = block
+        return block
+
+    def _timeout(self, timeout_s: float) -> bytes:
+        field = self._timeouts.get(timeout_s)
+        if field is None:
+            field = timeout_field(timeout_s)
+            if len(self._timeouts) >= _CACHED_MAX:
+                self._timeouts.clear()
+            self._timeouts[timeout_s] = field
+        return field
+
+    def _arm(self, call: ClientCall, timeout_s: float) -> None:
+        call.expires_s = self.loop.time() + timeout_s
+        call.bucket = self.deadlines.add(call, timeout_s)
+
+    def maybe_compressed(self, message: bytes) -> tuple[bytes, int]:
+        """With the flag that says so."""
+        least = self._compress_bytes_min
+        if least is None or len(message) < least:
+            return message, 0
+        return compressed(message), 1
+
+    # -------------------------------------------------------------------------- calls that wait
+
+    def place(self, call: ClientCall) -> None:
+        """Begin a call, or let it wait for a connection or for room."""
+        current = self._current
+        if current is not None and not self.waiting and current.has_room():
+            current.open(call)
+            return
+        failure = self._no_room(call)
+        if failure is not None:
+            call.end(failure)
+            return
+        call.has_waited = True
+        self.waiting[call] = None
+        self._waiting_bytes += len(call.request or b"")
+        if self.state is ChannelState.IDLE and self._pause is None:
+            self._connect()
+
+    def _no_room(self, call: ClientCall) -> CallError | None:
+        """Why a call cannot even wait."""
+        status, reason = Status.UNAVAILABLE, ""
+        if self.state is ChannelState.CLOSED:
+            reason = f"{self.address}: the channel is closed"
+        elif self.state is ChannelState.BACKOFF and not call.waits_for_ready:
+            reason = self.unconnected("no connection")
+        elif (
+            len(self.waiting) >= self.limits.waiting_max
+            or self._waiting_bytes + len(call.request or b"") > self.limits.waiting_bytes_max
+        ):
+            status = Status.RESOURCE_EXHAUSTED
+            reason = f"{self.address}: {len(self.waiting)} calls wait already"
+        return CallError(status, reason, is_unprocessed=True) if reason else None
+
+    def unconnected(self, what: str) -> str:
+        """Words for a call that had no connection."""
+        return f"{self.address}: {what}; {self.last_failure or 'connecting'}"
+
+    def forget(self, call: ClientCall) -> None:
+        """It waits no longer."""
+        if call in self.waiting:
+            del self.waiting[call]
+            self._waiting_bytes -= len(call.request or b"")
+
+    def on_room(self) -> None:
+        current = self._current
+        while self.waiting and current is not None and current.has_room():
+            call = next(iter(self.waiting))
+            self.forget(call)
+            current.open(call)
+            current = self._current
+
+    def _fail_waiting(self, failure: str, *, with_patient: bool = False) -> None:
+        for call in list(self.waiting):
+            if with_patient or not call.waits_for_ready:
+                call.end(CallError(Status.UNAVAILABLE, failure, is_unprocessed=True))
+
+    # ----------------------------------------------------------------------------- connections
+
+    def _connect(self) -> None:
+        self.state = ChannelState.CONNECTING
+        self._dialing = self.loop.create_task(self._dial(), name=f"dial:{self.address}")
+
+    async def _dial(self) -> None:
+        try:
+            connection = await self._dialer.dial()
+        except Unreachable as error:
+            self._dialing = None
+            self._pause_after(str(error))
+            return
+        self._dialing = None
+        if connection.is_closing:  # it has ended before this task had its turn
+            self._pause_after(connection.reason)
+            return
+        self._current = connection
+        self.state = ChannelState.READY
+        self.on_room()
+
+    def _make_connection(self) -> ClientConnection:
+        connection = ClientConnection(
+            self,
+            self.loop,
+            self.limits.connection,
+            now=self._now,
+            memory=self._memory,
+            observer=self._observer,
+            strings=self._strings,
+        )
+        self._connections[connection] = None
+        if self._ticker is None:
+            self._ticker = self.loop.call_later(_TICK_S, self._tick)
+        return connection
+
+    def _pause_after(self, failure: str) -> None:
+        """Calls that do not wait for a connection fail, now and until the pause is over."""
+        self.state = ChannelState.BACKOFF
+        self.last_failure = failure
+        self._pause = self.loop.call_later(self._backoff.next_s(), self._end_pause)
+        self._fail_waiting(self.unconnected("no connection"))
+
+    def _end_pause(self) -> None:
+        self._pause = None
+        self.state = ChannelState.IDLE
+        if self.waiting:
+            self._connect()
+
+    def on_leaving(self, connection: ClientConnection) -> None:
+        """The next call has another connection; but a server that ends each connection at once is
+        not asked all the time: one that was of no use is followed by a pause, in which calls
+        wait."""
+        if connection is not self._current:
+            return
+        self._current = None
+        self.state = ChannelState.IDLE
+        self.last_failure = connection.reason
+        age_s = self._now() - connection.begun_s
+        if not connection.streams_answered and age_s < self.limits.backoff_max_s:
+            self._pause = self.loop.call_later(self._backoff.next_s(), self._end_pause)
+            return
+        self._backoff.reset()
+        if self.waiting:
+            self._connect()
+
+    def on_gone(self, connection: ClientConnection) -> None:
+        self._connections.pop(connection, None)
+        if not self._connections:
+            if self._ticker is not None:
+                self._ticker.cancel()
+                self._ticker = None
+            if self._emptied is not None:
+                self._emptied.set()
+
+    def _tick(self) -> None:
+        self._ticker = self.loop.call_later(_TICK_S, self._tick)
+        self.tick(self._now())
+
+    def tick(self, now_s: float) -> None:
+        """End what takes too long, on all connections; called once a second."""
+        for connection in list(self._connections):
+            connection.watch.tick(now_s)
+
+    def _end_heaviest(self) -> None:
+        heaviest = max(self._connections, key=lambda one: one.held_bytes, default=None)
+        if heaviest is not None and heaviest.held_bytes:
+            heaviest.fail(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"the channel holds {self._memory.used} bytes",
+                Limit.PROCESS_MEMORY,
+            )
+
+    # --------------------------------------------------------------------------------- ending
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """Refuse new calls, let those that run end for `grace_s` seconds, then cancel them.
+        Calls that have no connection yet fail at once."""
+        if self.state is not ChannelState.CLOSED:
+            self.state = ChannelState.CLOSED
+            self._current = None
+            if self._pause is not None:
+                self._pause.cancel()
+            self._fail_waiting(f"{self.address}: the channel is closed", with_patient=True)
+        if self._dialing is not None:
+            self._dialing.cancel()
+            await asyncio.wait([self._dialing])
+            self._dialing = None
+        for connection in list(self._connections):
+            connection.retire()
+        await self._until_empty(grace_s)
+        for connection in list(self._connections):
+            for call in list(connection.streams.values()):
+                call.cancel("the channel was closed")
+            connection.close("the channel was closed")
+        await self._until_empty(_FAREWELL_S)
+        for connection in list(self._connections):
+            connection.discard()
+        await self._until_empty(_FAREWELL_S)
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        self.deadlines.close()
+
+    async def _until_empty(self, timeout_s: float) -> None:
+        if not self._connections or timeout_s <= 0:
+            return
+        self._emptied = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._emptied = None
+
+
+def _authority(address: str, host: str, port: int) -> bytes:
+    return address.encode() if address.isascii() else host.encode("idna") + b":%d" % port
+
+
+def _common_fields(
+    *, authority: bytes, user_agent: str, is_tls: bool, compresses: bool
+) -> tuple[bytes, bytes]:
+    """Before and after `:path`, which may not come after any regular field."""
+    before = hpack.encode(
+        [
+            (b":method", b"POST"),
+            (b":scheme", b"https" if is_tls else b"http"),
+            (b":authority", authority),
+        ]
+    )
+    regular = [
+        (b"te", b"trailers"),
+        (b"content-type", b"application/grpc"),
+        (b"user-agent", user_agent.encode("ascii")),
+        (b"grpc-accept-encoding", b"identity,gzip"),
+    ]
+    if compresses:
+        regular.append((b"grpc-encoding", b"gzip"))
+    return before, hpack.encode(regular)

@@ -1,0 +1,222 @@
+"""A call that streams, as a client makes it: messages are written and read one by one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from aerobee.grpc_core import frames
+from aerobee.grpc_core.answer_head import AnswerHead, CallError
+from aerobee.grpc_core.client_call import ClientCall
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.status import Metadata, RpcError, Status
+from aerobee.grpc_core.stream import Stream
+
+if TYPE_CHECKING:
+    from aerobee.grpc_core.channel import Channel
+    from aerobee.grpc_core.client_connection import ClientConnection
+
+
+class StreamCall(ClientCall):
+    """A call that streams requests, answers or both: one task may write while another reads.
+
+    Its caller reads it to the end or cancels it: what was received and is not read stays in memory,
+    within the stream's window. A cancelled `read` or `write` leaves the call as it was.
+    """
+
+    __slots__ = ("_has_written", "_is_done_writing", "_waiters")
+
+    def __init__(
+        self,
+        channel: Channel,
+        block: bytes,
+        request: bytes | None,
+        timeout: bytes,
+        waits_for_ready: bool,
+    ) -> None:
+        """With a `request` it is the only one."""
+        ClientCall.__init__(self, channel, block, request, timeout, waits_for_ready)
+        self._is_done_writing = request is not None
+        self._has_written = False
+        self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def can_repeat(self) -> bool:
+        return not self.is_retried and not self._has_written
+
+    def begin(self, connection: ClientConnection, stream_id: int) -> None:
+        Stream.__init__(self, connection, stream_id)
+        self.client_connection = connection
+        self.is_begun = True
+        connection.control.tokens = connection.control.burst
+        connection.send_headers(stream_id, self.full_block(), end_stream=False)
+        self.open_inbox(b"", window_bytes=connection.limits.streaming_window_bytes)
+        if self.request is not None:
+            self._send(self.request)
+        if self._is_done_writing:
+            self._send_end()
+        self._wake()
+
+    def _send(self, message: bytes) -> None:
+        self.send_message(*self._channel.maybe_compressed(message))
+
+    def _send_end(self) -> None:
+        self.finish_sending(frames.frame(frames.DATA, frames.END_STREAM, self.stream_id))
+
+    # -------------------------------------------------------------------------------- writing
+
+    async def wait_connected(self) -> None:
+        """Until the call is under way. What was not written before this failed cannot have reached
+        the server.
+
+        Raises:
+            CallError: the call has ended.
+        """
+        while not self.is_begun and not self.is_over:
+            await self._wait()
+        if self.is_over:
+            self._raise_ended()
+
+    async def write(self, message: bytes) -> None:
+        """Hand one message to the connection, in order; waits for the connection, and while the
+        server is too far behind. If it raises, or is cancelled, nothing of the message was sent.
+
+        Raises:
+            CallError: the call has ended.
+            ValueError: after `done_writing`.
+        """
+        if self._is_done_writing:
+            raise ValueError("nothing can be written after done_writing")
+        if not self.is_begun:
+            await self.wait_connected()
+        if self.outbox is not None:
+            await self.sendable()
+        if self.is_over:
+            self._raise_ended()
+        if not self.is_begun:  # refused meanwhile, and repeated
+            await self.wait_connected()
+        self._has_written = True
+        self._send(message)
+
+    def done_writing(self) -> None:
+        """Tell the server that nothing more will be written."""
+        if self._is_done_writing:
+            return
+        self._is_done_writing = True
+        if self.is_begun and not self.is_over:
+            self._send_end()
+
+    # -------------------------------------------------------------------------------- reading
+
+    async def read(self) -> bytes | None:
+        """The next answer; None when the server has ended the call by OK. One reader at a time.
+
+        Raises:
+            CallError: the call ended otherwise.
+        """
+        while True:
+            inbox = self.inbox if self.is_begun else None
+            if inbox is not None and inbox.messages:
+                return self.take(self.connection.limits.streaming_window_bytes)
+            if self.is_over:
+                if self.error is not None:
+                    self._raise_ended()
+                return None
+            if inbox is None:
+                await self._wait()
+                continue
+            inbox.reader = self.connection.loop.create_future()
+            try:
+                await inbox.reader
+            finally:
+                inbox.reader = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        message = await self.read()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def read_only(self) -> bytes:
+        """The one answer of a call that streams only requests; nothing more can be written.
+
+        Raises:
+            CallError: the call ended otherwise, or with another number of answers.
+        """
+        self.done_writing()
+        message = await self.read()
+        if message is not None and await self.read() is None:
+            return message
+        self.cancel()
+        raise CallError(Status.INTERNAL, "the server did not send exactly one answer")
+
+    async def wait_head(self) -> Metadata:
+        """The initial metadata, once they have come; empty if the call ended without.
+
+        Raises:
+            RpcError: INTERNAL, a binary value cannot be read.
+        """
+        while self.head is None and not self.is_over:
+            await self._wait()
+        return self.initial_metadata
+
+    # ---------------------------------------------------------------------------- what is told
+
+    def on_head(self, head: AnswerHead) -> None:
+        assert self.inbox is not None, "a stream that has begun has one"
+        self.inbox.encoding = head.encoding
+        self._wake()
+
+    def receive_data(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
+        if self.head is None:
+            self.client_connection.fail_stream(self, ErrorCode.PROTOCOL_ERROR)
+            return
+        try:
+            inbox = self.feed(data, start, end)
+        except RpcError as error:
+            self.refuse_message(error)
+            return
+        if end_stream:
+            self.end_without_status()
+        elif inbox.messages:
+            inbox.wake()
+
+    def stop_or_end(self, error: CallError | None) -> None:
+        if error is None and self.inbox is not None and self.inbox.partial:
+            error = CallError(Status.INTERNAL, "the server cut its last answer off")
+        self.stop(error)
+
+    def stop(self, error: CallError | None, code: ErrorCode = ErrorCode.CANCEL) -> None:
+        """What the server has sent before it ended the call is still read; what it had sent when
+        the call was ended here is not."""
+        if self.is_begun and not self.is_over and not self.is_remote_closed and self.inbox:
+            self.inbox.messages.clear()
+        super().stop(error, code)
+
+    def on_over(self, error: CallError | None) -> None:
+        if self.is_begun and self.inbox is not None:
+            self.inbox.wake()
+        self._wake()
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = self._channel.loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _raise_ended(self) -> None:
+        error = self.error
+        if error is None:
+            error = CallError(Status.UNAVAILABLE, "the server has ended the call", is_answer=True)
+        raise error.with_traceback(None)
