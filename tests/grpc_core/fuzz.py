@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aerobee.grpc_core import frames, hpack
+from aerobee.grpc_core.connection import Connection
 from aerobee.grpc_core.limits import ConnectionLimits
 from aerobee.grpc_core.server import Server
 from aerobee.grpc_core.server_connection import ServerConnection
@@ -34,7 +35,7 @@ class MemoryTransport(asyncio.Transport):
     def __init__(self, chance: random.Random) -> None:
         super().__init__({"peername": ("127.0.0.1", 4711)})
         self._chance = chance
-        self.protocol: ServerConnection | None = None
+        self.protocol: Connection[Any] | None = None
         self.is_closed = False
         self.written = 0
         self._is_paused = False
@@ -115,6 +116,12 @@ def conversation(chance: random.Random) -> list[bytes]:
 
 
 def mutated(parts: list[bytes], chance: random.Random) -> bytes:
+    """A client's bytes."""
+    preface = frames.PREFACE if chance.random() < 0.98 else frames.PREFACE[: chance.randrange(24)]
+    return preface + changed(parts, chance)
+
+
+def changed(parts: list[bytes], chance: random.Random) -> bytes:
     for _ in range(chance.randrange(4)):
         place = chance.randrange(len(parts))
         change = chance.randrange(6)
@@ -133,8 +140,7 @@ def mutated(parts: list[bytes], chance: random.Random) -> bytes:
                 where = chance.randrange(min(len(part), 12 if change == 4 else len(part)))
                 part[where] = chance.choice([0, 1, 0xFF, part[where] ^ 1 << chance.randrange(8)])
             parts[place] = bytes(part)
-    preface = frames.PREFACE if chance.random() < 0.98 else frames.PREFACE[: chance.randrange(24)]
-    return preface + b"".join(parts)
+    return b"".join(parts)
 
 
 class Fuzz:

@@ -110,7 +110,7 @@ class Channel:
             is_tls=tls is not None,
             compresses=compress_bytes_min is not None,
         )
-        self._blocks: dict[str, bytes] = {}
+        self._heads: dict[str, bytes] = {}
         self._timeouts: dict[float, bytes] = {}
         self._dialer = Dialer(
             host,
@@ -160,13 +160,12 @@ class Channel:
         wait_for_ready: bool = False,
     ) -> UnaryCall:
         """The same without waiting: the answer is a Future, and metadata can be asked for."""
-        block = self._blocks.get(path) or self._block(path)
-        if metadata:
-            block += encoded_metadata(metadata)
+        fields = self._heads.get(path) or self._head(path)
         timeout = b""
         if timeout_s is not None:
             timeout = self._timeouts.get(timeout_s) or self._timeout(timeout_s)
-        call = UnaryCall(self, block, request, timeout, wait_for_ready)
+        own = encoded_metadata(metadata) if metadata else b""
+        call = UnaryCall(self, fields, timeout, own, request, wait_for_ready)
         if self._compress_bytes_min is not None:
             call.request, call.is_compressed = self.maybe_compressed(request)
         if timeout_s is not None:
@@ -193,24 +192,24 @@ class Channel:
         Raises:
             ValueError: HTTP/2 cannot carry the metadata.
         """
-        block = self._block(path) + encoded_metadata(metadata)
         timeout = b"" if timeout_s is None else self._timeout(timeout_s)
-        call = StreamCall(self, block, request, timeout, wait_for_ready)
+        own = encoded_metadata(metadata)
+        call = StreamCall(self, self._head(path), timeout, own, request, wait_for_ready)
         if timeout_s is not None:
             self._arm(call, timeout_s)
         self.place(call)
         return call
 
-    def _block(self, path: str) -> bytes:
+    def _head(self, path: str) -> bytes:
         """All fields but a call's own; encoded once for each method."""
-        block = self._blocks.get(path)
-        if block is None:
-            block = self._fields_before + hpack.encode_field(b":path", path.encode("ascii"))
-            block += self._fields_after
-            if len(self._blocks) >= _CACHED_MAX:
-                self._blocks.clear()
-            self._blocks[path] = block
-        return block
+        head = self._heads.get(path)
+        if head is None:
+            named = hpack.encode_field(b":path", path.encode("ascii"))
+            head = self._fields_before + named + self._fields_after
+            if len(self._heads) >= _CACHED_MAX:
+                self._heads.clear()
+            self._heads[path] = head
+        return head
 
     def _timeout(self, timeout_s: float) -> bytes:
         field = self._timeouts.get(timeout_s)
@@ -371,6 +370,16 @@ class Channel:
         """End what takes too long, on all connections; called once a second."""
         for connection in list(self._connections):
             connection.watch.tick(now_s)
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits to be sent or read on its connections."""
+        return self._memory.used
+
+    @property
+    def connections(self) -> list[ClientConnection]:
+        """Those that are open, or being opened."""
+        return list(self._connections)
 
     def _end_heaviest(self) -> None:
         heaviest = max(self._connections, key=lambda one: one.held_bytes, default=None)

@@ -17,6 +17,7 @@ def client_connection_limits() -> ConnectionLimits:
         control_per_s=2_000.0,
         keepalive_s=10.0,
         keepalive_timeout_s=5.0,
+        keepalive_when_idle=False,
         age_grace_s=0.0,
     )
 

@@ -27,17 +27,18 @@ class ClientCall(Stream):
 
     __slots__ = (
         "_channel",
-        "block",
         "bucket",
         "client_connection",
         "error",
         "expires_s",
         "has_waited",
         "head",
+        "head_fields",
         "is_begun",
         "is_local_closed",
         "is_over",
         "is_retried",
+        "metadata",
         "request",
         "timeout",
         "trailers",
@@ -48,17 +49,20 @@ class ClientCall(Stream):
     def __init__(
         self,
         channel: Channel,
-        block: bytes,
-        request: bytes | None,
+        head_fields: bytes,
         timeout: bytes,
+        metadata: bytes,
+        request: bytes | None,
         waits_for_ready: bool,
     ) -> None:
-        """`block`: the request's header fields but for `timeout`, its grpc-timeout field.
-        `request`: with its prefix to come; None: it is written later."""
+        """The header block comes in three fragments: `head_fields`, which all calls of a method
+        have, `timeout`, which most of them have, and `metadata`. `request` None: it is written
+        later."""
         self._channel = channel
-        self.block = block
-        self.request = request
+        self.head_fields = head_fields
         self.timeout = timeout
+        self.metadata = metadata
+        self.request = request
         self.waits_for_ready = waits_for_ready
         self.expires_s: float | None = None
         """By the event loop's clock."""
@@ -98,11 +102,18 @@ class ClientCall(Stream):
     def begin(self, connection: ClientConnection, stream_id: int) -> None:
         """Send what there is of the request, on this stream."""
 
-    def full_block(self) -> bytes:
-        """With the time that is left."""
-        if self.expires_s is not None and (self.has_waited or self.is_retried):
-            return self.block + timeout_field(self.expires_s - self._channel.loop.time())
-        return self.block + self.timeout
+    def block(self, connection: ClientConnection) -> bytes:
+        """The header block, which must be sent at once."""
+        table = connection.table
+        short = table.short
+        block = short.get(self.head_fields) or table.shorten(self.head_fields)
+        if self.expires_s is not None:
+            if self.has_waited or self.is_retried:
+                block += timeout_field(self.expires_s - self._channel.loop.time())
+            else:
+                # Shortening may move what was shortened before: in one block that is right.
+                block += short.get(self.timeout) or table.shorten(self.timeout)
+        return block + self.metadata
 
     @property
     def can_repeat(self) -> bool:
@@ -148,7 +159,7 @@ class ClientCall(Stream):
         """The server has ended the call."""
         self.is_remote_closed = True
         self.trailers = trailers
-        self.client_connection.streams_answered += 1
+        self.client_connection.answered()
         self.stop_or_end(outcome(trailers))
 
     @abstractmethod

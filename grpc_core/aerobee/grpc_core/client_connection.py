@@ -11,6 +11,7 @@ from aerobee.grpc_core.answer_head import AnswerHead, read_head
 from aerobee.grpc_core.connection import Connection
 from aerobee.grpc_core.failures import ConnectionFailure
 from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.header_table import HeaderTable
 from aerobee.grpc_core.hpack import Decoder, HeaderListTooLarge, HpackError, SharedStrings
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.memory import MemoryAccount
@@ -60,6 +61,7 @@ class ClientConnection(Connection["ClientCall"]):
         """Why it ends, where this side knows."""
         self._has_left = False
         self._next_stream_id = 1
+        self.table = HeaderTable(strings)
         self._decoder: Decoder[AnswerHead] = Decoder(
             strings, read_head, list_bytes_max=limits.header_list_bytes_max
         )
@@ -82,6 +84,8 @@ class ClientConnection(Connection["ClientCall"]):
         return stream_id >= self._next_stream_id or not stream_id & 1
 
     def on_settings(self) -> None:
+        if self._needs_table_update:
+            self.table.close()
         if not self.settled.done():
             self.settled.set_result(None)
         elif not self._has_left:
@@ -122,6 +126,12 @@ class ClientConnection(Connection["ClientCall"]):
         elif self.is_idle(stream_id):
             raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "HEADERS on an idle stream")
         # Otherwise it was sent before the peer heard that we had ended the call.
+
+    def answered(self) -> None:
+        """A call was answered, so the server has earned its control frames: one that is asked much
+        at once sends many before we send anything again."""
+        self.streams_answered += 1
+        self.control.tokens = self.control.burst
 
     def _refuse_oversized(self, stream_id: int) -> None:
         call = self.streams.get(stream_id)

@@ -75,7 +75,7 @@ user-agent vary via www-authenticate
 ENTRY_OVERHEAD: Final = 32
 TABLE_BYTES: Final = 4_096
 """What either side's dynamic table holds unless SETTINGS say otherwise."""
-_FIRST_DYNAMIC: Final = 62
+FIRST_DYNAMIC: Final = 62
 _INTEGER_SHIFT_MAX: Final = 21
 _NAMES_MAX: Final = 512
 _STRINGS_MAX: Final = 2_048
@@ -214,11 +214,11 @@ class Decoder(Generic[T]):
         end = len(block)
         while position < end:
             first = block[position]
-            if first >= 0x80 + _FIRST_DYNAMIC:  # indexed
+            if first >= 0x80 + FIRST_DYNAMIC:  # indexed
                 position += 1
                 if first == 0xFF:
                     first, position = _integer(block, position, first)
-                field = dynamic[0x80 + _FIRST_DYNAMIC - 1 - first]
+                field = dynamic[0x80 + FIRST_DYNAMIC - 1 - first]
             elif first >= 0x80:
                 position += 1
                 if first == 0x80:
@@ -259,8 +259,8 @@ class Decoder(Generic[T]):
             name, position = self._string(block, position)
             kind = self._shared.kind_of(name)
         else:
-            if index >= _FIRST_DYNAMIC:
-                named = self._dynamic[_FIRST_DYNAMIC - 1 - index]
+            if index >= FIRST_DYNAMIC:
+                named = self._dynamic[FIRST_DYNAMIC - 1 - index]
             else:
                 named = STATIC_TABLE[index]
             name = named[0]
@@ -334,7 +334,8 @@ def _integer(block: bytes, position: int, value: int) -> tuple[int, int]:
 # ------------------------------------------------------------------------------------ encoder
 
 
-def _encoded_integer(value: int, mask: int, flags: int) -> bytes:
+def encoded_integer(value: int, mask: int, flags: int) -> bytes:
+    """A number after the flags that share its first byte (section 5.1)."""
     if value < mask:
         return bytes((flags | value,))
     encoded = bytearray((flags | mask,))
@@ -346,10 +347,10 @@ def _encoded_integer(value: int, mask: int, flags: int) -> bytes:
     return bytes(encoded)
 
 
-_INDEX_OF_FIELD: Final = {
+INDEX_OF_FIELD: Final = {
     (name, value): index for index, (name, value, _, _) in enumerate(STATIC_TABLE) if index
 }
-_INDEX_OF_NAME: Final = {
+INDEX_OF_NAME: Final = {
     STATIC_TABLE[index][0]: index for index in range(len(STATIC_TABLE) - 1, 0, -1)
 }
 _SENSITIVE: Final = frozenset({b"authorization", b"cookie", b"proxy-authorization"})
@@ -361,15 +362,15 @@ NO_TABLE: Final = b"\x20"
 def encode_field(name: bytes, value: bytes) -> bytes:
     """One field, as a static index or a literal without indexing; secrets are marked as never to
     be indexed by those between (section 7.1.3). Nothing is checked: names are in small letters."""
-    index = _INDEX_OF_FIELD.get((name, value))
+    index = INDEX_OF_FIELD.get((name, value))
     if index is not None:
-        return _encoded_integer(index, 0x7F, 0x80)
+        return encoded_integer(index, 0x7F, 0x80)
     flags = 0x10 if name in _SENSITIVE else 0
-    encoded_value = _encoded_integer(len(value), 0x7F, 0) + value
-    index = _INDEX_OF_NAME.get(name)
+    encoded_value = encoded_integer(len(value), 0x7F, 0) + value
+    index = INDEX_OF_NAME.get(name)
     if index is not None:
-        return _encoded_integer(index, 0x0F, flags) + encoded_value
-    return bytes((flags,)) + _encoded_integer(len(name), 0x7F, 0) + name + encoded_value
+        return encoded_integer(index, 0x0F, flags) + encoded_value
+    return bytes((flags,)) + encoded_integer(len(name), 0x7F, 0) + name + encoded_value
 
 
 def encode(fields: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -98,6 +98,8 @@ class ConnectionLimits:
     keepalive_s: float = 60.0
     """After this long without a word from the peer it is sent a PING; 0: never."""
     keepalive_timeout_s: float = 20.0
+    keepalive_when_idle: bool = True
+    """Also on a connection without streams; some servers take that amiss."""
     idle_s: float = 0.0
     """A connection without streams is ended after this time; 0: never."""
     age_s: float = 0.0

@@ -79,9 +79,10 @@ def encoded_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
                 raise ValueError(f"the metadata {key} takes bytes")
             raw = base64.b64encode(value).rstrip(b"=")
         else:
-            raw = value.encode("ascii") if isinstance(value, str) else value
-            if not all(0x20 <= byte <= 0x7E for byte in raw):
+            text = value if isinstance(value, str) else value.decode("latin-1")
+            if not (text.isascii() and text.isprintable()):
                 raise ValueError(f"the metadata {key} takes printable ASCII")
+            raw = text.encode("ascii")
         parts.append(encode_field(name, raw))
     return b"".join(parts)
 

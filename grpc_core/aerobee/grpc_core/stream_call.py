@@ -30,13 +30,14 @@ class StreamCall(ClientCall):
     def __init__(
         self,
         channel: Channel,
-        block: bytes,
-        request: bytes | None,
+        head_fields: bytes,
         timeout: bytes,
+        metadata: bytes,
+        request: bytes | None,
         waits_for_ready: bool,
     ) -> None:
         """With a `request` it is the only one."""
-        ClientCall.__init__(self, channel, block, request, timeout, waits_for_ready)
+        ClientCall.__init__(self, channel, head_fields, timeout, metadata, request, waits_for_ready)
         self._is_done_writing = request is not None
         self._has_written = False
         self._waiters: list[asyncio.Future[None]] = []
@@ -50,7 +51,7 @@ class StreamCall(ClientCall):
         self.client_connection = connection
         self.is_begun = True
         connection.control.tokens = connection.control.burst
-        connection.send_headers(stream_id, self.full_block(), end_stream=False)
+        connection.send_headers(stream_id, self.block(connection), end_stream=False)
         self.open_inbox(b"", window_bytes=connection.limits.streaming_window_bytes)
         if self.request is not None:
             self._send(self.request)

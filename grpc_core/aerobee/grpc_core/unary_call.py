@@ -1,5 +1,5 @@
-"""A unary call as a client makes it: a Future and two packings, no task, timer or header encoding of
-its own."""
+"""A unary call, as a client makes it: a Future and two packings, no task, timer or header encoding
+of its own."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ class UnaryCall(ClientCall):
     def __init__(
         self,
         channel: Channel,
-        block: bytes,
-        request: bytes,
+        head_fields: bytes,
         timeout: bytes,
+        metadata: bytes,
+        request: bytes,
         waits_for_ready: bool,
     ) -> None:
-        ClientCall.__init__(self, channel, block, request, timeout, waits_for_ready)
+        ClientCall.__init__(self, channel, head_fields, timeout, metadata, request, waits_for_ready)
         self.answer: asyncio.Future[bytes] = channel.loop.create_future()
         self.is_compressed = 0
         self._message: bytes | None = None
@@ -46,10 +47,7 @@ class UnaryCall(ClientCall):
         self.is_begun = True
         request = self.request
         assert request is not None, "a unary call has its request"
-        if self.has_waited or self.is_retried:
-            block = self.full_block()
-        else:
-            block = self.block + self.timeout
+        block = self.block(connection)
         size = len(request) + PREFIX_BYTES
         block_size = len(block)
         if (
@@ -99,7 +97,7 @@ class UnaryCall(ClientCall):
         self.trailers = trailers
         self.is_remote_closed = self.is_over = True
         connection = self.client_connection
-        connection.streams_answered += 1
+        connection.answered()
         if connection.is_draining:
             connection.close_stream(self)
         else:
@@ -160,6 +158,8 @@ class UnaryCall(ClientCall):
             return
         if error is not None:
             self.answer.set_exception(error)
+            if error.status is Status.CANCELLED and not error.is_answer:
+                self.answer.exception()  # who has given it up need not look
         else:
             assert self._message is not None, "a call without an answer has an error"
             self.answer.set_result(self._message)

@@ -105,6 +105,10 @@ class Watch:
         elif self._pinged_s is not None:
             if now_s - self._pinged_s >= limits.keepalive_timeout_s:
                 connection.abort("a PING was not answered", Limit.KEEPALIVE)
-        elif limits.keepalive_s and now_s - self._heard_s >= limits.keepalive_s:
+        elif (
+            limits.keepalive_s
+            and now_s - self._heard_s >= limits.keepalive_s
+            and (connection.streams or limits.keepalive_when_idle)
+        ):
             self._pinged_s = now_s
             connection.ping()

@@ -1,0 +1,213 @@
+"""Mutated byte streams against a client: whatever comes, nothing escapes, every call ends, and all
+is given back.
+
+    python -m tests.grpc_core.fuzz_client --streams 1000000 --seed 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+from aerobee.grpc_core import frames, hpack
+from aerobee.grpc_core.answer_head import CallError
+from aerobee.grpc_core.channel import Channel, ChannelState
+from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
+from aerobee.grpc_core.client_call import ClientCall
+from aerobee.grpc_core.client_connection import ClientConnection
+from tests.grpc_core.fuzz import MemoryTransport, changed
+from tests.support.grpc_core_channel import Observed
+from tests.support.raw_http2 import data, headers, message
+from tests.support.raw_http2_server import OK_END, OK_HEAD, answer, trailers_only
+
+_END = frames.END_HEADERS | frames.END_STREAM
+_GZIP_HEAD = OK_HEAD + hpack.encode([(b"grpc-encoding", b"gzip")])
+
+
+def conversation(chance: random.Random, calls: int) -> list[bytes]:
+    """Whole frames of an honest, lively server."""
+    parts = [
+        frames.settings_frame([(frames.INITIAL_WINDOW_SIZE, chance.choice([0, 100, 1 << 20]))])
+    ]
+    for stream in range(1, 2 * calls, 2):
+        content = b"x" * chance.choice([0, 1, 1_000, 20_000])
+        kind = chance.randrange(6)
+        if kind < 2:
+            parts.append(answer(stream, content))
+        elif kind == 2:
+            status = b"%d" % chance.randrange(20)
+            parts.append(
+                trailers_only(stream, (b"grpc-status", status), (b"grpc-message", b"%c3%"))
+            )
+        elif kind == 3:
+            parts.append(headers(stream, _GZIP_HEAD))
+            parts += [
+                data(stream, message(content, chance.randrange(2))[: chance.randrange(20_000)])
+                for _ in range(chance.randrange(4))
+            ]
+            parts.append(headers(stream, OK_END, _END))
+        elif kind == 4:
+            parts.append(headers(stream, OK_HEAD[:3], flags=0))
+            parts.append(frames.frame(frames.CONTINUATION, frames.END_HEADERS, stream, OK_HEAD[3:]))
+            parts.append(frames.rst_stream(stream, chance.randrange(16)))
+        else:
+            parts.append(headers(stream, OK_HEAD + b"\x40\x01a\x01b\xbe"))
+            parts.append(data(stream, message(content) * 3))
+        parts.append(
+            chance.choice(
+                [
+                    frames.window_update(chance.choice([0, stream]), 1 << chance.randrange(31)),
+                    frames.frame(frames.PING, chance.randrange(2), 0, b"draining"),
+                    frames.settings_frame([(chance.randrange(8), 1 << chance.randrange(32))]),
+                    frames.goaway(chance.randrange(2 * calls), chance.randrange(14), "bye"),
+                    b"",
+                ]
+            )
+        )
+    return parts
+
+
+class Fuzz:
+    """Feeds one stream after the other to connections of one channel each."""
+
+    def __init__(self) -> None:
+        self.escaped: list[str] = []
+        connection = replace(
+            client_connection_limits(), message_bytes_max=15_000, stream_backlog_bytes=1_000,
+            send_turn_bytes=20_000, control_burst=50,
+        )  # fmt: skip
+        self._limits = ChannelLimits(
+            connection=connection, backoff_first_s=3_600, backoff_max_s=3_600
+        )
+        asyncio.get_running_loop().set_exception_handler(self._on_escape)
+
+    def _on_escape(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        lines = traceback.format_exception(error) if error else [str(context)]
+        self.escaped.append("".join(lines))
+
+    async def stream(self, seed: int) -> None:
+        """One mutated stream, and the end of its connection."""
+        chance = random.Random(seed)
+        count = chance.randrange(1, 8)
+        received = changed(conversation(chance, count), chance)
+        channel = Channel(
+            "127.0.0.1:1", now=time.monotonic, random=chance, observer=Observed(),
+            limits=self._limits,
+        )  # fmt: skip
+        transport = MemoryTransport(chance)
+        connection = channel._current = channel._make_connection()
+        channel.state = ChannelState.READY
+        transport.protocol = connection
+        connection.connection_made(transport)
+        users = [asyncio.ensure_future(self._use(channel, chance)) for _ in range(count)]
+        await asyncio.sleep(0)
+        await self._feed(connection, transport, received, chance)
+        self._fed(connection.connection_lost, None)
+        channel.state = ChannelState.BACKOFF  # there is nobody to connect to
+        await channel.close()
+        done, late = await asyncio.wait(users, timeout=5)
+        self.escaped.extend(repr(user.exception()) for user in done if user.exception())
+        if late:
+            self.escaped.append(f"{len(late)} calls have no end")
+        if channel.held_bytes or connection.streams or connection.queued_bytes:
+            self.escaped.append(f"{channel.held_bytes} bytes are held by nobody")
+
+    async def _feed(
+        self,
+        connection: ClientConnection,
+        transport: MemoryTransport,
+        received: bytes,
+        chance: random.Random,
+    ) -> None:
+        position = 0
+        piece = chance.choice([1, 10, 100, 1 << 20])
+        while position < len(received) and not transport.is_closed:
+            size = chance.randrange(1, piece + 1)
+            self._fed(connection.data_received, received[position : position + size])
+            position += size
+            if chance.random() < 0.3:
+                await asyncio.sleep(0)
+            if chance.random() < 0.2:
+                transport.go_on()
+        for _ in range(4):
+            await asyncio.sleep(0)
+            transport.go_on()
+
+    def _fed(self, call: Callable[[Any], None], argument: Any) -> None:
+        try:
+            call(argument)
+        except Exception:
+            self.escaped.append(traceback.format_exc())
+
+    async def _use(self, channel: Channel, chance: random.Random) -> None:
+        """One call of any shape; it may end as it likes, and is given up at any time."""
+        use = chance.choice([_unary, _read, _chat])
+        call, using = use(channel, b"x" * chance.choice([0, 1_000, 50_000]))
+        if chance.random() < 0.2:
+            asyncio.get_running_loop().call_soon(call.cancel)
+        with contextlib.suppress(CallError):
+            await using
+        assert call.is_over
+
+
+def _unary(channel: Channel, request: bytes) -> tuple[ClientCall, Any]:
+    call = channel.start("/test.Echo/Echo", request)
+    return call, call.answer
+
+
+def _read(channel: Channel, request: bytes) -> tuple[ClientCall, Coroutine[Any, Any, None]]:
+    call = channel.stream("/test.Echo/Count", request)
+
+    async def read() -> None:
+        async for _ in call:
+            pass
+
+    return call, read()
+
+
+def _chat(channel: Channel, request: bytes) -> tuple[ClientCall, Coroutine[Any, Any, None]]:
+    call = channel.stream("/test.Echo/Chat")
+
+    async def chat() -> None:
+        answer: bytes | None = b""
+        while answer is not None:
+            await call.write(request)
+            answer = await call.read()
+
+    return call, chat()
+
+
+async def campaign(streams: int, first_seed: int) -> list[str]:
+    """What escaped, by seed; ends with the first few."""
+    fuzz = Fuzz()
+    found: list[str] = []
+    for seed in range(first_seed, first_seed + streams):
+        await fuzz.stream(seed)
+        found.extend(f"seed {seed}: {what}" for what in fuzz.escaped)
+        fuzz.escaped.clear()
+        if len(found) >= 5:
+            break
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    found = asyncio.run(campaign(arguments.streams, arguments.seed))
+    print("\n".join(found) or f"{arguments.streams} streams, nothing escaped")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""A channel of grpc_core, and servers of grpcio for it to call."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+
+from aerobee.grpc_core.channel import Channel
+from aerobee.grpc_core.channel_limits import ChannelLimits
+from aerobee.grpc_core.dial import Resolve
+from aerobee.grpc_core.limits import Limit
+from tests.support.grpc_core_server import SERVICE
+
+MIB = 1 << 20
+SERVER_OPTIONS = [
+    ("grpc.max_receive_message_length", 32 * MIB),
+    ("grpc.max_send_message_length", 32 * MIB),
+]
+
+
+class Observed:
+    """Which limits a server met."""
+
+    def __init__(self) -> None:
+        self.met: list[Limit] = []
+
+    def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
+        self.met.append(limit)
+
+
+@asynccontextmanager
+async def channel_to(
+    address: str,
+    *,
+    observer: Observed | None = None,
+    limits: ChannelLimits | None = None,
+    now: Callable[[], float] = time.monotonic,
+    tls: ssl.SSLContext | None = None,
+    server_name: str | None = None,
+    resolve: Resolve | None = None,
+    compress_bytes_min: int | None = None,
+) -> AsyncIterator[Channel]:
+    """Closed in the end; fails if it then holds anything."""
+    channel = Channel(
+        address,
+        now=now,
+        random=random.Random(0),
+        observer=observer or Observed(),
+        limits=limits,
+        tls=tls,
+        server_name=server_name,
+        resolve=resolve,
+        compress_bytes_min=compress_bytes_min,
+    )
+    try:
+        yield channel
+    finally:
+        await channel.close()
+    assert channel.held_bytes == 0, "what a connection held was given back"
+    assert not channel.waiting
+
+
+class _Echo(grpc.GenericRpcHandler):
+    """The methods of `grpc_core_server.echo_methods` that clients of all engines are tried on."""
+
+    def __init__(self, **handlers: grpc.RpcMethodHandler[Any, Any]) -> None:
+        self._handlers = handlers
+
+    def service(self, details: Any) -> grpc.RpcMethodHandler[Any, Any] | None:
+        return self._handlers.get(details.method.removeprefix(SERVICE))
+
+
+def _status(context: Any) -> None:
+    context.set_trailing_metadata(
+        (
+            ("reason", "broken"),
+            ("reason-bin", b"\x00\xff"),
+            ("grpc-status-details-bin", b"\x08\x09"),
+        )
+    )
+    context.set_code(grpc.StatusCode.FAILED_PRECONDITION)
+    context.set_details("nicht möglich: 100 %\n")
+
+
+def _given(context: Any) -> Any:
+    own = tuple(
+        (pair[0], pair[1]) for pair in context.invocation_metadata() if pair[0] != "user-agent"
+    )
+    return own, (*own, ("count-bin", bytes((len(own),))))
+
+
+async def _aio_echo(request: bytes, context: Any) -> bytes:
+    return request
+
+
+async def _aio_fail(request: bytes, context: Any) -> bytes:
+    _status(context)
+    return b""
+
+
+async def _aio_metadata(request: bytes, context: Any) -> bytes:
+    initial, trailing = _given(context)
+    await context.send_initial_metadata(initial)
+    context.set_trailing_metadata(trailing)
+    return context.peer().encode()  # type: ignore[no-any-return]
+
+
+async def _aio_count(request: bytes, context: Any) -> AsyncIterator[bytes]:
+    for answer in _counted(request):
+        yield answer
+
+
+async def _aio_sum(requests: AsyncIterator[bytes], context: Any) -> bytes:
+    return b"%d" % sum([len(request) async for request in requests])
+
+
+async def _aio_chat(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
+    async for request in requests:
+        yield request
+
+
+def _aio_sleeper(cancelled: list[str]) -> Callable[..., Any]:
+    async def sleep(request: bytes, context: Any) -> bytes:
+        try:
+            await asyncio.sleep(3_600)
+        except asyncio.CancelledError:
+            cancelled.append("Sleep")
+            raise
+        return request
+
+    return sleep
+
+
+def _counted(request: bytes) -> Iterator[bytes]:
+    count, _, size = request.partition(b",")
+    for number in range(int(count)):
+        yield b"%d" % number + b"x" * int(size or b"0")
+
+
+@asynccontextmanager
+async def aio_server(
+    cancelled: list[str], *, port: int = 0, options: Any = (), **kwargs: Any
+) -> AsyncIterator[str]:
+    """grpcio's asyncio server; yields its address."""
+    server = grpc.aio.server(options=[*SERVER_OPTIONS, *options], **kwargs)
+    echo: Any = grpc.unary_unary_rpc_method_handler(_aio_echo)
+    server.add_generic_rpc_handlers(
+        [
+            _Echo(
+                Echo=echo,
+                Large=grpc.unary_unary_rpc_method_handler(_aio_large),
+                Squeezed=echo,
+                Fail=grpc.unary_unary_rpc_method_handler(_aio_fail),
+                Metadata=grpc.unary_unary_rpc_method_handler(_aio_metadata),
+                Sleep=grpc.unary_unary_rpc_method_handler(_aio_sleeper(cancelled)),
+                Count=grpc.unary_stream_rpc_method_handler(_aio_count),
+                Sum=grpc.stream_unary_rpc_method_handler(_aio_sum),
+                Chat=grpc.stream_stream_rpc_method_handler(_aio_chat),
+            )
+        ]
+    )
+    bound = server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{bound}"
+    finally:
+        await server.stop(0)
+
+
+async def _aio_large(request: bytes, context: Any) -> bytes:
+    return b"x" * int(request)
+
+
+def _sleep(cancelled: list[str]) -> Callable[[bytes, Any], bytes]:
+    def sleep(request: bytes, context: Any) -> bytes:
+        over = threading.Event()
+        context.add_callback(over.set)
+        over.wait(60)
+        cancelled.append("Sleep")
+        return request
+
+    return sleep
+
+
+def _fail(request: bytes, context: Any) -> bytes:
+    _status(context)
+    return b""
+
+
+def _metadata(request: bytes, context: Any) -> bytes:
+    initial, trailing = _given(context)
+    context.send_initial_metadata(initial)
+    context.set_trailing_metadata(trailing)
+    return context.peer().encode()  # type: ignore[no-any-return]
+
+
+def _chat(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    # A call that is cancelled ends its iterator by an error of its own.
+    with contextlib.suppress(grpc.RpcError):
+        yield from requests
+
+
+@asynccontextmanager
+async def thread_server(cancelled: list[str]) -> AsyncIterator[str]:
+    """grpcio's server of threads; yields its address."""
+    with ThreadPoolExecutor(8) as pool:
+        server = grpc.server(pool, options=SERVER_OPTIONS)
+        echo: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+        server.add_generic_rpc_handlers(
+            [
+                _Echo(
+                    Echo=echo,
+                    Large=grpc.unary_unary_rpc_method_handler(
+                        lambda request, context: b"x" * int(request)
+                    ),
+                    Squeezed=echo,
+                    Fail=grpc.unary_unary_rpc_method_handler(_fail),
+                    Metadata=grpc.unary_unary_rpc_method_handler(_metadata),
+                    Sleep=grpc.unary_unary_rpc_method_handler(_sleep(cancelled)),
+                    Count=grpc.unary_stream_rpc_method_handler(
+                        lambda request, context: _counted(request)
+                    ),
+                    Sum=grpc.stream_unary_rpc_method_handler(
+                        lambda requests, context: b"%d" % sum(map(len, requests))
+                    ),
+                    Chat=grpc.stream_stream_rpc_method_handler(_chat),
+                )
+            ]
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            await asyncio.to_thread(server.stop(0).wait)
