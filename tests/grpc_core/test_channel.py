@@ -17,6 +17,7 @@ from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.backoff import Backoff
 from aerobee.grpc_core.channel import Channel, ChannelState
 from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
+from aerobee.grpc_core.client_connection import ClientConnection
 from aerobee.grpc_core.dial import by_turns, split_address
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.limits import ConnectionLimits
@@ -334,6 +335,51 @@ async def test_a_server_that_stops_lets_calls_end_and_takes_no_new_ones() -> Non
         assert await call.read() is None
         await stopping
         assert not channel.connections
+
+
+async def test_no_call_is_lost_to_servers_that_end_their_connections_by_age() -> None:
+    """Each GOAWAY meets calls on their way."""
+    age = [("grpc.max_connection_age_ms", 30), ("grpc.max_connection_age_grace_ms", 5_000)]
+    async with aio_server([], options=age) as address, channel_to(address) as channel:
+        await _call_until_renewed(channel, times=5)
+
+
+async def test_no_call_is_lost_to_our_server_when_it_drains_connections() -> None:
+    async with serving() as running, channel_to(running.target) as channel:
+
+        async def drain() -> None:
+            while True:
+                await asyncio.sleep(0.02)
+                for connection in running.server.connections:
+                    connection.drain()
+
+        draining = asyncio.ensure_future(drain())
+        await _call_until_renewed(channel, times=5)
+        draining.cancel()
+
+
+async def _call_until_renewed(channel: Channel, times: int) -> None:
+    """Calls without a pause, over so many connections, of which every one is answered."""
+    seen: set[ClientConnection] = set()
+
+    async def call() -> None:
+        while len(seen) <= times:
+            assert await channel.call(ECHO, b"x", timeout_s=20) == b"x"
+            seen.update(channel.connections)
+
+    await asyncio.gather(*[call() for _ in range(20)])
+
+
+async def test_a_server_that_leaves_at_once_is_a_failed_attempt() -> None:
+    async def leave(peer: RawPeer) -> None:
+        await silence(peer)
+
+    settings_and_goaway = frames.settings_frame([]) + frames.goaway(0, 0, "full")
+    async with (
+        raw_server(leave, opening=settings_and_goaway) as raw,
+        channel_to(raw.address, limits=SWIFT) as channel,
+    ):
+        assert "full" in (await failure(channel)).message
 
 
 # -------------------------------------------------------------------------- calls that are repeated

@@ -57,10 +57,11 @@ async def requested(peer: RawPeer) -> int:
 async def raw_server(
     *scripts: Callable[[RawPeer], Awaitable[None]],
     settings: Iterable[tuple[int, int]] = (),
-    port: int = 0,
+    opening: bytes | None = None,
 ) -> AsyncIterator[RawServing]:
     """The connections follow these scripts, one each, the last for all further ones; a connection
-    ends with its script. Fails in the end for a script that failed."""
+    ends with its script. `opening` in place of SETTINGS. Fails in the end for a script that failed.
+    """
     serving = RawServing()
     running: set[asyncio.Task[None]] = set()
 
@@ -73,7 +74,7 @@ async def raw_server(
         serving.peers.append(peer)
         try:
             await reader.readexactly(len(frames.PREFACE))
-            await peer.send(frames.settings_frame(settings))
+            await peer.send(opening or frames.settings_frame(settings))
             await script(peer)
         except (asyncio.CancelledError, asyncio.IncompleteReadError, ConnectionError):
             pass  # the test is over, or its client has gone
@@ -85,7 +86,7 @@ async def raw_server(
                 await writer.wait_closed()
             running.discard(task)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
     serving.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield serving

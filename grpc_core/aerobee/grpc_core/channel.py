@@ -123,6 +123,12 @@ class Channel:
             stagger_s=self.limits.stagger_s,
         )
 
+    def __repr__(self) -> str:
+        return (
+            f"<Channel {self.address} {self.state} connections={len(self._connections)} "
+            f"waiting={len(self.waiting)}>"
+        )
+
     # ---------------------------------------------------------------------------------- calls
 
     async def call(
@@ -139,7 +145,7 @@ class Channel:
 
         Raises:
             CallError: the call ended with another status than OK.
-            ValueError: HTTP/2 cannot carry the metadata.
+            ValueError: HTTP/2 cannot carry the metadata, or `path` is none.
         """
         call = self.start(
             path, request, timeout_s=timeout_s, metadata=metadata, wait_for_ready=wait_for_ready
@@ -190,7 +196,7 @@ class Channel:
         A missing connection shows at the first `write` or `read`.
 
         Raises:
-            ValueError: HTTP/2 cannot carry the metadata.
+            ValueError: HTTP/2 cannot carry the metadata, or `path` is none.
         """
         timeout = b"" if timeout_s is None else self._timeout(timeout_s)
         own = encoded_metadata(metadata)
@@ -204,6 +210,8 @@ class Channel:
         """All fields but a call's own; encoded once for each method."""
         head = self._heads.get(path)
         if head is None:
+            if path[:1] != "/":
+                raise ValueError(f"{path!r} is no path of a method; use /package.Service/Method")
             named = hpack.encode_field(b":path", path.encode("ascii"))
             head = self._fields_before + named + self._fields_after
             if len(self._heads) >= _CACHED_MAX:
@@ -221,6 +229,8 @@ class Channel:
         return field
 
     def _arm(self, call: ClientCall, timeout_s: float) -> None:
+        if self.state is ChannelState.CLOSED:
+            return
         call.expires_s = self.loop.time() + timeout_s
         call.bucket = self.deadlines.add(call, timeout_s)
 
@@ -301,7 +311,7 @@ class Channel:
             self._pause_after(str(error))
             return
         self._dialing = None
-        if connection.is_closing:  # it has ended before this task had its turn
+        if connection.has_left:  # before this task had its turn
             self._pause_after(connection.reason)
             return
         self._current = connection

@@ -59,7 +59,8 @@ class ClientConnection(Connection["ClientCall"]):
         """The peer speaks HTTP/2, and has said how many streams it takes; fails by OSError."""
         self.reason = ""
         """Why it ends, where this side knows."""
-        self._has_left = False
+        self.has_left = False
+        """It takes no more calls."""
         self._next_stream_id = 1
         self.table = HeaderTable(strings)
         self._decoder: Decoder[AnswerHead] = Decoder(
@@ -88,7 +89,7 @@ class ClientConnection(Connection["ClientCall"]):
             self.table.close()
         if not self.settled.done():
             self.settled.set_result(None)
-        elif not self._has_left:
+        elif not self.has_left:
             self.owner.on_room()
 
     # -------------------------------------------------------------------------------- streams
@@ -98,7 +99,7 @@ class ClientConnection(Connection["ClientCall"]):
         return (
             len(self.streams) < self.peer_streams_max
             and self.queued_bytes <= self.limits.queued_bytes_soft
-            and not self._has_left
+            and not self.has_left
             and not self.is_closing
         )
 
@@ -150,7 +151,7 @@ class ClientConnection(Connection["ClientCall"]):
         self._spend_reset()
 
     def on_stream_closed(self) -> None:
-        if not self._has_left:
+        if not self.has_left:
             self.owner.on_room()
 
     def hold_queued(self, size: int) -> None:
@@ -160,13 +161,13 @@ class ClientConnection(Connection["ClientCall"]):
         self.queued_bytes += size
         self._memory.add(size)
         if was_full and self.has_room():
-            self.owner.on_room()
+            self.loop.call_soon(self.owner.on_room)  # a stream is in the middle of sending
 
     # --------------------------------------------------------------------------------- ending
 
     def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
-        self._leave()
         self.reason = self.reason or f"the server ends the connection: {reason or code}"
+        self._leave()
         refused = [call for number, call in self.streams.items() if number > last_stream_id]
         for call in refused:
             self.close_stream(call)
@@ -185,8 +186,8 @@ class ClientConnection(Connection["ClientCall"]):
         self.retire()
 
     def _leave(self) -> None:
-        if not self._has_left:
-            self._has_left = True
+        if not self.has_left:
+            self.has_left = True
             self.owner.on_leaving(self)
 
     def _close(self, code: ErrorCode, reason: str) -> None:
@@ -201,7 +202,7 @@ class ClientConnection(Connection["ClientCall"]):
 
     def discard(self) -> None:
         """Nobody wants it: end it without a word."""
-        self.is_closing = self._has_left = True
+        self.is_closing = self.has_left = True
         if self.transport is not None:
             self.transport.abort()
         else:

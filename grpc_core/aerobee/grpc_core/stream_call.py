@@ -76,7 +76,7 @@ class StreamCall(ClientCall):
         """
         while not self.is_begun and not self.is_over:
             await self._wait()
-        if self.is_over:
+        if self.error is not None:
             self._raise_ended()
 
     async def write(self, message: bytes) -> None:
