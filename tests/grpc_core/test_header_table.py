@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hpack as reference
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.grpc_core import hpack
 from aerobee.grpc_core.header_table import HeaderTable
 from aerobee.grpc_core.hpack import Decoder, Field, SharedStrings
+from aerobee.grpc_core.metadata import MetadataEncoder, encoded_metadata
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -42,3 +44,28 @@ def test_what_repeats_is_a_byte_for_each_field() -> None:
     assert table.short[fragment] == table.shorten(fragment)
     table.close()
     assert table.shorten(fragment) == fragment
+
+
+KEYS = st.sampled_from(
+    ["id", "user-agent", "accept-encoding", "raw-bin", "authorization", "cookie"]
+)
+TEXTS = st.sampled_from(["", "gzip, deflate", "x" * 126, "y" * 127, "z" * 300])
+
+
+@given(st.lists(st.lists(st.tuples(KEYS, TEXTS), max_size=4), max_size=10))
+def test_metadata_whose_keys_repeat_mean_the_same(calls: list[list[tuple[str, str]]]) -> None:
+    encoder = MetadataEncoder()
+    for pairs in calls:
+        metadata = tuple(
+            (key, text.encode() if key.endswith("-bin") else text) for key, text in pairs
+        )
+        ours = Decoder(SharedStrings(), _pairs).decode(encoder.encode(metadata))
+        assert ours == Decoder(SharedStrings(), _pairs).decode(encoded_metadata(metadata))
+
+
+def test_a_value_that_http2_cannot_carry_is_refused_also_for_a_known_key() -> None:
+    encoder = MetadataEncoder()
+    encoder.encode((("key", "value"),))
+    for value in ("line\nbreak", "ä", "\x7f"):
+        with pytest.raises(ValueError, match="printable ASCII"):
+            encoder.encode((("key", value),))

@@ -36,7 +36,7 @@ from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.inbox import compressed
 from aerobee.grpc_core.limits import Limit, LimitObserver
 from aerobee.grpc_core.memory import MemoryAccount
-from aerobee.grpc_core.metadata import encoded_metadata, timeout_field
+from aerobee.grpc_core.metadata import MetadataEncoder, timeout_field
 from aerobee.grpc_core.status import Metadata, Status
 from aerobee.grpc_core.stream_call import StreamCall
 from aerobee.grpc_core.unary_call import UnaryCall
@@ -110,6 +110,7 @@ class Channel:
             is_tls=tls is not None,
             compresses=compress_bytes_min is not None,
         )
+        self._metadata = MetadataEncoder()
         self._heads: dict[str, bytes] = {}
         self._timeouts: dict[float, bytes] = {}
         self._dialer = Dialer(
@@ -170,7 +171,7 @@ class Channel:
         timeout = b""
         if timeout_s is not None:
             timeout = self._timeouts.get(timeout_s) or self._timeout(timeout_s)
-        own = encoded_metadata(metadata) if metadata else b""
+        own = self._metadata.encode(metadata) if metadata else b""
         call = UnaryCall(self, fields, timeout, own, request, wait_for_ready)
         if self._compress_bytes_min is not None:
             call.request, call.is_compressed = self.maybe_compressed(request)
@@ -199,7 +200,7 @@ class Channel:
             ValueError: HTTP/2 cannot carry the metadata, or `path` is none.
         """
         timeout = b"" if timeout_s is None else self._timeout(timeout_s)
-        own = encoded_metadata(metadata)
+        own = self._metadata.encode(metadata)
         call = StreamCall(self, self._head(path), timeout, own, request, wait_for_ready)
         if timeout_s is not None:
             self._arm(call, timeout_s)

@@ -9,6 +9,8 @@ speaks HTTP/2 wins.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import os
 import socket
 import ssl
@@ -29,6 +31,9 @@ def system_resolver(loop: asyncio.AbstractEventLoop) -> Resolve:
     """As the operating system resolves names, in a thread of the loop's."""
 
     async def resolve(host: str, port: int) -> Sequence[tuple[str, int]]:
+        with contextlib.suppress(ValueError):
+            ipaddress.ip_address(host)
+            return [(host, port)]
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return [(str(address[0]), int(address[1])) for *_, address in found]
 

@@ -34,6 +34,10 @@ _UNIT_S: Final = {
     ord("n"): 1e-9,
 }
 _TIMEOUT_DIGITS: Final = 8
+_SHORT_MAX: Final = 126
+"""The longest value whose length is one byte."""
+_LENGTHS: Final = tuple(bytes((length,)) for length in range(_SHORT_MAX + 1))
+_PREFIXES_MAX: Final = 256
 
 
 def metadata_of(fields: Sequence[Field]) -> Metadata:
@@ -85,6 +89,42 @@ def encoded_metadata(metadata: Iterable[tuple[str, str | bytes]]) -> bytes:
             raw = text.encode("ascii")
         parts.append(encode_field(name, raw))
     return b"".join(parts)
+
+
+class MetadataEncoder:
+    """Encodes the metadata of many calls, whose keys are mostly the same few: what comes before the
+    value of such a key is encoded once."""
+
+    __slots__ = ("_prefixes",)
+
+    def __init__(self) -> None:
+        self._prefixes: dict[str, bytes] = {}
+
+    def encode(self, metadata: Metadata) -> bytes:
+        """As `encoded_metadata`."""
+        encoded = b""
+        for key, value in metadata:
+            prefix = self._prefixes.get(key)
+            if (
+                prefix is not None
+                and isinstance(value, str)
+                and len(value) <= _SHORT_MAX
+                and value.isascii()
+                and value.isprintable()
+            ):
+                encoded += prefix + _LENGTHS[len(value)] + value.encode()
+            else:
+                field = encoded_metadata(((key, value),))
+                encoded += field
+                self._learn(key, value, field)
+        return encoded
+
+    def _learn(self, key: str, value: str | bytes, field: bytes) -> None:
+        is_literal = field[0] & 0x80 == 0
+        if is_literal and not key.endswith(_BINARY) and len(value) <= _SHORT_MAX:
+            if len(self._prefixes) >= _PREFIXES_MAX:
+                self._prefixes.clear()
+            self._prefixes[key] = field[: -len(value) - 1]
 
 
 def timeout_s(value: bytes) -> float | None:

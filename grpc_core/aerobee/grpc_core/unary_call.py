@@ -59,7 +59,7 @@ class UnaryCall(ClientCall):
         ):
             connection.sent_data(size)
             self.is_local_closed = True
-            connection.write(
+            connection.write_parts(
                 pack_header(
                     block_size >> 8, block_size & 0xFF, frames.HEADERS, frames.END_HEADERS,
                     stream_id,
@@ -68,8 +68,8 @@ class UnaryCall(ClientCall):
                 + pack_data_header(
                     size >> 8, size & 0xFF, frames.DATA, frames.END_STREAM, stream_id,
                     self.is_compressed, size - PREFIX_BYTES,
-                )
-                + request
+                ),
+                request,
             )  # fmt: skip
         else:
             connection.send_headers(stream_id, block, end_stream=False)
