@@ -184,8 +184,8 @@ async def _aio_large(request: bytes, context: Any) -> bytes:
 def _sleep(cancelled: list[str]) -> Callable[[bytes, Any], bytes]:
     def sleep(request: bytes, context: Any) -> bytes:
         over = threading.Event()
-        context.add_callback(over.set)
-        over.wait(60)
+        if context.add_callback(over.set):  # otherwise it is over already
+            over.wait(60)
         cancelled.append("Sleep")
         return request
 
