@@ -192,6 +192,9 @@ class Stream(ABC):
         assert inbox is not None, "an inbox was opened"
         connection = self.connection
         connection.hold_received(end - start)
+        if self.is_closed:  # these bytes were too many, and have ended the connection
+            connection.hold_received(start - end)
+            return inbox
         inbox.feed(data, start, end)
         if inbox.missing > self.receive_window:
             if not inbox.extension:
