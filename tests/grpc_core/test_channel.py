@@ -519,3 +519,70 @@ async def test_requests_wait_for_windows_and_not_without_bound() -> None:
     ):
         calls = [channel.call(ECHO, b"x" * 10_000) for _ in range(5)]
         assert await asyncio.gather(*calls) == [b"answer"] * 5
+
+
+# ------------------------------------------------------------------------------------- limits
+
+
+async def test_a_connection_that_nobody_uses_ends_after_its_time_and_comes_back() -> None:
+    clock = Clock()
+    limits = replace(SWIFT, connection=replace(client_connection_limits(), idle_s=5.0))
+    async with (
+        serving() as running,
+        channel_to(running.target, now=clock, limits=limits) as channel,
+    ):
+        for number in (b"1", b"2"):
+            assert await channel.call(ECHO, number) == number
+            channel.tick(clock.now_s)
+            clock.now_s += 4
+            channel.tick(clock.now_s)
+            assert channel.connections
+            clock.now_s += 2
+            channel.tick(clock.now_s)
+            await until(lambda: not channel.connections and not running.server.connections)
+
+
+async def test_answers_that_nobody_reads_are_held_within_a_bound() -> None:
+    """First by the windows of their streams, and in the end by the channel's own limit."""
+    limits = replace(SWIFT, memory_bytes_max=3_500_000)
+    async with serving() as running, channel_to(running.target, limits=limits) as channel:
+        calls = [channel.stream(SERVICE + "Forever", b"") for _ in range(2)]
+        await until(lambda: channel.held_bytes > 1_900_000)
+        await channel.call(ECHO, b"goes on")
+        assert channel.held_bytes < 2_500_000
+        calls += [channel.stream(SERVICE + "Forever", b"") for _ in range(4)]
+        await until(lambda: all(call.is_over for call in calls))
+        for call in calls:
+            assert call.error is not None
+            assert "holds" in call.error.message
+        assert channel.held_bytes == 0
+        await channel.call(ECHO, b"and on", timeout_s=20)
+    assert running.cancelled == ["Forever"] * len(running.cancelled)
+
+
+async def test_a_server_that_does_not_read_holds_its_writer_and_nobody_else() -> None:
+    """Its windows are shut: what waits here is bounded by each writer's backlog."""
+
+    async def shut(peer: RawPeer) -> None:
+        await silence(peer)
+
+    async with (
+        raw_server(shut, settings=[(frames.INITIAL_WINDOW_SIZE, 0)]) as raw,
+        channel_to(raw.address, limits=SWIFT) as channel,
+    ):
+        call = channel.stream(SERVICE + "Chat")
+        written = 0
+
+        async def write() -> None:
+            nonlocal written
+            while True:
+                await call.write(b"x" * 10_000)
+                written += 1
+
+        writing = asyncio.ensure_future(write())
+        await until(lambda: written >= 6)
+        await asyncio.sleep(0.05)  # it would go on, if it could
+        assert written < 9
+        assert channel.held_bytes < 100_000
+        writing.cancel()
+        call.cancel()
