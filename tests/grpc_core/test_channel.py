@@ -269,6 +269,40 @@ async def test_a_killed_server_ends_calls_and_is_found_again() -> None:
             assert await channel.call(ECHO, b"y", wait_for_ready=True) == b"y"
 
 
+async def test_a_server_that_is_killed_again_and_again_loses_no_answer() -> None:
+    """Each call has its own answer or an error; none hangs, none has another's."""
+    port = free_port()
+    answered = 0
+    lost: list[Status] = []
+    is_over = False
+
+    async def call_on(channel: Channel, caller: int) -> None:
+        nonlocal answered
+        number = 0
+        while not is_over:
+            number += 1
+            request = b"%d,%d" % (caller, number)
+            try:
+                answer = await channel.call(ECHO, request, timeout_s=30, wait_for_ready=True)
+            except CallError as error:
+                lost.append(error.status)
+            else:
+                assert answer == request
+                answered += 1
+
+    async with channel_to(f"127.0.0.1:{port}", limits=SWIFT) as channel:
+        callers = [asyncio.ensure_future(call_on(channel, caller)) for caller in range(20)]
+        for _ in range(3):
+            before = answered
+            async with echo_process(port):
+                await until(lambda before=before: answered > before + 100)
+        is_over = True
+        async with echo_process(port):
+            await asyncio.gather(*callers)
+    assert set(lost) == {Status.UNAVAILABLE}
+    assert len(lost) <= 3 * len(callers)
+
+
 async def test_a_half_open_connection_is_noticed_by_keepalive() -> None:
     clock = Clock()
 
