@@ -14,7 +14,7 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aerobee.grpc_core import frames, hpack
@@ -221,8 +221,9 @@ async def campaign(streams: int, first_seed: int) -> list[str]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def run(campaign: Callable[[int, int], Coroutine[Any, Any, list[str]]], what: str | None) -> int:
+    """A campaign from the command line; `what` it is, for its help."""
+    parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--streams", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
@@ -232,4 +233,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(campaign, __doc__))

@@ -6,7 +6,6 @@ is given back.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import random
@@ -23,7 +22,7 @@ from aerobee.grpc_core.channel import Channel, ChannelState
 from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
 from aerobee.grpc_core.client_call import ClientCall
 from aerobee.grpc_core.client_connection import ClientConnection
-from tests.grpc_core.fuzz import MemoryTransport, changed
+from tests.grpc_core.fuzz import MemoryTransport, changed, run
 from tests.support.grpc_core_channel import Observed
 from tests.support.raw_http2 import data, headers, message
 from tests.support.raw_http2_server import OK_END, OK_HEAD, answer, trailers_only
@@ -199,15 +198,5 @@ async def campaign(streams: int, first_seed: int) -> list[str]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    found = asyncio.run(campaign(arguments.streams, arguments.seed))
-    print("\n".join(found) or f"{arguments.streams} streams, nothing escaped")
-    return 1 if found else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(campaign, __doc__))

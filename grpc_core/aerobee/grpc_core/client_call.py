@@ -206,7 +206,7 @@ class ClientCall(Stream):
 
     @abstractmethod
     def on_over(self, error: CallError | None) -> None:
-        """Tell whoever waits."""
+        """Wake the tasks that wait."""
 
     def end_local(self) -> None:
         self.is_local_closed = True

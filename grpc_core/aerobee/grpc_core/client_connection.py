@@ -215,6 +215,6 @@ class ClientConnection(Connection["ClientCall"]):
     def on_closed(self, reason: str) -> None:
         if not self.settled.done():
             self.settled.set_exception(ConnectionError(reason))
-            self.settled.exception()  # whoever waited may have given up
+            self.settled.exception()  # the caller that waited may have given up
         self._leave()
         self.owner.on_gone(self)

@@ -61,7 +61,7 @@ class Connection(Outgoing[S]):
         self.streams_begun = 0
         self.streams_answered = 0
         self.has_heard = True
-        """Something came since the last tick; whoever looks sets it back."""
+        """Something came since the last tick; the reader sets it back."""
         self.control = Budget(limits.control_burst, limits.control_per_s, now())
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
         self._answered_before = 0

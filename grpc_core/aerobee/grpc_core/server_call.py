@@ -122,7 +122,7 @@ class ServerCall(Stream):
         return transport.get_extra_info("peercert") if transport is not None else None
 
     def time_remaining_s(self) -> float | None:
-        """Until the client gives up; None: it waits for ever."""
+        """Until the client gives up; None: it sets no deadline."""
         if self.expires_s is None:
             return None
         return max(0.0, self.expires_s - self.connection.now())
@@ -376,7 +376,7 @@ class ServerCall(Stream):
             await self.sendable()
 
     def send_nowait(self, answer: Any) -> None:
-        """The same without waiting; whoever sends much must heed `sendable`."""
+        """The same without waiting; a sender of much must heed `sendable`."""
         if self._is_over:
             raise RpcError(Status.CANCELLED, "the call has ended")
         method = self.method

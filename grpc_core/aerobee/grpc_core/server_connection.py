@@ -71,7 +71,7 @@ class ServerConnection(Connection[ServerCall]):
 
     def pause_writing(self) -> None:
         """A peer that does not read gets nothing new to answer. Only a server may do so: were both
-        ends to stop reading until they can write, both would wait for ever."""
+        ends to stop reading until they can write, neither would ever go on."""
         super().pause_writing()
         self.pause_reading()
 
