@@ -131,6 +131,29 @@ async def test_an_etcd_that_is_away_is_one_clear_error_in_bounded_time(own_etcd:
                 await anext(batches)
 
 
+async def test_an_etcd_lives_on_when_those_who_read_it_give_up(own_etcd: Any) -> None:
+    """etcd 3.5.1 ended when a transaction that only reads was cancelled."""
+    own_etcd.start()
+    config = EtcdConfig(endpoints=(own_etcd.endpoint,))
+    async with Etcd(config, chance=random.Random(1)) as etcd:
+        for start in range(0, 3_000, 100):
+            await etcd.transaction({}, [Put(f"/a/{n}", b"x") for n in range(start, start + 100)])
+    pauses = random.Random(2)
+    for _ in range(15):
+        async with Etcd(config, chance=random.Random(1)) as etcd:
+            await etcd.get("/a/0")
+            reads: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(etcd.get_with_prefixes("/a/0", "/a/")) for _ in range(8)
+            ]
+            reads += [
+                asyncio.ensure_future(etcd.is_unchanged("/a/", count=3_000, revision=1))
+                for _ in range(8)
+            ]
+            await asyncio.sleep(pauses.uniform(0.0, 0.02))
+        await asyncio.gather(*reads, return_exceptions=True)
+        own_etcd.check_alive()
+
+
 async def test_a_killed_etcd_ends_watches_and_works_again_after_its_restart(own_etcd: Any) -> None:
     own_etcd.start()
     config = EtcdConfig(endpoints=(own_etcd.endpoint,), call_timeout_ms=1_000)

@@ -149,7 +149,7 @@ async def test_a_watch_whose_changes_nobody_takes_ends_when_it_is_closed(
 
 async def half_dead(proxy: EtcdProxy, server: Any) -> None:
     """From now on the nameserver behind the proxy is stale; leases and transactions go on."""
-    proxy.refuses_ranges = True
+    proxy.refuses_reads_of_all = True
     proxy.watches_mute = 1_000_000
     proxy.end_watches()
 

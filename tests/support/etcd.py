@@ -74,6 +74,14 @@ class EtcdProcess:
             assert time.monotonic() < deadline, "etcd did not become healthy"
             time.sleep(0.02)
 
+    def check_alive(self) -> None:
+        """AssertionError with the end of its log if it ended without being told to."""
+        process = self._process
+        if process is not None and process.poll() is not None:
+            self._process = None
+            told = (self.folder / "etcd.log").read_text()[-4_000:]
+            raise AssertionError(f"etcd ended by itself with {process.returncode}: {told}")
+
     def kill(self) -> None:
         """kill -9, as a crash would."""
         self._end(signal.SIGKILL)
@@ -82,6 +90,7 @@ class EtcdProcess:
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:
+        self.check_alive()
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(how)

@@ -12,6 +12,8 @@ from typing import Any
 
 import grpc
 
+from aerobee.nameserver.etcd3_loader import load_etcd3
+
 WATCH = "/etcdserverpb.Watch/Watch"
 RANGE = "/etcdserverpb.KV/Range"
 STREAMS = (WATCH, "/etcdserverpb.Lease/LeaseKeepAlive")
@@ -30,8 +32,9 @@ class EtcdProxy:
         self.port = 0
         self.watches_mute = 0
         """So many of the next watches are accepted and never answered."""
-        self.refuses_ranges = False
-        """Reads are refused as by an etcd that is overloaded; transactions and leases are not."""
+        self.refuses_reads_of_all = False
+        """Reads of everything, and of its revision, are refused as by an etcd that is overloaded;
+        those of a few records, transactions and leases are not."""
 
     @property
     def endpoint(self) -> str:
@@ -60,7 +63,7 @@ class EtcdProxy:
 
     async def pass_one(self, method: str, request: bytes, context: Context) -> bytes:
         self._calls.append(method)
-        if method == RANGE and self.refuses_ranges:
+        if self.refuses_reads_of_all and method == RANGE and _is_of_all(request):
             await context.abort(grpc.StatusCode.UNAVAILABLE, "etcdserver: request timed out")
         call: Any = self._channel.unary_unary(method)
         try:
@@ -87,6 +90,12 @@ class EtcdProxy:
         finally:
             self._watches.discard(call)
             call.cancel()
+
+
+def _is_of_all(request: bytes) -> bool:
+    """Read in pages or counted, and not a few records."""
+    asked = load_etcd3().etcdrpc.RangeRequest.FromString(request)
+    return bool(asked.limit or asked.count_only)
 
 
 class _Handlers(grpc.GenericRpcHandler):
