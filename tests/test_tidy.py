@@ -52,6 +52,7 @@ LAYERS: dict[str, frozenset[str]] = {
             "broker",
             "store_repair",
             "cluster_view",
+            "grpc_core",
             "client_core",
             "producer_client",
             "consumer_client",

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from aerobee.bench import cold_read, commits, failover, index, replication_cluster, suite
 from aerobee.bench.audit import messages_speed, store_speed
+from aerobee.bench.peers.run import PEERS, compare
+from aerobee.bench.peers.table import Comparison
 from aerobee.bench.report import Report
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
@@ -30,11 +32,19 @@ RUNS: dict[str, Run] = {
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,
 }
-NAMES = textwrap.fill(f"WHAT is one of {', '.join(RUNS)}; or all.", 78, break_on_hyphens=False)
+PEERS_ROUNDS = 3
+NAMES = textwrap.fill(
+    f"WHAT is one of {', '.join(RUNS)}; all of these; or peers, which measures the named PEERS "
+    f"beside Aerobee ({', '.join(PEERS)}; all by default). Their programs are fetched from their "
+    "registries, only with --fetch.",
+    78,
+    break_on_hyphens=False,
+)
 
 
 @click.command(epilog=f"\b\n{NAMES}")
-@click.argument("what", metavar="[WHAT]", type=click.Choice([*RUNS, "all"]), default="all")
+@click.argument("what", metavar="[WHAT]", type=click.Choice([*RUNS, "all", "peers"]), default="all")
+@click.argument("peers", metavar="[PEERS]...", type=click.Choice(list(PEERS)), nargs=-1)
 @click.option(
     "--body-bytes",
     type=click.IntRange(16, 4 << 20),
@@ -51,15 +61,40 @@ NAMES = textwrap.fill(f"WHAT is one of {', '.join(RUNS)}; or all.", 78, break_on
 @click.option(
     "--rounds",
     type=click.IntRange(1, 1_000),
-    help="How often `failover` kills a master.  [default: 10]",
+    help="How often `failover` kills a master.  [default: 10]  Of `peers`: turns.  [default: 3]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def bench(what: str, body_bytes: int, scale: float, rounds: int | None, as_json: bool) -> None:
+@click.option("--markdown", is_flag=True, help="Of `peers`: print the table for a page.")
+@click.option("--fetch", is_flag=True, help="Of `peers`: fetch and build what is not there yet.")
+def bench(
+    what: str,
+    peers: tuple[str, ...],
+    body_bytes: int,
+    scale: float,
+    rounds: int | None,
+    as_json: bool,
+    markdown: bool,
+    fetch: bool,
+) -> None:
     """Measure produce, consume, latency, recovery and replication against a bare gRPC stream.
 
     Starts its own clusters in temporary folders, and stops them. The figures of one run are
     comparable with each other; across machines and times, only their ratios are.
     """
+    if what == "peers":
+        names = tuple(dict.fromkeys(peers)) or tuple(PEERS)
+        measured = compare(
+            names,
+            body_bytes=body_bytes,
+            rounds=rounds or PEERS_ROUNDS,
+            scale=scale,
+            fetch=fetch,
+            say=lambda step: print(step, file=sys.stderr, flush=True),
+        )
+        _show(uvloop.run(measured), as_json=as_json, markdown=markdown)
+        return
+    if peers or markdown or fetch:
+        raise click.UsageError("PEERS, --markdown and --fetch are for `aerobee bench peers`")
     load = suite.Load(body_bytes=body_bytes).scaled(scale)
     if rounds is not None:
         load = replace(load, rounds=rounds)
@@ -83,3 +118,12 @@ def bench(what: str, body_bytes: int, scale: float, rounds: int | None, as_json:
         print(report.as_json())
     else:
         report.print_table(Console(width=150))
+
+
+def _show(comparison: Comparison, *, as_json: bool, markdown: bool) -> None:
+    if as_json:
+        print(comparison.as_json())
+    elif markdown:
+        print(comparison.as_markdown())
+    else:
+        comparison.print_table(Console(width=150))

@@ -1,0 +1,82 @@
+"""The peers' programs in the user's cache folder: fetched once, when that is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aerobee.cli.failures import EnvironmentFailure
+
+Say = Callable[[str], None]
+Fill = Callable[[Path], Awaitable[None]]
+
+
+def cache_folder() -> Path:
+    """Of this user, for whatever `aerobee bench peers` fetches."""
+    told = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    home = told if told.is_absolute() else Path.home() / ".cache"
+    return home / "aerobee" / "peers"
+
+
+def needed_program(name: str, advice: str) -> str:
+    """The path of a tool that fetches or builds.
+
+    Raises:
+        EnvironmentFailure: it is not installed.
+    """
+    found = shutil.which(name)
+    if found is None:
+        raise EnvironmentFailure(f"no `{name}` on the PATH: {advice}")
+    return found
+
+
+async def fill_folder(folder: Path, fill: Fill) -> None:
+    """Make `folder` by `fill`, which gets an empty one: it appears only when it is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetching-") as name:
+        whole = Path(name) / "whole"
+        whole.mkdir()
+        await fill(whole)
+        shutil.rmtree(folder, ignore_errors=True)
+        whole.rename(folder)
+
+
+def check_sums(folder: Path, sums: Path) -> None:
+    """Whether `folder` has exactly the files that `sums` lists, as `sha256sum` writes it.
+
+    Raises:
+        EnvironmentFailure: a file is missing, is another one, or is not listed.
+    """
+    wanted = {}
+    for line in sums.read_text().splitlines():
+        digest, name = line.split()
+        wanted[name] = digest
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    wrong = sorted(
+        name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
+    )
+    if wrong:
+        raise EnvironmentFailure(
+            f"what was fetched is not what {sums.name} lists ({', '.join(wrong)}): nothing of it "
+            "is kept; ask the registry's mirror why, or run it again"
+        )
+
+
+def wheel_installer() -> tuple[list[str], bool]:
+    """The start of a command that installs wheels, and whether it is pip and not uv.
+
+    Raises:
+        EnvironmentFailure: there is neither.
+    """
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--quiet"], True
+    # `uv run` says which it is.
+    if (uv := os.environ.get("UV") or shutil.which("uv")) is not None:
+        return [uv, "pip", "install", "--quiet"], False
+    return [needed_program("pip3", "install pip or uv"), "install", "--quiet"], True

@@ -1,0 +1,107 @@
+"""The run behind `aerobee bench peers`: all systems in turn, round by round."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aerobee.bench.peers.fetching import Say, fill_folder
+from aerobee.bench.peers.grpc_go import GrpcGo, OwnEcho
+from aerobee.bench.peers.kafka import Kafka
+from aerobee.bench.peers.nats import Nats
+from aerobee.bench.peers.own_broker import OwnBroker
+from aerobee.bench.peers.processes import running_load
+from aerobee.bench.peers.redis import Redis
+from aerobee.bench.peers.system import Fetched, Peer, System
+from aerobee.bench.peers.table import Comparison
+from aerobee.cli.failures import EnvironmentFailure
+
+PEERS: Mapping[str, type[Peer]] = {"kafka": Kafka, "nats": Nats, "redis": Redis, "grpc-go": GrpcGo}
+TOUCHED_BYTES = 2 << 30
+CHUNK_BYTES = 1 << 24
+
+
+async def compare(
+    names: Sequence[str], *, body_bytes: int, rounds: int, scale: float, fetch: bool, say: Say
+) -> Comparison:
+    """Measure Aerobee and the named peers, each in turn in each round.
+
+    Raises:
+        EnvironmentFailure: a peer's programs are not there and `fetch` is not set, or they cannot
+            be fetched.
+        RuntimeError: a server or a load failed; what it said is in the message.
+    """
+    peers: list[Peer] = [PEERS[name]() for name in names]
+    await provide(peers, fetch=fetch, say=say)
+    systems: list[System] = [OwnEcho()] if "grpc-go" in names else []
+    if set(names) != {"grpc-go"}:
+        systems.append(OwnBroker())
+    systems += peers
+    titles = list(dict.fromkeys(system.title for system in systems))
+    comparison = Comparison(titles)
+    with tempfile.TemporaryDirectory(prefix="aerobee-bench-peers-") as name:
+        say("touching memory")
+        touch_memory(Path(name), int(TOUCHED_BYTES * min(1.0, scale)))
+        for number in range(1, rounds + 1):
+            for system in systems:
+                say(f"round {number} of {rounds}: {system.title}")
+                await _measure(system, comparison, Path(name), body_bytes, scale)
+    return comparison
+
+
+async def provide(peers: Sequence[Peer], *, fetch: bool, say: Say) -> None:
+    """Fetch what is not there.
+
+    Raises:
+        EnvironmentFailure: something is not there and `fetch` is not set, or it cannot be fetched.
+    """
+    missing: dict[Path, Fetched] = {
+        programs.folder: programs
+        for peer in peers
+        for programs in peer.programs
+        if not programs.folder.exists()
+    }
+    if missing and not fetch:
+        sources = "; ".join(programs.source for programs in missing.values())
+        raise EnvironmentFailure(
+            f"not fetched yet: {sources}. --fetch fetches them into {next(iter(missing)).parent}"
+        )
+    for folder, programs in missing.items():
+        say(f"fetching into {folder}: {programs.source}")
+        await fill_folder(folder, programs.fetch)
+
+
+async def _measure(
+    system: System, comparison: Comparison, parent: Path, body_bytes: int, scale: float
+) -> None:
+    for stage in system.stages:
+        with tempfile.TemporaryDirectory(dir=parent) as name:
+            folder = Path(name)
+            async with (
+                system.running(folder, body_bytes, sync_flush=stage.sync_flush) as server,
+                running_load(server, folder) as load,
+            ):
+                for part in stage.warm_up:
+                    await load.measure(part.scaled(scale))
+                for named in stage.parts:
+                    answer = await load.measure(named.part.scaled(scale))
+                    comparison.add(system.title, named, answer)
+
+
+def touch_memory(folder: Path, touched_bytes: int) -> None:
+    """Write and free as much memory and page cache.
+
+    A virtual machine gets memory from its host when it touches it for the first time, which is slow
+    and would hit whoever is measured first.
+    """
+    memory = bytearray(touched_bytes)
+    memory[:: os.sysconf("SC_PAGE_SIZE")] = bytes(
+        len(range(0, touched_bytes, os.sysconf("SC_PAGE_SIZE")))
+    )
+    file = folder / "touched"
+    with file.open("wb", buffering=0) as sink:
+        for start in range(0, touched_bytes, CHUNK_BYTES):
+            sink.write(memoryview(memory)[start : start + CHUNK_BYTES])
+    file.unlink()
