@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -37,12 +37,17 @@ REMOVED_LISTED_MAX = 10_000
 SENTENCE_LENGTH_MAX = 300
 """Of the result of one entry."""
 
+Statuses = MutableSequence[common_pb2.Status]
 Outcome = MqError | asyncio.Future[None] | None
 """Of one entry: refused, to be confirmed, or true already."""
 
 
 class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
-    """Each entry of a request has its own result."""
+    """Each entry of a request has its own result.
+
+    An answer grows by one entry at a time: made of a whole list, it would copy all of it in one
+    turn.
+    """
 
     def __init__(
         self, offsets: ConsumerOffsets, removal: GroupRemoval, guard: Guard, queues: QueueReader
@@ -67,8 +72,9 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
                 return offsets.begin(key, entry.offset, client_id)
             return offsets.commit(key, entry.offset, entry.lease_epoch, client_id)
 
-        results = await _done_with_each(request.offsets, commit, context)
-        return broker_pb2.CommitOffsetsResponse(results=results)
+        response = broker_pb2.CommitOffsetsResponse()
+        await _done_with_each(request.offsets, commit, context, response.results)
+        return response
 
     @own_protocol.unary
     async def QueryOffsets(
@@ -84,18 +90,19 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             found.extend(self._offsets.of_group(request.group))
         # The turns may have outlasted the term.
         self._offsets.check_master()
-        return broker_pb2.QueryOffsetsResponse(
-            offsets=[_committed(key, offset) async for key, offset in each_in_turns(found)]
-        )
+        response = broker_pb2.QueryOffsetsResponse()
+        async for key, offset in each_in_turns(found):
+            response.offsets.append(_committed(key, offset))
+        return response
 
     @own_protocol.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Context
     ) -> broker_pb2.QueryBoundsResponse:
-        queues = each_in_turns(request.queues)
-        return broker_pb2.QueryBoundsResponse(
-            bounds=[await self._bounds(queue.topic, queue.queue_id) async for queue in queues]
-        )
+        response = broker_pb2.QueryBoundsResponse()
+        async for queue in each_in_turns(request.queues):
+            response.bounds.append(await self._bounds(queue.topic, queue.queue_id))
+        return response
 
     async def _bounds(self, topic: str, queue_id: int) -> broker_pb2.QueueBounds:
         try:
@@ -142,8 +149,9 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         def reset(entry: broker_pb2.QueueOffset) -> asyncio.Future[None]:
             return offsets.reset(GroupQueue(group, entry.topic, entry.queue_id), entry.offset)
 
-        results = await _done_with_each(request.offsets, reset, context)
-        return broker_pb2.ResetOffsetsResponse(results=results)
+        response = broker_pb2.ResetOffsetsResponse()
+        await _done_with_each(request.offsets, reset, context, response.results)
+        return response
 
     @own_protocol.unary
     async def DeleteOffsets(
@@ -166,9 +174,12 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
 
 
 async def _done_with_each(
-    entries: Sequence[E], do: Callable[[E], asyncio.Future[None] | None], context: Context
-) -> list[common_pb2.Status]:
-    """Each entry's result, once everything is confirmed or the time is over."""
+    entries: Sequence[E],
+    do: Callable[[E], asyncio.Future[None] | None],
+    context: Context,
+    results: Statuses,
+) -> None:
+    """Appends each entry's result, once everything is confirmed or the time is over."""
     outcomes: list[Outcome] = []
     async for entry in each_in_turns(entries):
         try:
@@ -178,7 +189,8 @@ async def _done_with_each(
     waiting = {outcome for outcome in outcomes if isinstance(outcome, asyncio.Future)}
     if waiting:
         await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
-    return [_status(outcome) async for outcome in each_in_turns(outcomes)]
+    async for outcome in each_in_turns(outcomes):
+        results.append(_status(outcome))
 
 
 def timeout_s(context: Context, longest_s: float) -> float:
