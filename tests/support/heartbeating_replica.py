@@ -43,6 +43,8 @@ class HeartbeatingReplica:
     _reader: asyncio.Task[None] | None = None
     _beating: asyncio.Task[None] | None = None
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
+    _one_write: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Two at a time on a stream are an error of gRPC, TOO_MANY_OPERATIONS, that ends it."""
 
     def __post_init__(self) -> None:
         self.starts.append(self)
@@ -114,7 +116,7 @@ class HeartbeatingReplica:
         sequence, before = self.sequence, len(self.directives)
         # A stream that was ended says so, with its reason, to whoever reads.
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            await self._call.write(self.heartbeat())
+            await self._write(self.heartbeat())
 
         def answers() -> list[pb.BrokerDirective]:
             later = self.directives[before:]
@@ -130,14 +132,14 @@ class HeartbeatingReplica:
             while True:
                 await asyncio.sleep(interval_s)
                 self.sequence += 1
-                await self._call.write(self.heartbeat())
+                await self._write(self.heartbeat())
 
         self._beating = asyncio.create_task(send())
 
     async def leave(self) -> None:
         if self._beating is not None:
             self._beating.cancel()
-        await self._call.write(self.heartbeat(leaving=True))
+        await self._write(self.heartbeat(leaving=True))
         assert self._reader is not None
         await self._reader  # the nameserver ends the stream
 
@@ -149,6 +151,10 @@ class HeartbeatingReplica:
         if self._call is not None:
             self._call.cancel()
         self._beating = self._reader = None
+
+    async def _write(self, heartbeat: pb.BrokerHeartbeat) -> None:
+        async with self._one_write:
+            await self._call.write(heartbeat)
 
     async def until(self, holds: Callable[[], bool], timeout_s: float = 10.0) -> None:
         """Wait for directives until `holds`; raises what ended the stream."""
