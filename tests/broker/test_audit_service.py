@@ -18,6 +18,7 @@ from aerobee.runtime.errors import Busy, DeadlineExceeded
 from aerobee.runtime.own_protocol import error_from_rpc
 from aerobee.store_format.record_layout import MAGIC_BLANK
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, common_pb2
+from tests.support.waiting import until
 
 MIB = 1024 * 1024
 JOURNAL = "AEROBEE_OFFSET_JOURNAL"
@@ -347,28 +348,35 @@ async def test_ranges_that_are_too_small_are_refused(broker: Any) -> None:
     assert "at least" in str(error_from_rpc(refused.value, "broker"))
 
 
+VERY_WIDE = {"t": TopicConfig(name="t", read_queue_count=400_000)}
+"""A reading of it is more than a transport takes from a server whose client does not read."""
+
+
+async def half_taken(broker: Any) -> Any:
+    """A reading of which its client has the first part, and takes no other."""
+    held = audit_pb2_grpc.AuditServiceStub(broker.channel).Snapshot(audit_pb2.SnapshotRequest())
+    assert (await held.read()).HasField("broker")
+    return held
+
+
+async def is_taken(broker: Any) -> bool:
+    """Whether the broker gives a small reading; otherwise it said that it has too many."""
+    try:
+        return bool((await take(broker, topics=["none"])).row_counts)
+    except grpc.aio.AioRpcError as refused:
+        assert isinstance(error_from_rpc(refused, "broker"), Busy)
+        return False
+
+
 async def test_more_readings_than_a_broker_holds_are_refused(
     start_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.READINGS_MAX", 1)
-    # More than a transport takes from a server whose client does not read.
-    topics = {"t": TopicConfig(name="t", read_queue_count=400_000)}
-    broker = await start_broker(topics=topics)
-    stub = audit_pb2_grpc.AuditServiceStub(broker.channel)
-    held = stub.Snapshot(audit_pb2.SnapshotRequest())
-    assert (await held.read()).HasField("broker")
-    await asyncio.sleep(0.2)
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await take(broker)
-    assert isinstance(error_from_rpc(refused.value, "broker"), Busy)
+    monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.UNTAKEN_S_MAX", 3_600.0)
+    held = await half_taken(broker := await start_broker(topics=VERY_WIDE))
+    assert not await is_taken(broker)
     held.cancel()
-    async with asyncio.timeout(5):
-        while True:
-            try:
-                await take(broker, topics=["none"])
-                break
-            except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.02)
+    await until(lambda: is_taken(broker), "a reading after one that was given up")
 
 
 async def test_a_reading_that_its_client_does_not_take_gives_way_to_another(
@@ -376,14 +384,8 @@ async def test_a_reading_that_its_client_does_not_take_gives_way_to_another(
 ) -> None:
     monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.READINGS_MAX", 1)
     monkeypatch.setattr("aerobee.broker.observe.audit.snapshots.UNTAKEN_S_MAX", 0.2)
-    # More than a transport takes from a server whose client does not read.
-    topics = {"t": TopicConfig(name="t", read_queue_count=400_000)}
-    broker = await start_broker(topics=topics)
-    stub = audit_pb2_grpc.AuditServiceStub(broker.channel)
-    held = stub.Snapshot(audit_pb2.SnapshotRequest())
-    assert (await held.read()).HasField("broker")
-    await asyncio.sleep(0.5)
-    assert (await take(broker, topics=["none"])).row_counts
+    held = await half_taken(broker := await start_broker(topics=VERY_WIDE))
+    await until(lambda: is_taken(broker), "a reading in place of one that is not taken")
     with pytest.raises(grpc.aio.AioRpcError) as ended:
         _ = [part async for part in _rest_of(held)]
     assert isinstance(error_from_rpc(ended.value, "broker"), DeadlineExceeded)
