@@ -19,7 +19,7 @@ from aerobee.broker.store.disk import Disk, RealDisk
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
-from aerobee.broker.wiring import Mount
+from aerobee.broker.wiring import Mount, Wiring
 from aerobee.runtime.clock import SystemClock, system_random
 from aerobee.runtime.rpc import build_channel
 from aerobee.runtime.supervise import Lifecycle
@@ -31,6 +31,19 @@ BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
 MIB = 1024 * 1024
 
 
+class Unserved:
+    """An edge that nobody reaches."""
+
+    async def start(self) -> int:
+        return 0
+
+    async def set_serving(self, serving: bool) -> None: ...
+
+    def end_pulls(self) -> None: ...
+
+    async def stop(self, grace_s: float) -> None: ...
+
+
 @dataclass
 class RunningBroker:
     """A broker that serves, and stubs to talk to it."""
@@ -39,6 +52,8 @@ class RunningBroker:
     port: int
     lifecycle: Lifecycle
     task: asyncio.Task[None]
+    wiring: Wiring
+    """Its parts, for what no call tells."""
 
     def __post_init__(self) -> None:
         self.send = broker_pb2_grpc.SendServiceStub(self.channel)
@@ -141,6 +156,12 @@ async def running_broker(
         ),
         **changes,
     )
+    wired: list[Wiring] = []
+
+    def watch(wiring: Wiring) -> Unserved:
+        wired.append(wiring)
+        return Unserved()
+
     lifecycle = Lifecycle()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(
@@ -151,14 +172,14 @@ async def running_broker(
             chance=system_random(),
             disk=disk,
             on_listening=port.set_result,
-            mounts=mounts,
+            mounts=(*mounts, watch),
         )
     )
     await asyncio.wait((task, port), return_when=asyncio.FIRST_COMPLETED)
     if not port.done():
         await task
     async with build_channel(f"127.0.0.1:{port.result()}") as channel:
-        broker = RunningBroker(channel, port.result(), lifecycle, task)
+        broker = RunningBroker(channel, port.result(), lifecycle, task, wired[-1])
         try:
             yield broker
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import time
@@ -42,12 +41,13 @@ def store_config(**retention: Any) -> StoreConfig:
     return replace(STORE, retention=replace(NEVER_BY_TIME, **retention))
 
 
-async def fill(broker: Any, messages: int, *, topic: str = "t", queue_id: int = 0) -> None:
-    """Five or so fill a segment; returns once all is where a removal wants it."""
+async def fill(broker: Any, messages: int) -> None:
+    """Five or so fill a segment; returns once all is where a removal wants it: the log on the disk,
+    and its places in the files of their queue."""
     for _ in range(messages):
-        ack = await broker.send_bodies(topic, queue_id, BODY)
+        ack = await broker.send_bodies("t", 0, BODY)
         assert ack.code == common_pb2.OK, ack
-    await asyncio.sleep(0.6)
+    await until(lambda: broker.wiring.store.ledger.is_settled, "everything in its files")
 
 
 def expire(root: Path) -> None:
