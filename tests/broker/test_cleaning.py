@@ -41,11 +41,11 @@ def store_config(**retention: Any) -> StoreConfig:
     return replace(STORE, retention=replace(NEVER_BY_TIME, **retention))
 
 
-async def fill(broker: Any, messages: int) -> None:
+async def fill(broker: Any, messages: int, *, topic: str = "t") -> None:
     """Five or so fill a segment; returns once all is where a removal wants it: the log on the disk,
     and its places in the files of their queue."""
     for _ in range(messages):
-        ack = await broker.send_bodies("t", 0, BODY)
+        ack = await broker.send_bodies(topic, 0, BODY)
         assert ack.code == common_pb2.OK, ack
     await until(lambda: broker.wiring.store.ledger.is_settled, "everything in its files")
 
