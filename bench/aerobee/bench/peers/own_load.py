@@ -11,11 +11,11 @@ import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 
 import uvloop
 
-from aerobee.bench.measure import Latencies
+from aerobee.bench.peers.meter import Meter
 from aerobee.bench.peers.parts import Answer, Part, Way
 from aerobee.client_core import Message, ReceivedMessage
 from aerobee.consumer_client import PullConsumer, PushConsumer, StartFrom
@@ -25,33 +25,6 @@ TOPIC = "bench"
 STEADY_TOPIC = "steady"
 SENT_AT = struct.Struct(">d")
 TIMEOUT_S = 30.0
-
-
-@dataclass(slots=True)
-class _Meter:
-    """Counts what is acknowledged once the warm-up is over."""
-
-    start: float
-    end: float
-    sent: int = 0
-    messages: int = 0
-    took: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, part: Part) -> _Meter:
-        start = time.perf_counter() + part.seconds / 3
-        return cls(start, start + part.seconds)
-
-    def acknowledged(self, began: float, now: float, messages: int) -> None:
-        self.sent += messages
-        if self.start <= now <= self.end:
-            self.messages += messages
-            self.took.append(now - began)
-
-    def answer(self) -> Answer:
-        took = Latencies.of(self.took or [0.0])
-        elapsed_s = self.end - self.start
-        return Answer(self.messages, elapsed_s, self.sent, took.p50_us, took.p99_us)
 
 
 class OwnLoad:
@@ -85,7 +58,7 @@ class OwnLoad:
         await self._producer.send(Message(TOPIC, self._body))
 
     async def _send(self, part: Part, send: Callable[[], Awaitable[None]], messages: int) -> Answer:
-        meter = _Meter.of(part)
+        meter = Meter.of(part)
 
         async def sender() -> None:
             began = time.perf_counter()
@@ -125,7 +98,7 @@ class OwnLoad:
         await send(0.0)
         async with consumer:
             await _until(lambda: len(arrivals) == 1)
-            meter = _Meter.of(part)
+            meter = Meter.of(part)
             began = time.perf_counter()
             async with asyncio.TaskGroup() as sends:
                 # The planned time: a sender that falls behind cannot hide it.
@@ -170,9 +143,7 @@ async def answer_parts(nameserver: str, body_bytes: int) -> None:
     async with Producer(nameserver) as producer:
         load = OwnLoad(nameserver, producer, body_bytes)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            asked = json.loads(line)
-            part = Part(**{**asked, "way": Way(asked["way"])})
-            print(json.dumps(asdict(await load.run(part))), flush=True)
+            print(json.dumps(asdict(await load.run(Part.from_json(line)))), flush=True)
 
 
 if __name__ == "__main__":

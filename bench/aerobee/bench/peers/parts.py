@@ -40,6 +40,11 @@ class Part:
     def as_json(self) -> str:
         return json.dumps(asdict(self))
 
+    @classmethod
+    def from_json(cls, line: str) -> Part:
+        asked = json.loads(line)
+        return cls(**{**asked, "way": Way(asked["way"])})
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -70,7 +75,11 @@ class NamedPart:
     part: Part
 
 
-WARM_UP = (Part(Way.SINGLE, in_flight=64, seconds=3.0), Part(Way.BATCHED, 2, 960, seconds=1.0))
+WARM_UP = (
+    Part(Way.SINGLE, in_flight=64, seconds=3.0),
+    Part(Way.BATCHED, 2, 960, seconds=2.0),
+    Part(Way.READ, seconds=1.0),
+)
 """Java compiles what runs often. Every system gets the same time, and nothing of it is counted."""
 ECHO_WARM_UP = (Part(Way.SINGLE, in_flight=64, seconds=1.0),)
 STEADY_PER_S = 1_000

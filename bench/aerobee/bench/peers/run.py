@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aerobee.bench.peers.fetching import Say, fill_folder
 from aerobee.bench.peers.grpc_go import GrpcGo, OwnEcho
-from aerobee.bench.peers.kafka import Kafka
+from aerobee.bench.peers.kafka import Kafka, KafkaByLibrdkafka
 from aerobee.bench.peers.nats import Nats
 from aerobee.bench.peers.own_broker import OwnBroker
 from aerobee.bench.peers.processes import running_load
@@ -18,7 +18,13 @@ from aerobee.bench.peers.system import Fetched, Peer, System
 from aerobee.bench.peers.table import Comparison
 from aerobee.cli.failures import EnvironmentFailure
 
-PEERS: Mapping[str, type[Peer]] = {"kafka": Kafka, "nats": Nats, "redis": Redis, "grpc-go": GrpcGo}
+PEERS: Mapping[str, type[Peer]] = {
+    "kafka": Kafka,
+    "librdkafka": KafkaByLibrdkafka,
+    "nats": Nats,
+    "redis": Redis,
+    "grpc-go": GrpcGo,
+}
 TOUCHED_BYTES = 2 << 30
 CHUNK_BYTES = 1 << 24
 
@@ -70,7 +76,10 @@ async def provide(peers: Sequence[Peer], *, fetch: bool, say: Say) -> None:
         )
     for folder, programs in missing.items():
         say(f"fetching into {folder}: {programs.source}")
-        await fill_folder(folder, programs.fetch)
+        try:
+            await fill_folder(folder, programs.fetch)
+        except RuntimeError as error:
+            raise EnvironmentFailure(f"cannot fetch {programs.source}: {error}") from error
 
 
 async def _measure(
