@@ -16,6 +16,7 @@ SCRAPES = 6
 
 
 @pytest.mark.slow
+@pytest.mark.many_files
 async def test_no_step_of_a_scrape_of_10_000_queues_keeps_the_loop_for_long(
     tmp_path: Path,
 ) -> None:
