@@ -4,6 +4,7 @@ told once. Honest peers that look alike are served."""
 from __future__ import annotations
 
 import asyncio
+import time
 import zlib
 from dataclasses import replace
 
@@ -109,6 +110,8 @@ async def test_a_flood_of_what_costs_the_peer_nothing_ends_the_connection(part: 
         await peer.flood(part, 20_000)
         assert (await peer.goaway()).code == ErrorCode.ENHANCE_YOUR_CALM
         assert running.limits_met == [Limit.CONTROL_FRAMES]
+        for later_s in (1, 2):  # as the server does by itself
+            running.server.tick(time.monotonic() + later_s)
         await until(lambda: not running.server.connections)
 
 
