@@ -115,6 +115,14 @@ async def test_a_flood_of_what_costs_the_peer_nothing_ends_the_connection(part: 
         await until(lambda: not running.server.connections)
 
 
+async def test_a_server_looks_at_its_connections_by_itself() -> None:
+    async with serving(limits=replace(LIMITS, preface_s=0.01)) as running:
+        _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        await until(lambda: running.server.connections)
+        await until(lambda: not running.server.connections)
+        writer.close()
+
+
 async def test_a_peer_may_ping_for_each_message_that_it_gets() -> None:
     """grpc-go measures the way by a PING and gives windows back in small steps."""
     limits = replace(LIMITS, control_burst=10, control_per_s=0.001)
