@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Which packages each package may import. Arrows never point back.
 LAYERS: dict[str, frozenset[str]] = {
     "v1": frozenset(),
-    "runtime": frozenset(),
+    "runtime": frozenset({"grpc_core"}),
     "store_format": frozenset(),
     "nameserver": frozenset({"cluster_view", "v1", "runtime"}),
     "broker": frozenset({"cluster_view", "v1", "runtime", "store_format"}),
@@ -47,6 +47,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "bench": frozenset(
         {
             "v1",
+            "grpc_core",
             "runtime",
             "store_format",
             "broker",
@@ -71,9 +72,9 @@ FENCES: dict[str, tuple[str, ...]] = {
     "grpc": (
         "runtime/rpc.py",
         "runtime/own_protocol.py",
-        "runtime/rpc_latency.py",
-        "runtime/request_border.py",
-        "runtime/method_wrapping.py",
+        "runtime/call_border.py",
+        "runtime/own_engine.py",
+        "runtime/grpcio_engine.py",
         "runtime/health_check.py",
         "runtime/health_server.py",
         "cluster_view/",
@@ -100,8 +101,10 @@ FENCES: dict[str, tuple[str, ...]] = {
         *TOOLS,
     ),
     "google.protobuf": (
-        "runtime/request_border.py",
+        "runtime/call_border.py",
+        "runtime/reflection.py",
         "runtime/request_limits.py",
+        "runtime/standard_limits.py",
         "broker/edge/",
         "nameserver/etcd",
         *CLIENTS,

@@ -38,7 +38,7 @@ class ScriptedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self.server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
+        self.server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self.server.server)
         self.port = await self.server.start(f"127.0.0.1:{self.port}")
 
@@ -47,7 +47,6 @@ class ScriptedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         if server is not None:
             await server.stop(0)
 
-    @own_protocol.stream
     async def Register(
         self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat], context: object
     ) -> AsyncIterator[nameserver_pb2.BrokerDirective]:

@@ -28,7 +28,7 @@ from aerobee.runtime.errors import (
     StaleEpoch,
     Unreachable,
 )
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 from tests.support.bare_slave import SENDER, damaged, history
 from tests.support.replication_streams import (
@@ -150,7 +150,7 @@ async def test_a_master_that_is_not_there_is_unreachable(tmp_path: Path, address
 
 async def test_a_servers_other_errors_are_told_as_they_are(tmp_path: Path) -> None:
     """Something else listens at the master's address."""
-    server = RpcServer(BORDER, [])
+    server = RpcServer(say_error, [])
     port = await server.start("127.0.0.1:0")
     async with running_slave(tmp_path / "s") as slave:
         with pytest.raises(MqError, match="UNIMPLEMENTED"):

@@ -39,7 +39,6 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
     follows: bool = True
     address: str = ""
 
-    @own_protocol.unary
     async def GetStats(
         self, request: broker_pb2.GetStatsRequest, context: Any
     ) -> broker_pb2.BrokerStats:
@@ -55,7 +54,6 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
         )
         return broker_pb2.BrokerStats(role=common_pb2.SLAVE, slave=slave)
 
-    @own_protocol.unary
     async def HandOver(
         self, request: broker_pb2.HandOverRequest, context: Any
     ) -> broker_pb2.HandOverResponse:
@@ -69,7 +67,7 @@ class Replica(broker_pb2_grpc.AdminServiceServicer):
 @pytest_asyncio.fixture
 async def replica() -> AsyncIterator[Replica]:
     replica = Replica()
-    server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AdminService"])
+    server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.AdminService"])
     broker_pb2_grpc.add_AdminServiceServicer_to_server(replica, server.server)
     replica.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     yield replica

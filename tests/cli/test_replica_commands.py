@@ -28,7 +28,6 @@ class Master(broker_pb2_grpc.AdminServiceServicer):
         self.refuse: errors.MqError | None = None
         self.address = ""
 
-    @own_protocol.unary
     async def HandOver(
         self, request: broker_pb2.HandOverRequest, context: Any
     ) -> broker_pb2.HandOverResponse:
@@ -44,7 +43,6 @@ class GroupNameserver(FakeNameserver):
 
     removed: list[pb.RemoveReplicaRequest] = field(default_factory=list)
 
-    @own_protocol.unary
     async def RemoveReplica(self, request: pb.RemoveReplicaRequest, context: Any) -> pb.GroupRecord:
         self.removed.append(request)
         if request.broker_id == 1:
@@ -74,7 +72,7 @@ class Cluster:
 @pytest_asyncio.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     master = Master()
-    server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AdminService"])
+    server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.AdminService"])
     broker_pb2_grpc.add_AdminServiceServicer_to_server(master, server.server)
     master.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     nameserver = GroupNameserver(brokers={"broker-a": BrokerAt(master.address)})

@@ -36,7 +36,6 @@ class OddBroker(audit_pb2_grpc.AuditServiceServicer):
         self.refuses: errors.MqError | None = None
         self.cancelled = asyncio.Event()
 
-    @own_protocol.stream
     async def Snapshot(
         self, request: audit_pb2.SnapshotRequest, context: Any
     ) -> AsyncIterator[audit_pb2.SnapshotPart]:
@@ -53,7 +52,7 @@ class OddBroker(audit_pb2_grpc.AuditServiceServicer):
 
 @pytest.fixture
 async def odd() -> AsyncIterator[tuple[OddBroker, str]]:
-    broker, server = OddBroker(), rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AuditService"])
+    broker, server = OddBroker(), rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.AuditService"])
     audit_pb2_grpc.add_AuditServiceServicer_to_server(broker, server.server)
     yield broker, f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     await server.stop(0)
@@ -117,7 +116,7 @@ async def test_who_stops_reading_ends_the_call(
 
 
 async def test_a_broker_that_knows_no_audits_says_so(channels: Channels) -> None:
-    server = rpc.RpcServer(own_protocol.BORDER, [])
+    server = rpc.RpcServer(own_protocol.say_error, [])
     address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     with pytest.raises(errors.MqError, match=grpc.StatusCode.UNIMPLEMENTED.name):
         [part async for part in Audit(channels).snapshot(address, EVERYTHING)]

@@ -13,7 +13,7 @@ from aerobee.cluster_view import channels
 from aerobee.cluster_view.channels import Stream
 from aerobee.cluster_view.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
 from aerobee.runtime import errors, rpc
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
 from aerobee.v1 import broker_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.silent_peer import silent_peer
 
@@ -137,7 +137,7 @@ class SlowNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         self.answer = nameserver_pb2.QueryRouteResponse(version=version)
         self.may_answer = asyncio.Event()
         self.asked = asyncio.Event()
-        self.server = rpc.RpcServer(BORDER, ["aerobee.v1.NameserverService"])
+        self.server = rpc.RpcServer(say_error, ["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self.server.server)
 
     async def QueryRoute(

@@ -29,7 +29,7 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
         self.answers = asyncio.Event()
         self.answers.set()
         self.asked = 0
-        self._server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.OffsetService"])
+        self._server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.OffsetService"])
         self.address = ""
 
     async def start(self) -> Self:
@@ -46,7 +46,6 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
         if self.refuse is not None:
             raise self.refuse
 
-    @own_protocol.unary
     async def QueryOffsets(
         self, request: broker_pb2.QueryOffsetsRequest, context: Any
     ) -> broker_pb2.QueryOffsetsResponse:
@@ -56,7 +55,6 @@ class Replica(broker_pb2_grpc.OffsetServiceServicer):
         )
         return broker_pb2.QueryOffsetsResponse(offsets=[found])
 
-    @own_protocol.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Any
     ) -> broker_pb2.QueryBoundsResponse:

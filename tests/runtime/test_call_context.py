@@ -44,7 +44,6 @@ class Echo:
         self.channels = Channels(chance=random.Random(1))
         self.address = ""
 
-    @own_protocol.unary
     async def Call(self, request: Request, context: grpc.aio.ServicerContext[Any, Any]) -> Request:
         log_event(log, "served", topic=request.topic)
         if request.topic == "refused":
@@ -53,7 +52,6 @@ class Echo:
             await self.channels.call(self.address, CALL, Request(topic="last"))
         return request
 
-    @own_protocol.stream
     async def Watch(
         self, request: Request, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[Request]:
@@ -68,7 +66,7 @@ class Echo:
 @pytest.fixture
 async def echo() -> AsyncIterator[Echo]:
     servicer = Echo()
-    server = rpc.RpcServer(own_protocol.BORDER, [SERVICE])
+    server = rpc.RpcServer(own_protocol.say_error, [SERVICE])
     handlers = {
         "Call": grpc.unary_unary_rpc_method_handler(
             servicer.Call, Request.FromString, Request.SerializeToString
@@ -77,8 +75,7 @@ async def echo() -> AsyncIterator[Echo]:
             servicer.Watch, Request.FromString, Request.SerializeToString
         ),
     }
-    generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-    server.server.add_generic_rpc_handlers((generic,))
+    server.server.add_registered_method_handlers(SERVICE, handlers)
     servicer.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
     yield servicer
     await servicer.channels.close()

@@ -11,7 +11,7 @@ import pytest
 
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.open_files import CONNECTIONS_MIN, connections_max
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 
 
@@ -34,7 +34,7 @@ def test_the_limit_is_raised_to_what_is_allowed() -> None:
 
 
 async def test_a_server_takes_no_more_connections_than_it_may_and_new_ones_when_others_go() -> None:
-    server = RpcServer(BORDER, [], connections_max=5)
+    server = RpcServer(say_error, [], connections_max=5)
     port = await server.start("127.0.0.1:0")
     try:
         taken = [await _connect(port) for _ in range(8)]

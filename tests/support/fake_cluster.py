@@ -66,7 +66,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
 
     async def start(self) -> Self:
         """On a free port at first, later on the same one."""
-        self._server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.SendService"])
+        self._server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.SendService"])
         broker_pb2_grpc.add_SendServiceServicer_to_server(self, self._server.server)
         self.port = await self._server.start(f"127.0.0.1:{self.port}")
         return self
@@ -208,7 +208,7 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> Self:
-        self._server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
+        self._server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self._server.server)
         self.port = await self._server.start(f"127.0.0.1:{self.port}")
         return self
@@ -271,7 +271,6 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
             version=self.version, stale=self.stale, routes=[self.route(topic) for topic in topics]
         )
 
-    @own_protocol.unary
     async def QueryRoute(
         self, request: nameserver_pb2.QueryRouteRequest, context: Any
     ) -> nameserver_pb2.QueryRouteResponse:
@@ -297,7 +296,6 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
                 while self.version == version:
                     await self._changed.wait()
 
-    @own_protocol.unary
     async def DescribeCluster(
         self, request: nameserver_pb2.DescribeClusterRequest, context: Any
     ) -> nameserver_pb2.ClusterDescription:
@@ -309,7 +307,6 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
             heartbeat_age_ms=[0] * len(brokers),
         )
 
-    @own_protocol.unary
     async def CreateTopic(
         self, request: nameserver_pb2.CreateTopicRequest, context: Any
     ) -> common_pb2.TopicConfig:
@@ -320,7 +317,6 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         )
         return self.route(request.name).topic
 
-    @own_protocol.unary
     async def UpdateTopic(
         self, request: nameserver_pb2.UpdateTopicRequest, context: Any
     ) -> common_pb2.TopicConfig:
@@ -332,7 +328,6 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         assert not request.HasField("queues")
         return self.route(request.name).topic
 
-    @own_protocol.unary
     async def DeleteTopic(
         self, request: nameserver_pb2.DeleteTopicRequest, context: Any
     ) -> nameserver_pb2.DeleteTopicResponse:
@@ -340,7 +335,6 @@ class FakeNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
             raise errors.TopicNotFound(f"topic {request.name!r} does not exist")
         return nameserver_pb2.DeleteTopicResponse()
 
-    @own_protocol.unary
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Any
     ) -> nameserver_pb2.ListTopicsResponse:

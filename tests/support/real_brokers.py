@@ -201,7 +201,7 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
         self.address = ""
 
     async def start(self, port: int = 0) -> Self:
-        self._server = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
+        self._server = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.NameserverService"])
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self._server.server)
         self.address = f"127.0.0.1:{await self._server.start(f'127.0.0.1:{port}')}"
         return self
@@ -251,13 +251,11 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
             routes=[self._route(topic) for topic in topics],
         )
 
-    @own_protocol.unary
     async def QueryRoute(
         self, request: nameserver_pb2.QueryRouteRequest, context: Any
     ) -> nameserver_pb2.QueryRouteResponse:
         return self._answer(request.topics)
 
-    @own_protocol.unary
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Any
     ) -> nameserver_pb2.ListTopicsResponse:

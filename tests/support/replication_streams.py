@@ -44,7 +44,7 @@ from aerobee.broker.store.tables.config_tables import (
 )
 from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import DuplicateBroker, NotMaster, StaleEpoch
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 
 KIB = 1024
@@ -231,7 +231,7 @@ async def running_master(
     """A master under epoch 1, alone in sync."""
     async with running_replica(root, config) as replica:
         master = Master(replica, StreamLimits(**limits))
-        server = RpcServer(BORDER, [SERVICE_NAME])
+        server = RpcServer(say_error, [SERVICE_NAME])
         add_replication_service(ReplicationService(master.sender), server.server)
         master.address = f"127.0.0.1:{await server.start('127.0.0.1:0')}"
         master.roles.begin_term()

@@ -20,21 +20,15 @@ import grpc
 import uvloop
 
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
-from aerobee.runtime.rpc import CHANNEL_OPTIONS, SERVER_OPTIONS
+from aerobee.grpc_core.method import Style
+from aerobee.runtime.grpc_config import Engine
+from aerobee.runtime.rpc import CHANNEL_OPTIONS, new_engine
+from aerobee.runtime.served_method import ServedMethod
+from aerobee.runtime.server_engine import ServerOptions
 
 ANSWER = b"\x08\x01\x10\x01\x20\x80\x80\x80\x80\x01\x28\x80\x80\x80\x80\x80\x04"
 REQUEST = struct.Struct(">II")
 WARM_UP_FRAMES = 200
-
-
-class _Handlers(grpc.GenericRpcHandler):
-    def service(self, handler_call_details: Any) -> Any:
-        method = str(handler_call_details.method)
-        if method.endswith("/Upload"):
-            return grpc.stream_stream_rpc_method_handler(_upload)
-        if method.endswith("/Download"):
-            return grpc.stream_stream_rpc_method_handler(_download)
-        return None
 
 
 async def _upload(_requests: object, context: Any) -> None:
@@ -50,10 +44,10 @@ async def _download(_requests: object, context: Any) -> None:
 
 
 async def _serve() -> None:
-    server = grpc.aio.server(options=list(SERVER_OPTIONS))
-    server.add_generic_rpc_handlers((_Handlers(),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
+    server = new_engine(Engine.OWN, ServerOptions())
+    for path, handler in (("/bare/Upload", _upload), ("/bare.Echo/Download", _download)):
+        server.add(ServedMethod(path, handler, Style.COROUTINE, True, True, None, None))
+    port = await server.listen("127.0.0.1:0")
     print(port, flush=True)
     # Ends with the parent: its end of the pipe closes.
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -36,7 +36,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import SystemClock
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 from aerobee.store_format.batch import BatchLimits, check_batch
 from aerobee.store_format.properties import encode_properties
@@ -181,7 +181,7 @@ async def _serve(root: Path, body_bytes: int) -> None:
         master.sender = ReplicationSender(
             CLUSTER, GROUP, role, store, reads, tables, StreamLimits(), clock
         )
-        server = RpcServer(BORDER, [SERVICE_NAME])
+        server = RpcServer(say_error, [SERVICE_NAME])
         add_replication_service(ReplicationService(master.sender), server.server)
         _say({"address": f"127.0.0.1:{await server.start('127.0.0.1:0')}"})
         flushing = asyncio.create_task(flush.run())

@@ -44,6 +44,7 @@ from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.endpoint import serve_metrics
 from aerobee.runtime.metrics.health import gather_health
 from aerobee.runtime.open_files import connections_max, raise_limit
+from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.private_files import close_to_others
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.store_format.record_layout import HostAddress
@@ -108,8 +109,9 @@ async def serve_broker(
     connections_max(config.own_files)
     disk = _own_folder(config.store_root) if disk is None else disk
     health = BrokerHealth(clock)
+    peer_limits = PeerLimits()
     async with (
-        serve_health(config.health.listen, health),
+        serve_health(config.health.listen, health, engine=config.grpc.engine, observer=peer_limits),
         serve_metrics(config.metrics.listen) as metrics,
     ):
         metrics.show("health", partial(gather_health, config.cluster, "broker", health))
@@ -132,6 +134,7 @@ async def serve_broker(
                     chance=chance,
                     health=health,
                     metrics=metrics,
+                    peer_limits=peer_limits,
                     store_host=store_host,
                     mounts=mounts,
                 ).run

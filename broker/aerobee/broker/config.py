@@ -16,6 +16,7 @@ from aerobee.runtime.addresses import (
 )
 from aerobee.runtime.config import Change, require
 from aerobee.runtime.config_check import Risk
+from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
@@ -185,6 +186,7 @@ class BrokerConfig:
     groups: GroupsConfig = field(default_factory=GroupsConfig)
     replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    grpc: GrpcConfig = field(default_factory=GrpcConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
 

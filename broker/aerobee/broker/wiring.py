@@ -97,6 +97,7 @@ from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
@@ -117,6 +118,7 @@ class Wiring:
         chance: random.Random,
         health: BrokerHealth,
         metrics: MetricsEndpoint,
+        peer_limits: PeerLimits,
         store_host: HostAddress,
         mounts: Sequence[Mount] = (),
     ) -> None:
@@ -135,6 +137,7 @@ class Wiring:
         self.counters = Counters()
         self.loop_delay = LoopDelay(clock)
         self.latencies = RpcLatencies()
+        self.peer_limits = peer_limits
         self._wire_role()
         self._wire_reading(reads)
         self._wire_sending()
@@ -443,6 +446,7 @@ class Wiring:
             config,
             clock,
             self.latencies,
+            self.peer_limits,
             send=SendService(
                 self.ingest,
                 self.encoder,
@@ -524,6 +528,7 @@ class Wiring:
             counters=self.counters,
             traffic=self.traffic,
             latencies=self.latencies,
+            peer_limits=self.peer_limits,
             loop_delay=self.loop_delay,
             times=times,
             lag=LagReading(

@@ -108,12 +108,18 @@ class Connection(Outgoing[S]):
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             self.abort("the peer's TLS does not offer h2", Limit.PROTOCOL)
             return
+        if not self.is_admitted():
+            return
         transport.set_write_buffer_limits(high=self.limits.send_high_water_bytes)
         room = self.limits.connection_window_bytes - frames.WINDOW_DEFAULT
         self._receive_window += room
         opening = self.first_bytes() + (frames.window_update(0, room) if room else b"")
         transport.write(opening)
         self._refresh_fast()
+
+    def is_admitted(self) -> bool:
+        """Whether to begin at all; a connection that may not was ended."""
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_closing = True

@@ -76,12 +76,20 @@ class ServicerContext:
     async def read(self) -> Any:
         """The next request, or what grpcio calls the end of a stream."""
         self._check()
-        request = await self._call.read()
+        try:
+            request = await self._call.read()
+        except RpcError:
+            self._check()
+            raise
         return self._end_of_stream if request is None else request
 
     async def write(self, answer: Any) -> None:
         self._check()
-        await self._call.send(answer)
+        try:
+            await self._call.send(answer)
+        except RpcError:
+            self._check()
+            raise
 
     def set_code(self, code: object) -> None:
         """Of use only to methods that are not implemented, which raise afterwards."""

@@ -56,6 +56,8 @@ class ConnectionLimits:
     continuations_max: int = 8
     message_bytes_max: int = 4 << 20
     """Of one message we receive, also after decompression."""
+    sent_message_bytes_max: int = 0
+    """Of one message that a server sends; 0: any. A call with a larger one fails."""
 
     stream_window_bytes: int = 256 << 10
     """What a peer may send on one stream before it is read. Larger messages get more, one after

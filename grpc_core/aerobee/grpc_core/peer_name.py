@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
 from urllib.parse import quote
+
+_MAPPED: Final = "::ffff:"
 
 
 def peer_name(address: object) -> str:
@@ -12,6 +15,9 @@ def peer_name(address: object) -> str:
     """
     if isinstance(address, tuple) and len(address) == 2:
         return f"ipv4:{address[0]}:{address[1]}"
+    if isinstance(address, tuple) and str(address[0]).startswith(_MAPPED) and "." in address[0]:
+        # Of IPv4, over a socket that takes both.
+        return f"ipv4:{address[0].removeprefix(_MAPPED)}:{address[1]}"
     if isinstance(address, tuple) and len(address) >= 4:
         return f"ipv6:{quote(f'[{address[0]}]', safe=':')}:{address[1]}"
     if isinstance(address, str) and address:

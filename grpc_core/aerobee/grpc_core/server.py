@@ -17,6 +17,7 @@ from aerobee.grpc_core.deadlines import Deadlines
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
+from aerobee.grpc_core.listening import bound_sockets
 from aerobee.grpc_core.memory import MemoryAccount
 from aerobee.grpc_core.method import Method
 from aerobee.grpc_core.server_call import ServerCall
@@ -91,17 +92,18 @@ class Server:
             self._methods[path] = method
 
     async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
-        """Accept connections on one address; returns the port, of use where `port` is 0. `tls` must
-        offer the protocol h2 (`tls.set_alpn_protocols(["h2"])`).
+        """Accept connections on one address; returns the port, of use where `port` is 0. A wildcard
+        of either family takes connections of both. `tls` must offer the protocol h2
+        (`tls.set_alpn_protocols(["h2"])`).
 
         Raises:
             OSError: the address is in use or not of this machine.
         """
-        listener = await self.loop.create_server(
-            self._connect, host, port, ssl=tls, backlog=_BACKLOG, reuse_port=False
-        )
-        self._listening(listener)
-        return int(listener.sockets[0].getsockname()[1])
+        sockets = await bound_sockets(self.loop, host, port)
+        chosen = int(sockets[0].getsockname()[1])
+        for one in sockets:
+            await self.listen_on(one, tls=tls)
+        return chosen
 
     async def listen_on(self, socket: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
         """The same on a socket that is bound: of another family, or handed over."""
@@ -162,12 +164,13 @@ class Server:
     def _connect(self) -> ServerConnection:
         return ServerConnection(self, self.loop)
 
-    def on_connected(self, connection: ServerConnection) -> None:
-        """The transport is there; one too many is closed at once."""
+    def admit(self, connection: ServerConnection) -> bool:
+        """The transport is there; one too many is closed at once, without a word."""
         if len(self._connections) >= self._connections_max:
             connection.abort(f"more than {self._connections_max} connections", Limit.CONNECTIONS)
-        else:
-            self._connections[connection] = None
+            return False
+        self._connections[connection] = None
+        return True
 
     def on_disconnected(self, connection: ServerConnection) -> None:
         self._connections.pop(connection, None)

@@ -384,6 +384,12 @@ class ServerCall(Stream):
         self._send_bytes(answer if method.serialize is None else method.serialize(answer))
 
     def _send_bytes(self, data: bytes) -> None:
+        bytes_max = self.connection.limits.sent_message_bytes_max
+        if bytes_max and len(data) > bytes_max:
+            raise RpcError(
+                Status.RESOURCE_EXHAUSTED,
+                f"the answer has a message of {len(data)} bytes, and {bytes_max} are allowed",
+            )
         if not self._is_head_sent:
             self._send_head()
         if self.head.may_compress and self._compresses(len(data)):
@@ -440,8 +446,12 @@ class ServerCall(Stream):
             else:
                 connection.close_stream(self)
         elif not self._is_over:
-            self._send_bytes(data)
-            self._end(None)
+            try:
+                self._send_bytes(data)
+            except RpcError as error:
+                self._end(error)
+            else:
+                self._end(None)
 
     def abort(
         self,

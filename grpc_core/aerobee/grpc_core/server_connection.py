@@ -65,9 +65,8 @@ class ServerConnection(Connection[ServerCall]):
         """Of one call; the connection goes on."""
         self.server.observer.limit_met(limit, self.peer, reason)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.server.on_connected(self)
+    def is_admitted(self) -> bool:
+        return self.server.admit(self)
 
     def pause_writing(self) -> None:
         """A peer that does not read gets nothing new to answer. Only a server may do so: were both

@@ -31,10 +31,11 @@ from aerobee.runtime.health_server import serve_health
 from aerobee.runtime.log import log_event
 from aerobee.runtime.metrics.endpoint import serve_metrics
 from aerobee.runtime.metrics.health import gather_health
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.own_protocol import say_error
+from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.retry import Backoff
 from aerobee.runtime.rpc import RpcServer
-from aerobee.runtime.rpc_latency import LatencyInterceptor
 from aerobee.runtime.supervise import ExitCode, Lifecycle, run_service
 from aerobee.v1 import nameserver_pb2, nameserver_pb2_grpc
 
@@ -70,8 +71,9 @@ async def serve_nameserver(
     keys = Keys(config.cluster)
     backoff = Backoff(base_ms=50, max_ms=max(50, config.etcd.reconnect_max_ms))
     health = NameserverHealth()
+    peer_limits = PeerLimits()
     async with (
-        serve_health(config.health.listen, health),
+        serve_health(config.health.listen, health, engine=config.grpc.engine, observer=peer_limits),
         serve_metrics(config.metrics.listen) as metrics,
         Etcd(config.etcd, chance=chance, clock=clock) as etcd,
     ):
@@ -80,7 +82,7 @@ async def serve_nameserver(
         sets = ReplicaSets(etcd, keys, positions, allow_unclean=config.unclean_election)
         registry = Registry(etcd, keys, sets, config.broker_lease)
         sessions = BrokerSessions(registry, cache, positions, cluster=config.cluster, clock=clock)
-        figures = NameserverFigures(config, cache, sessions, etcd.calls, clock)
+        figures = NameserverFigures(config, cache, sessions, etcd.calls, peer_limits, clock)
         service = NameserverService(
             cluster=config.cluster,
             cache=cache,
@@ -90,11 +92,7 @@ async def serve_nameserver(
             auto_create=config.topics.auto_create,
             spread_timeout_s=config.topics.spread_timeout_ms / 1_000,
         )
-        timing = LatencyInterceptor(figures.latencies, clock)
-        limits = nameserver_request_limits()
-        server = RpcServer(BORDER, [SERVICE_NAME], limits=limits, interceptors=[timing])
-        add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
-        add_service(service, server.server)  # type: ignore[no-untyped-call]
+        server = _server(config, service, figures.latencies, peer_limits, clock)
         port = await server.start(config.listen, serving=False)
         log_event(log, "nameserver listens", address=config.listen, port=port)
         health.listens(cache.why_unknown)
@@ -124,6 +122,27 @@ async def serve_nameserver(
         finally:
             await server.stop(0)
         log_event(log, "nameserver stopped")
+
+
+def _server(
+    config: NameserverConfig,
+    service: NameserverService,
+    latencies: RpcLatencies,
+    peer_limits: PeerLimits,
+    clock: Clock,
+) -> RpcServer:
+    server = RpcServer(
+        say_error,
+        [SERVICE_NAME],
+        engine=config.grpc.engine,
+        limits=nameserver_request_limits(),
+        latencies=latencies,
+        clock=clock,
+        observer=peer_limits,
+    )
+    add_service = nameserver_pb2_grpc.add_NameserverServiceServicer_to_server
+    add_service(service, server.server)  # type: ignore[no-untyped-call]
+    return server
 
 
 async def _serve_when_known(cache: RouteCache, server: RpcServer) -> None:

@@ -14,6 +14,7 @@ from aerobee.runtime.addresses import (
 from aerobee.runtime.config import require
 from aerobee.runtime.config_check import Risk
 from aerobee.runtime.config_risks import common_risks
+from aerobee.runtime.grpc_config import GrpcConfig
 from aerobee.runtime.health import HealthConfig
 from aerobee.runtime.log_config import LogConfig
 from aerobee.runtime.metrics.config import MetricsConfig
@@ -237,6 +238,7 @@ class NameserverConfig:
     topics: TopicPolicy = field(default_factory=TopicPolicy)
     broker_lease: BrokerLeaseConfig = field(default_factory=BrokerLeaseConfig)
     log: LogConfig = field(default_factory=LogConfig)
+    grpc: GrpcConfig = field(default_factory=GrpcConfig)
     health: HealthConfig = field(default_factory=HealthConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     unclean_election: bool = False

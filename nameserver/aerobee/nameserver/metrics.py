@@ -27,6 +27,7 @@ from aerobee.runtime.metrics.families import (
     one_gauge,
 )
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
+from aerobee.runtime.peer_limits import PeerLimits
 
 NODE_TYPE = "nameserver"
 WILDCARDS = frozenset({"0.0.0.0", "[::]"})
@@ -43,6 +44,7 @@ class NameserverFigures:
         cache: RouteCache,
         sessions: BrokerSessions,
         calls: EtcdCalls,
+        peer_limits: PeerLimits,
         clock: Clock,
     ) -> None:
         self.latencies = RpcLatencies()
@@ -55,6 +57,7 @@ class NameserverFigures:
         self._cache = cache
         self._sessions = sessions
         self._calls = calls
+        self._peer_limits = peer_limits
 
     def listens(self, port: int) -> None:
         """It is reached there."""
@@ -82,6 +85,7 @@ class NameserverFigures:
             ),
             *self._etcd_families(),
             self.latencies.family(),
+            self._peer_limits.family(),
             delay,
         ]
         if cache.version > 0:

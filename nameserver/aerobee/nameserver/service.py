@@ -15,7 +15,6 @@ from aerobee.nameserver.route_cache import RouteCache
 from aerobee.nameserver.sessions import BrokerSessions
 from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
-from aerobee.runtime import own_protocol
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name
@@ -57,7 +56,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._stopping = True
         self._cache.changed.notify()
 
-    @own_protocol.unary
     async def Register(
         self, requests: AsyncIterator[nameserver_pb2.BrokerHeartbeat], context: Context
     ) -> None:
@@ -106,7 +104,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 # Brokers whose streams end because this nameserver stops live on.
                 self._sessions.close(session, is_lost=not self._stopping)
 
-    @own_protocol.unary
     async def QueryRoute(
         self, request: nameserver_pb2.QueryRouteRequest, context: Context
     ) -> nameserver_pb2.QueryRouteResponse:
@@ -123,7 +120,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                 failures[name] = error
         return self._routes(request.topics, failures)
 
-    @own_protocol.stream
     async def WatchRoutes(
         self, request: nameserver_pb2.WatchRoutesRequest, context: Context
     ) -> AsyncIterator[nameserver_pb2.QueryRouteResponse]:
@@ -141,7 +137,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
                     sent = routes
                 await wake.wait()
 
-    @own_protocol.unary
     async def CreateTopic(
         self, request: nameserver_pb2.CreateTopicRequest, context: Context
     ) -> common_pb2.TopicConfig:
@@ -156,7 +151,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         await self._tell_brokers(topic)
         return convert.topic_config(topic)
 
-    @own_protocol.unary
     async def UpdateTopic(
         self, request: nameserver_pb2.UpdateTopicRequest, context: Context
     ) -> common_pb2.TopicConfig:
@@ -171,7 +165,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         await self._tell_brokers(topic)
         return convert.topic_config(topic)
 
-    @own_protocol.unary
     async def DeleteTopic(
         self, request: nameserver_pb2.DeleteTopicRequest, context: Context
     ) -> nameserver_pb2.DeleteTopicResponse:
@@ -184,7 +177,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             )
         return nameserver_pb2.DeleteTopicResponse()
 
-    @own_protocol.unary
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Context
     ) -> nameserver_pb2.ListTopicsResponse:
@@ -196,7 +188,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             topics=[convert.topic_config(table.topics[name]) for name in sorted(table.topics)],
         )
 
-    @own_protocol.unary
     async def DescribeCluster(
         self, request: nameserver_pb2.DescribeClusterRequest, context: Context
     ) -> nameserver_pb2.ClusterDescription:
@@ -219,7 +210,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         )
         return description
 
-    @own_protocol.unary
     async def AlterInSyncSet(
         self, request: nameserver_pb2.AlterInSyncSetRequest, context: Context
     ) -> nameserver_pb2.GroupRecord:
@@ -235,7 +225,6 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         )
         return convert.replica_set_record(replica_set)
 
-    @own_protocol.unary
     async def RemoveReplica(
         self, request: nameserver_pb2.RemoveReplicaRequest, context: Context
     ) -> nameserver_pb2.GroupRecord:

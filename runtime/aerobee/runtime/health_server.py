@@ -16,10 +16,19 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from aerobee.grpc_core.limits import LimitObserver
+from aerobee.grpc_core.status import RpcError, Status
+from aerobee.runtime.call_border import CallBorder
+from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.health import REASON_METADATA_KEY, Health, Question
 from aerobee.runtime.log import log_event
-from aerobee.runtime.rpc import SERVER_OPTIONS
+from aerobee.runtime.own_protocol import say_error
+from aerobee.runtime.rpc import MethodTable, new_engine
+from aerobee.runtime.served_method import answered_at_once
+from aerobee.runtime.server_engine import ServerOptions
+from aerobee.runtime.standard_limits import health_limits
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +53,14 @@ class HealthService:
         self._told: dict[Question, bool] = {}
         self._watches = 0
 
-    async def Check(
+    @answered_at_once
+    def Check(
         self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
         question = _question(request.service)
         if question is None:
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND,
+            raise RpcError(
+                Status.NOT_FOUND,
                 f"no service {request.service!r}; there are {', '.join(Question)}",
             )
         reason = self._why_not(question)
@@ -58,7 +68,8 @@ class HealthService:
             context.set_trailing_metadata(((REASON_METADATA_KEY, reason.encode()),))
         return health_pb2.HealthCheckResponse(status=_status(reason))
 
-    async def List(
+    @answered_at_once
+    def List(
         self, request: health_pb2.HealthListRequest, context: Context
     ) -> health_pb2.HealthListResponse:
         answers = {question.value: _status(self._why_not(question)) for question in Question}
@@ -78,8 +89,8 @@ class HealthService:
             yield health_pb2.HealthCheckResponse(status=unknown)
             return
         if self._watches >= WATCHES_MAX:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
+            raise RpcError(
+                Status.RESOURCE_EXHAUSTED,
                 f"{self._watches} watches of this process's health exist already, which is the "
                 "limit; use Check, which always answers",
             )
@@ -106,11 +117,17 @@ class HealthService:
 
 @asynccontextmanager
 async def serve_health(
-    listen: str, health: Health, *, idle_s: float = IDLE_S
+    listen: str,
+    health: Health,
+    *,
+    idle_s: float = IDLE_S,
+    engine: Engine = Engine.OWN,
+    observer: LimitObserver | None = None,
 ) -> AsyncIterator[int]:
     """Answer on `listen` within the block; gives the port. Without an address nothing is served.
 
-    Connections that make no call are closed after `idle_s`.
+    Connections that make no call are closed after `idle_s`. `observer` is told of peers that meet
+    a limit of the engine.
 
     Raises:
         InvalidArgument: the address is in use or not of this machine.
@@ -118,22 +135,18 @@ async def serve_health(
     if not listen:
         yield 0
         return
-    options = [
-        *SERVER_OPTIONS,
-        ("grpc.max_allowed_incoming_connections", CONNECTIONS_MAX),
-        ("grpc.max_connection_idle_ms", int(idle_s * 1000)),
-        ("grpc.server_handshake_timeout_ms", int(idle_s * 1000)),
-    ]
-    server = grpc.aio.server(options=options)
-    health_pb2_grpc.add_HealthServicer_to_server(HealthService(health), server)
+    options = ServerOptions(connections_max=CONNECTIONS_MAX, idle_s=idle_s)
+    server = new_engine(engine, options, observer=observer)
+    border = CallBorder(say_error, SystemClock(), limits=(health_limits(),), observer=None)
+    table = MethodTable(server, border)
+    health_pb2_grpc.add_HealthServicer_to_server(HealthService(health), table)
     try:
-        port = server.add_insecure_port(listen)
-    except RuntimeError as error:
+        port = await server.listen(listen)
+    except OSError as error:
         raise InvalidArgument(
             f"cannot serve health on {listen}: the port is in use or the address is not of this "
             "machine; stop the other process or choose another port for health.listen"
         ) from error
-    await server.start()
     log_event(log, "health is served", address=listen, port=port)
     try:
         yield port

@@ -8,12 +8,12 @@ protobuf of ours; a test keeps them equal to common.proto.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 import grpc
 
+from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime import errors
-from aerobee.runtime.rpc import ErrorBorder
 
 CODE_METADATA_KEY = "aerobee-code"
 
@@ -23,51 +23,51 @@ class Said(NamedTuple):
 
     code: int
     """Of aerobee.v1.Code."""
-    status: grpc.StatusCode
+    status: Status
 
 
 ERRORS: dict[type[errors.MqError], Said] = {
-    errors.InvalidArgument: Said(100, grpc.StatusCode.INVALID_ARGUMENT),
-    errors.IllegalName: Said(101, grpc.StatusCode.INVALID_ARGUMENT),
-    errors.TopicNotFound: Said(102, grpc.StatusCode.NOT_FOUND),
-    errors.QueueNotFound: Said(103, grpc.StatusCode.NOT_FOUND),
-    errors.GroupNotFound: Said(104, grpc.StatusCode.NOT_FOUND),
-    errors.MessageIllegal: Said(105, grpc.StatusCode.INVALID_ARGUMENT),
-    errors.MessageTooLarge: Said(106, grpc.StatusCode.INVALID_ARGUMENT),
-    errors.PropertiesTooLarge: Said(107, grpc.StatusCode.INVALID_ARGUMENT),
-    errors.CorruptBody: Said(108, grpc.StatusCode.DATA_LOSS),
-    errors.TopicExists: Said(109, grpc.StatusCode.ALREADY_EXISTS),
-    errors.FilterIllegal: Said(110, grpc.StatusCode.INVALID_ARGUMENT),
-    errors.NotWritableTopic: Said(111, grpc.StatusCode.PERMISSION_DENIED),
-    errors.NotReadableTopic: Said(112, grpc.StatusCode.PERMISSION_DENIED),
-    errors.NoBrokerAvailable: Said(113, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.MessageNotFound: Said(114, grpc.StatusCode.NOT_FOUND),
-    errors.OutOfSequence: Said(115, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.LimitReached: Said(116, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    errors.ForeignCluster: Said(120, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.ReplicaDiverged: Said(121, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.ReplicationGap: Said(122, grpc.StatusCode.ABORTED),
-    errors.CorruptFrame: Said(123, grpc.StatusCode.DATA_LOSS),
-    errors.ReplicaIncomplete: Said(124, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.NotMaster: Said(200, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.StaleEpoch: Said(201, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.LeaseHeld: Said(202, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.LeaseExpired: Said(203, grpc.StatusCode.ABORTED),
-    errors.DuplicateClient: Said(204, grpc.StatusCode.ALREADY_EXISTS),
-    errors.DuplicateBroker: Said(205, grpc.StatusCode.ALREADY_EXISTS),
-    errors.UnknownMember: Said(206, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.GroupInUse: Said(207, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.GroupDeleted: Said(208, grpc.StatusCode.FAILED_PRECONDITION),
-    errors.ShuttingDown: Said(300, grpc.StatusCode.UNAVAILABLE),
-    errors.NotWritable: Said(301, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    errors.Busy: Said(302, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    errors.StoreFailed: Said(303, grpc.StatusCode.UNAVAILABLE),
-    errors.RegistryUnavailable: Said(304, grpc.StatusCode.UNAVAILABLE),
-    errors.DeadlineExceeded: Said(305, grpc.StatusCode.DEADLINE_EXCEEDED),
-    errors.NotEnoughReplicas: Said(306, grpc.StatusCode.UNAVAILABLE),
-    errors.ReplicaBehind: Said(307, grpc.StatusCode.UNAVAILABLE),
-    errors.Unreachable: Said(398, grpc.StatusCode.UNAVAILABLE),
-    errors.MqError: Said(399, grpc.StatusCode.INTERNAL),
+    errors.InvalidArgument: Said(100, Status.INVALID_ARGUMENT),
+    errors.IllegalName: Said(101, Status.INVALID_ARGUMENT),
+    errors.TopicNotFound: Said(102, Status.NOT_FOUND),
+    errors.QueueNotFound: Said(103, Status.NOT_FOUND),
+    errors.GroupNotFound: Said(104, Status.NOT_FOUND),
+    errors.MessageIllegal: Said(105, Status.INVALID_ARGUMENT),
+    errors.MessageTooLarge: Said(106, Status.INVALID_ARGUMENT),
+    errors.PropertiesTooLarge: Said(107, Status.INVALID_ARGUMENT),
+    errors.CorruptBody: Said(108, Status.DATA_LOSS),
+    errors.TopicExists: Said(109, Status.ALREADY_EXISTS),
+    errors.FilterIllegal: Said(110, Status.INVALID_ARGUMENT),
+    errors.NotWritableTopic: Said(111, Status.PERMISSION_DENIED),
+    errors.NotReadableTopic: Said(112, Status.PERMISSION_DENIED),
+    errors.NoBrokerAvailable: Said(113, Status.FAILED_PRECONDITION),
+    errors.MessageNotFound: Said(114, Status.NOT_FOUND),
+    errors.OutOfSequence: Said(115, Status.FAILED_PRECONDITION),
+    errors.LimitReached: Said(116, Status.RESOURCE_EXHAUSTED),
+    errors.ForeignCluster: Said(120, Status.FAILED_PRECONDITION),
+    errors.ReplicaDiverged: Said(121, Status.FAILED_PRECONDITION),
+    errors.ReplicationGap: Said(122, Status.ABORTED),
+    errors.CorruptFrame: Said(123, Status.DATA_LOSS),
+    errors.ReplicaIncomplete: Said(124, Status.FAILED_PRECONDITION),
+    errors.NotMaster: Said(200, Status.FAILED_PRECONDITION),
+    errors.StaleEpoch: Said(201, Status.FAILED_PRECONDITION),
+    errors.LeaseHeld: Said(202, Status.FAILED_PRECONDITION),
+    errors.LeaseExpired: Said(203, Status.ABORTED),
+    errors.DuplicateClient: Said(204, Status.ALREADY_EXISTS),
+    errors.DuplicateBroker: Said(205, Status.ALREADY_EXISTS),
+    errors.UnknownMember: Said(206, Status.FAILED_PRECONDITION),
+    errors.GroupInUse: Said(207, Status.FAILED_PRECONDITION),
+    errors.GroupDeleted: Said(208, Status.FAILED_PRECONDITION),
+    errors.ShuttingDown: Said(300, Status.UNAVAILABLE),
+    errors.NotWritable: Said(301, Status.RESOURCE_EXHAUSTED),
+    errors.Busy: Said(302, Status.RESOURCE_EXHAUSTED),
+    errors.StoreFailed: Said(303, Status.UNAVAILABLE),
+    errors.RegistryUnavailable: Said(304, Status.UNAVAILABLE),
+    errors.DeadlineExceeded: Said(305, Status.DEADLINE_EXCEEDED),
+    errors.NotEnoughReplicas: Said(306, Status.UNAVAILABLE),
+    errors.ReplicaBehind: Said(307, Status.UNAVAILABLE),
+    errors.Unreachable: Said(398, Status.UNAVAILABLE),
+    errors.MqError: Said(399, Status.INTERNAL),
 }
 
 _CLASSES: dict[int, type[errors.MqError]] = {said.code: kind for kind, said in ERRORS.items()}
@@ -92,21 +92,11 @@ def _said(error: errors.MqError) -> Said:
     return next(ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS)
 
 
-async def answer_error(
-    context: grpc.aio.ServicerContext[Any, Any], error: errors.MqError
-) -> NoReturn:
-    """End a call with the status, message and code of a typed error."""
+def say_error(error: errors.MqError) -> RpcError:
+    """A call's end with the status, message and code of a typed error."""
     said = _said(error)
-    await context.abort(
-        said.status,
-        str(error),
-        trailing_metadata=((CODE_METADATA_KEY, str(said.code)),),
-    )
-
-
-BORDER = ErrorBorder(answer_error)
-unary = BORDER.unary
-stream = BORDER.stream
+    trailers = ((CODE_METADATA_KEY, str(said.code)),)
+    return RpcError(said.status, str(error), trailers=trailers)
 
 
 _BROKEN = ("Internal error from Core", "RST_STREAM")
@@ -114,7 +104,7 @@ _BROKEN = ("Internal error from Core", "RST_STREAM")
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
-    """The typed error of a failed call: the mirror of `answer_error`."""
+    """The typed error of a failed call: the mirror of `say_error`."""
     metadata = error.trailing_metadata()
     if metadata is not None:
         for key, value in metadata:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 from tests.failover.world import GROUP
@@ -48,7 +48,7 @@ class Broker(broker_pb2_grpc.AdminServiceServicer):
 
 @asynccontextmanager
 async def served(servicer: Nameserver | Broker) -> AsyncIterator[str]:
-    server = RpcServer(BORDER, [])
+    server = RpcServer(say_error, [])
     if isinstance(servicer, Nameserver):
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(servicer, server.server)
     else:

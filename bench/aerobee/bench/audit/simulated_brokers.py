@@ -137,7 +137,7 @@ class SimulatedBroker:
         self.name = name
         self._parts = parts
         self._clock = SystemClock()
-        self._rpc = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.AuditService"])
+        self._rpc = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.AuditService"])
         self.address = ""
 
     async def start(self) -> None:
@@ -147,10 +147,9 @@ class SimulatedBroker:
             request_deserializer=audit_pb2.SnapshotRequest.FromString,
             response_serializer=_as_is,
         )
-        service = grpc.method_handlers_generic_handler(
+        self._rpc.server.add_registered_method_handlers(
             "aerobee.v1.AuditService", {"Snapshot": handler}
         )
-        self._rpc.server.add_generic_rpc_handlers((service,))
         self.address = f"127.0.0.1:{await self._rpc.start('127.0.0.1:0')}"
 
     async def stop(self) -> None:
@@ -199,7 +198,6 @@ class SimulatedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
         self._brokers = brokers
         self._size = size
 
-    @own_protocol.unary
     async def DescribeCluster(
         self, request: nameserver_pb2.DescribeClusterRequest, context: Context
     ) -> nameserver_pb2.ClusterDescription:
@@ -231,7 +229,6 @@ class SimulatedNameserver(nameserver_pb2_grpc.NameserverServiceServicer):
             ],
         )
 
-    @own_protocol.unary
     async def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Context
     ) -> nameserver_pb2.ListTopicsResponse:
@@ -255,7 +252,7 @@ async def serve(brokers: int, size: Size) -> None:
     simulated = [SimulatedBroker(f"broker-{number:03d}", parts) for number in range(brokers)]
     for broker in simulated:
         await broker.start()
-    nameserver = rpc.RpcServer(own_protocol.BORDER, ["aerobee.v1.NameserverService"])
+    nameserver = rpc.RpcServer(own_protocol.say_error, ["aerobee.v1.NameserverService"])
     nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(
         SimulatedNameserver(simulated, size), nameserver.server
     )

@@ -16,12 +16,13 @@ from aerobee.broker.edge.replicas.replication_service import (
 )
 from aerobee.broker.replication.config import ReplicationMode
 from aerobee.broker.store.config import FlushMode
+from aerobee.runtime.call_border import SUCCESS
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.metrics.rpc_latencies import SEND_MESSAGE, RpcLatencies
 from aerobee.runtime.open_files import connections_max
-from aerobee.runtime.own_protocol import BORDER
+from aerobee.runtime.own_protocol import say_error
+from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.rpc import RpcServer
-from aerobee.runtime.rpc_latency import SUCCESS, LatencyInterceptor
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, broker_pb2_grpc
 
 SERVICE_NAMES = tuple(
@@ -39,6 +40,7 @@ class BrokerServer:
         config: BrokerConfig,
         clock: Clock,
         latencies: RpcLatencies,
+        peer_limits: PeerLimits,
         *,
         send: SendService,
         pull: PullService,
@@ -48,15 +50,19 @@ class BrokerServer:
         audit: AuditService,
         replication: ReplicationService,
     ) -> None:
-        """`latencies` is told how long each request took."""
+        """`latencies` is told how long each request took, `peer_limits` which of gRPC's limits a
+        peer met."""
         self._listen = config.listen
         self._pull = pull
         self._rpc = RpcServer(
-            BORDER,
+            say_error,
             SERVICE_NAMES,
+            engine=config.grpc.engine,
             limits=broker_request_limits(),
             connections_max=connections_max(config.own_files),
-            interceptors=(LatencyInterceptor(latencies, clock),),
+            latencies=latencies,
+            clock=clock,
+            observer=peer_limits,
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)

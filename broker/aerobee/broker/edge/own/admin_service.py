@@ -13,7 +13,6 @@ from aerobee.broker.reading.message_lookup import KeyQuery, MessageLookup
 from aerobee.broker.replication.handover import Handover
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.store.retention.retention_policy import CleanRequest
-from aerobee.runtime import own_protocol
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
@@ -37,7 +36,6 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
         self._cleaning = cleaning
         self._handover = handover
 
-    @own_protocol.unary
     async def GetMessage(
         self, request: broker_pb2.GetMessageRequest, context: Context
     ) -> broker_pb2.StoredMessage:
@@ -50,7 +48,6 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             record = await self._lookup.by_offset(request.physical_offset)
         return broker_pb2.StoredMessage(record=record)
 
-    @own_protocol.unary
     async def QueryMessages(
         self, request: broker_pb2.QueryMessagesRequest, context: Context
     ) -> broker_pb2.QueryMessagesResponse:
@@ -72,7 +69,6 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             more=found.more,
         )
 
-    @own_protocol.unary
     async def CleanStore(
         self, request: broker_pb2.CleanStoreRequest, context: Context
     ) -> broker_pb2.CleanStoreResponse:
@@ -87,13 +83,11 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             kept_because=report.kept_because,
         )
 
-    @own_protocol.unary
     async def GetStats(
         self, request: broker_pb2.GetStatsRequest, context: Context
     ) -> broker_pb2.BrokerStats:
         return stats_message(self._identity, self._statistics())
 
-    @own_protocol.unary
     async def HandOver(
         self, request: broker_pb2.HandOverRequest, context: Context
     ) -> broker_pb2.HandOverResponse:

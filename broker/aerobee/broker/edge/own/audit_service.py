@@ -18,7 +18,6 @@ from aerobee.broker.observe.stats import BrokerStatistics
 from aerobee.broker.replication.replica_set import NO_MASTER
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
-from aerobee.runtime import own_protocol
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -45,7 +44,6 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
         self._snapshots = snapshots
         self._checksums = checksums
 
-    @own_protocol.stream
     async def Snapshot(
         self, request: audit_pb2.SnapshotRequest, context: Context
     ) -> AsyncIterator[audit_pb2.SnapshotPart]:
@@ -93,7 +91,6 @@ class AuditService(audit_pb2_grpc.AuditServiceServicer):
             master_id=master_id,
         )
 
-    @own_protocol.stream
     async def ChecksumLog(
         self, request: audit_pb2.ChecksumLogRequest, context: Context
     ) -> AsyncIterator[audit_pb2.LogChecksum]:

@@ -22,7 +22,7 @@ from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
-from aerobee.runtime import names, own_protocol
+from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
@@ -66,7 +66,6 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
 
     # ---------------------------------------------------------------------- membership
 
-    @own_protocol.unary
     async def Membership(self, request_iterator: object, context: Context) -> None:
         session = MemberSession(self._offsets, self._clock)
         with self._streams.opened(session):
@@ -170,14 +169,12 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
 
     # ---------------------------------------------------------------------- operators
 
-    @own_protocol.unary
     async def ListGroups(
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
         known = {*self._coordinator.members.names(), *self._offsets.groups()}
         return broker_pb2.ListGroupsResponse(groups=sorted(known))
 
-    @own_protocol.unary
     async def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context
     ) -> broker_pb2.GroupDescription:
@@ -210,7 +207,6 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             )
         return description
 
-    @own_protocol.unary
     async def DeleteGroup(
         self, request: broker_pb2.DeleteGroupRequest, context: Context
     ) -> broker_pb2.DeleteGroupResponse:

@@ -15,7 +15,7 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.reading.queue_reader import QueueReader
 from aerobee.broker.sending.guard import Guard
-from aerobee.runtime import names, own_protocol
+from aerobee.runtime import names
 from aerobee.runtime.errors import (
     DeadlineExceeded,
     InvalidArgument,
@@ -57,7 +57,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         self._guard = guard
         self._queues = queues
 
-    @own_protocol.unary
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
     ) -> broker_pb2.CommitOffsetsResponse:
@@ -76,7 +75,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         await _done_with_each(request.offsets, commit, context, response.results)
         return response
 
-    @own_protocol.unary
     async def QueryOffsets(
         self, request: broker_pb2.QueryOffsetsRequest, context: Context
     ) -> broker_pb2.QueryOffsetsResponse:
@@ -95,7 +93,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             response.offsets.append(_committed(key, offset))
         return response
 
-    @own_protocol.unary
     async def QueryBounds(
         self, request: broker_pb2.QueryBoundsRequest, context: Context
     ) -> broker_pb2.QueryBoundsResponse:
@@ -120,7 +117,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             last_store_timestamp_ms=last_ms,
         )
 
-    @own_protocol.unary
     async def SearchByTimestamp(
         self, request: broker_pb2.SearchByTimestampRequest, context: Context
     ) -> broker_pb2.SearchByTimestampResponse:
@@ -139,7 +135,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             response.offsets.append(found)
         return response
 
-    @own_protocol.unary
     async def ResetOffsets(
         self, request: broker_pb2.ResetOffsetsRequest, context: Context
     ) -> broker_pb2.ResetOffsetsResponse:
@@ -153,7 +148,6 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         await _done_with_each(request.offsets, reset, context, response.results)
         return response
 
-    @own_protocol.unary
     async def DeleteOffsets(
         self, request: broker_pb2.DeleteOffsetsRequest, context: Context
     ) -> broker_pb2.DeleteOffsetsResponse:

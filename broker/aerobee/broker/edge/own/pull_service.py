@@ -29,10 +29,11 @@ from aerobee.broker.reading.egress import (
 )
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead
-from aerobee.runtime import names, own_protocol
+from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown
 from aerobee.runtime.exception_groups import first_leaf
+from aerobee.runtime.rpc import MethodTable
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -76,7 +77,6 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
     # ---------------------------------------------------------------------- stream
 
-    @own_protocol.unary
     async def PullStream(self, request_iterator: object, context: Context) -> None:
         session = PullSession(self._egress, is_current=self._is_current)
         self._counters.pull_streams += 1
@@ -151,7 +151,6 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
 
     # ---------------------------------------------------------------------- single pull
 
-    @own_protocol.unary
     async def Pull(
         self, request: broker_pb2.PullRequest, context: Context
     ) -> broker_pb2.PullResult:
@@ -239,7 +238,7 @@ class PullService(broker_pb2_grpc.PullServiceServicer):
         )
 
 
-def add_pull_service(service: PullService, server: grpc.aio.Server) -> None:
+def add_pull_service(service: PullService, server: MethodTable) -> None:
     """Register with frames as bytes: what `add_PullServiceServicer_to_server` does otherwise."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "PullStream": grpc.stream_stream_rpc_method_handler(
@@ -253,7 +252,7 @@ def add_pull_service(service: PullService, server: grpc.aio.Server) -> None:
             response_serializer=broker_pb2.PullResult.SerializeToString,
         ),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+    server.add_registered_method_handlers(SERVICE_NAME, handlers)
 
 
 def _result(found: Fetched) -> broker_pb2.PullResult:

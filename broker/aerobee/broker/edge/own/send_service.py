@@ -21,7 +21,6 @@ from aerobee.broker.sending.durability import Durability, Late
 from aerobee.broker.sending.ingest import Ingest, Receipt
 from aerobee.broker.sending.message_encoder import MessageEncoder, OutgoingMessage
 from aerobee.broker.sending.watermarks import EndWaiters
-from aerobee.runtime import own_protocol
 from aerobee.runtime.clock import Clock
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -59,7 +58,6 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         self._promise = promise
         self._on_acknowledged = on_acknowledged
 
-    @own_protocol.unary
     async def SendStream(self, request_iterator: object, context: Context) -> None:
         self._counters.send_streams += 1
         try:
@@ -113,7 +111,6 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
         while receipts := await pending.take():
             await context.write(ack_frame(receipts, self._promise))
 
-    @own_protocol.unary
     async def Send(
         self, request: broker_pb2.SendRequest, context: Context
     ) -> broker_pb2.SendResponse:

@@ -8,7 +8,7 @@ import grpc
 
 from aerobee.broker.edge.replicas.message_streams import MasterMessages
 from aerobee.broker.replication.sender import ReplicationSender
-from aerobee.runtime import own_protocol
+from aerobee.runtime.rpc import MethodTable
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -35,16 +35,15 @@ class ReplicationService:
     def __init__(self, sender: ReplicationSender) -> None:
         self._sender = sender
 
-    @own_protocol.unary
     async def Replicate(self, request_iterator: object, context: Context) -> None:
         await self._sender.serve(MasterMessages(_SlaveFrames(context)))
 
 
-def add_replication_service(service: ReplicationService, server: grpc.aio.Server) -> None:
+def add_replication_service(service: ReplicationService, server: MethodTable) -> None:
     """Register with messages as bytes both ways: frames are checked and encoded by their owners."""
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Replicate": grpc.stream_stream_rpc_method_handler(
             service.Replicate, request_deserializer=None, response_serializer=None
         ),
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE_NAME, handlers),))
+    server.add_registered_method_handlers(SERVICE_NAME, handlers)

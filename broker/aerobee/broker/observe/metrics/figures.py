@@ -29,6 +29,7 @@ from aerobee.runtime.metrics.exposition import Gathered
 from aerobee.runtime.metrics.families import AnyFamily, one_gauge
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.metrics.slices import Slices
+from aerobee.runtime.peer_limits import PeerLimits
 
 NODE_TYPE = "broker"
 MESSAGE_TYPE = "message.type"
@@ -56,6 +57,7 @@ class BrokerFigures:
         counters: Counters,
         traffic: Traffic,
         latencies: RpcLatencies,
+        peer_limits: PeerLimits,
         loop_delay: LoopDelay,
         times: StoreTimes,
         lag: LagReading,
@@ -76,6 +78,7 @@ class BrokerFigures:
         self._counters = counters
         self._traffic = traffic
         self._latencies = latencies
+        self._peer_limits = peer_limits
         self._loop_delay = loop_delay
         self._times = times
         self._lag = lag
@@ -150,6 +153,7 @@ class BrokerFigures:
                 groups_max=config.metrics.consumers_max,
             ),
             self._latencies.family(),
+            self._peer_limits.family(),
         ]
 
     async def _traffic_families(self, slices: Slices) -> list[AnyFamily]:

@@ -1,0 +1,321 @@
+"""What is around every call that a server of ours serves, whatever its engine.
+
+Owns: the order of it. A request is read within its limits; the call's ids are there for log lines;
+the handler runs; how long it took is told; a typed error is answered as the protocol says it.
+Anything else that a handler raises is a bug: it is logged with its traceback and answered as
+INTERNAL without details. Who may call what belongs here, too, before the handler.
+
+An error of reading takes the request's place and is answered in place of the servicer. A stream is
+read by its servicer, to whom reading raises what it found.
+
+Only calls with one answer are timed: a stream lasts as long as its client likes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from aerobee.grpc_core.method import Style
+from aerobee.grpc_core.status import RpcError, Status
+from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.log import log_event
+from aerobee.runtime.request_limits import RequestLimits, RequestReader
+from aerobee.runtime.served_method import OpenCall, ServedMethod, style_of
+
+SUCCESS = "success"
+CANCELLED = "cancelled"
+INTERNAL = "internal"
+
+Read = Callable[[bytes], Any]
+SayError = Callable[[MqError], RpcError]
+"""How one protocol ends a call by an error."""
+
+log = logging.getLogger(__name__)
+
+
+class RpcObserver(Protocol):
+    """Who adds up how long calls took."""
+
+    def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
+        """`method` is the name within its service; `outcome` SUCCESS, or an error in snake_case."""
+        ...
+
+
+class _ServedCall:
+    """A call that a servicer works on; reads nothing of it before it is asked."""
+
+    __slots__ = ("_context", "_name")
+
+    def __init__(self, name: str, context: Any) -> None:
+        self._name = name
+        self._context = context
+
+    def ids(self) -> RequestIds:
+        return ids_from(self._context.invocation_metadata() or ())
+
+    def fields(self) -> Mapping[str, object]:
+        return {"call": self._name, "peer": self._context.peer(), **self.ids().fields()}
+
+
+class CallBorder:
+    """Wraps the methods of one server, each once, when it is added."""
+
+    def __init__(
+        self,
+        say_error: SayError,
+        clock: Clock,
+        *,
+        limits: tuple[RequestLimits, ...],
+        observer: RpcObserver | None,
+    ) -> None:
+        """Of a method without `limits` only what cannot be read is refused."""
+        self._say_error = say_error
+        self._now = clock.monotonic_s
+        self._limits = limits
+        self._observer = observer
+
+    def served(self, path: str, handler: Any) -> ServedMethod | None:
+        """From grpcio's handler of a method; None if the servicer does not have the method."""
+        name = path.rpartition("/")[2]
+        behaviour = (
+            handler.unary_unary
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.stream_stream
+        )
+        style = style_of(behaviour)
+        if style is None:
+            return None
+        if style is Style.SYNCHRONOUS:
+            served: Callable[..., Any] = self._at_once(name, behaviour)
+        elif style is Style.COMPLETION:
+            served = self._later(name, behaviour)
+        elif style is Style.GENERATOR:
+            served = self._generated(name, behaviour)
+        elif handler.response_streaming:
+            served = self._conversed(name, behaviour)
+        else:
+            served = self._answered(name, behaviour)
+        reader = next(filter(None, (limits.reader(path) for limits in self._limits)), None)
+        read = _reading(reader, handler.request_deserializer)
+        return ServedMethod(
+            path,
+            served,
+            style,
+            handler.request_streaming,
+            handler.response_streaming,
+            read if handler.request_streaming else _error_as_request(read),
+            handler.response_serializer,
+        )
+
+    # ----------------------------------------------------------------------- one answer, timed
+
+    def _at_once(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        now = self._now
+
+        def answered(request: Any, context: Any) -> Any:
+            began_s = now()
+            before = _begin(name, context)
+            outcome = SUCCESS
+            try:
+                if isinstance(request, MqError):
+                    raise request
+                return behaviour(request, context)
+            except Exception as error:
+                refusal, outcome = self.refusal(error)
+                raise refusal from None
+            finally:
+                CURRENT_CALL.reset(before)
+                self.tell(name, outcome, began_s)
+
+        return answered
+
+    def _later(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        now = self._now
+
+        def begun(request: Any, context: Any, call: OpenCall) -> None:
+            reply = Reply(self, name, call, now())
+            before = _begin(name, context)
+            try:
+                if isinstance(request, MqError):
+                    reply.refuse(request)
+                else:
+                    behaviour(request, context, reply)
+            except Exception as error:
+                reply.refuse(error)
+            finally:
+                CURRENT_CALL.reset(before)
+
+        return begun
+
+    def _answered(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        now = self._now
+
+        async def answered(request: Any, context: Any) -> Any:
+            began_s = now()
+            _begin(name, context)
+            outcome = CANCELLED
+            try:
+                if isinstance(request, MqError):
+                    raise request
+                answer = await behaviour(request, context)
+                outcome = SUCCESS
+                return answer
+            except Exception as error:
+                refusal, outcome = self.refusal(error)
+                raise refusal from None
+            finally:
+                self.tell(name, outcome, began_s)
+
+        return answered
+
+    def tell(self, name: str, outcome: str, began_s: float) -> None:
+        """A call with one answer has ended."""
+        if self._observer is not None:
+            self._observer.answered(name, outcome, self._now() - began_s)
+
+    # ------------------------------------------------------------------------- calls that stream
+
+    def _generated(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        async def generated(request: Any, context: Any) -> AsyncIterator[Any]:
+            _begin(name, context)
+            try:
+                if isinstance(request, MqError):
+                    raise request
+                async with aclosing(behaviour(request, context)) as answers:
+                    async for answer in answers:
+                        yield answer
+            except Exception as error:
+                raise self.refusal(error)[0] from None
+
+        return generated
+
+    def _conversed(self, name: str, behaviour: Callable[..., Any]) -> Callable[..., Any]:
+        """A coroutine that writes its answers itself."""
+
+        async def conversed(requests: Any, context: Any) -> None:
+            _begin(name, context)
+            try:
+                if isinstance(requests, MqError):
+                    raise requests
+                await behaviour(requests, context)
+            except Exception as error:
+                raise self.refusal(error)[0] from None
+
+        return conversed
+
+    # ------------------------------------------------------------------------------------ errors
+
+    def refusal(self, error: Exception) -> tuple[RpcError, str]:
+        """How a call ends, and what that is called. Raises what an engine itself has raised."""
+        cause = _bare(error)
+        if isinstance(cause, MqError):
+            name = type(cause).__name__
+            log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
+            return self._say_error(cause), _snake_case(name)
+        if isinstance(cause, RpcError):
+            return cause, cause.status.name.lower()
+        if isinstance(cause, grpc.aio.InternalError):
+            # A write failed because nobody is there any more: what a cancelled call is, too. gRPC
+            # itself would log it as a bug of the servicer.
+            raise asyncio.CancelledError from None
+        if isinstance(cause, grpc.aio.BaseError):
+            raise cause  # gRPC's own, of a call that has ended already
+        log_event(log, "a servicer failed because of a bug", level=logging.ERROR, error=cause)
+        words = "the server failed because of a bug of its own; see its log"
+        return RpcError(Status.INTERNAL, words), INTERNAL
+
+
+class Reply:
+    """The answer of a call, given later and once."""
+
+    __slots__ = ("_began_s", "_border", "_call", "_name")
+
+    def __init__(self, border: CallBorder, name: str, call: OpenCall, began_s: float) -> None:
+        self._border = border
+        self._name = name
+        self._call = call
+        self._began_s = began_s
+
+    def answer(self, message: Any) -> None:
+        """It succeeded. Nothing happens if the client is gone."""
+        call = self._call
+        self._border.tell(self._name, CANCELLED if call.is_over else SUCCESS, self._began_s)
+        call.finish(message)
+
+    def refuse(self, error: Exception) -> None:
+        """It failed, as if the servicer had raised `error`."""
+        refusal, outcome = self._border.refusal(error)
+        self._border.tell(self._name, CANCELLED if self._call.is_over else outcome, self._began_s)
+        self._call.abort(refusal.status, refusal.message, trailers=refusal.trailers)
+
+
+def _begin(name: str, context: Any) -> Any:
+    """The call is what log lines are about from now on; returns what undoes that."""
+    before = CURRENT_CALL.set(_ServedCall(name, context))
+    if log.isEnabledFor(logging.DEBUG):
+        log_event(log, "call", level=logging.DEBUG)
+    return before
+
+
+def _bare(error: Exception) -> Exception:
+    """What a servicer's task group consists of, if all of it is of one kind; else the group."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    inner = [_bare(one) for one in error.exceptions]
+    return inner[0] if len({type(one) for one in inner}) == 1 else error
+
+
+def _snake_case(name: str) -> str:
+    """`TopicNotFound` -> `topic_not_found`."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)[1:]
+
+
+# ------------------------------------------------------------------------------- reading requests
+
+
+def _reading(reader: RequestReader | None, parse: Read | None) -> Read | None:
+    """`parse` is None where the servicer takes bytes."""
+    if reader is not None:
+        return reader.read if parse is not None else _checked_bytes(reader)
+    if parse is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            raise InvalidArgument("the bytes of the request cannot be read") from None
+
+    return read
+
+
+def _checked_bytes(reader: RequestReader) -> Read:
+    def read(data: bytes) -> bytes:
+        reader.check(data)
+        return data
+
+    return read
+
+
+def _error_as_request(read: Read | None) -> Read | None:
+    """A single request is read before its servicer runs."""
+    if read is None:
+        return None
+
+    def given(data: bytes) -> Any:
+        try:
+            return read(data)
+        except MqError as error:
+            return error
+
+    return given

@@ -1,0 +1,84 @@
+"""A method as every engine serves it, and how a servicer says what its handler costs.
+
+A handler takes a request and a context, as protoc's servicers do, and has one of these styles:
+
+    async def M(self, request, context) -> answer       a task for each call
+    @answered_at_once
+    def M(self, request, context) -> answer             waits for nothing
+    @answered_later
+    def M(self, request, context, reply) -> None        somebody calls `reply` later, without a task
+
+Calls that stream are coroutines or async generators. A method that is neither is one of protoc's
+placeholders: it is not served.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from aerobee.grpc_core.method import Style
+from aerobee.grpc_core.status import Metadata, Status
+
+_STYLE = "aerobee_style"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class OpenCall(Protocol):
+    """A call that is answered later, as an engine has it."""
+
+    @property
+    def is_over(self) -> bool:
+        """It was answered, or its client is gone."""
+        ...
+
+    def finish(self, answer: Any) -> None:
+        """End it by OK; nothing happens if it is over."""
+        ...
+
+    def abort(self, status: Status, message: str = "", *, trailers: Metadata = ()) -> None:
+        """End it by another status; nothing happens if it is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServedMethod:
+    """One method of one service. The handler ends its call otherwise than by OK by raising
+    aerobee.grpc_core.status.RpcError; one in completion style gets an OpenCall beside the context.
+    """
+
+    path: str
+    """`/package.Service/Method`."""
+    handler: Callable[..., Any]
+    style: Style
+    streams_requests: bool
+    streams_answers: bool
+    read: Callable[[bytes], Any] | None
+    """None: the handler takes bytes."""
+    write: Callable[[Any], bytes] | None
+    """None: the handler gives bytes."""
+
+
+def answered_at_once(method: F) -> F:
+    """For a servicer's method that is a plain function and never waits."""
+    setattr(method, _STYLE, Style.SYNCHRONOUS)
+    return method
+
+
+def answered_later(method: F) -> F:
+    """For a servicer's method that is a plain function with a third parameter: a `Reply`."""
+    setattr(method, _STYLE, Style.COMPLETION)
+    return method
+
+
+def style_of(behaviour: Callable[..., Any]) -> Style | None:
+    """None for protoc's placeholder of a method that a servicer does not have."""
+    style: Style | None = getattr(behaviour, _STYLE, None)
+    if style is not None:
+        return style
+    if inspect.isasyncgenfunction(behaviour):
+        return Style.GENERATOR
+    return Style.COROUTINE if inspect.iscoroutinefunction(behaviour) else None
