@@ -53,7 +53,6 @@ LAYERS: dict[str, frozenset[str]] = {
             "broker",
             "store_repair",
             "cluster_view",
-            "grpc_core",
             "client_core",
             "producer_client",
             "consumer_client",

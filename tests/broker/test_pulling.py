@@ -150,15 +150,18 @@ async def test_without_credit_nothing_comes_until_some_is_granted(broker: Any) -
 
 
 async def test_queues_of_a_stream_take_turns(broker: Any) -> None:
-    for queue_id in range(3):
-        await broker.send_bodies("t", queue_id, *[bytes(2_000)] * 50)
+    frames = (400, 200, 200)
+    for queue_id, count in enumerate(frames):
+        for _ in range(count // 20):
+            await broker.send_bodies("t", queue_id, *[bytes(2_000)] * 100)
     puller = Puller(broker)
     for queue_id in range(3):
-        await puller.subscribe(queue_id, queue_id, max_messages=5)
-    handles = [(await puller.frame()).handle for _ in range(30)]
-    # All three have something to send from the ninth frame on, and still at the twentieth.
-    middle = handles[9:21]
-    assert all(sorted(middle[at : at + 3]) == [0, 1, 2] for at in range(0, 12, 3)), handles
+        await puller.subscribe(queue_id, queue_id, credit=8_000_000, max_messages=5)
+    handles = [(await puller.frame()).handle for _ in range(sum(frames))]
+    # The first has the stream for itself until the others are subscribed, too.
+    begin = max(handles.index(each) for each in range(3))
+    middle = handles[begin : begin + 36]
+    assert all(sorted(middle[at : at + 3]) == [0, 1, 2] for at in range(0, 36, 3)), handles
 
 
 async def test_limits_bound_a_frame_but_the_first_message_always_comes(broker: Any) -> None:

@@ -10,6 +10,7 @@ import random
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ from aerobee.cli.local_cluster.plan import (
     default_ports,
 )
 from aerobee.cli.local_cluster.ports import check_free, free_ports
-from aerobee.cli.local_cluster.programs import broker_child, etcd_child
+from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameserver_child
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.retry import Backoff
 from tests.support.waiting import until
@@ -200,6 +201,16 @@ def test_children_get_their_addresses_and_folders(tmp_path: Path) -> None:
     etcd = etcd_child(plan)
     assert Path(etcd.argv[0]).is_file()
     assert "--listen-client-urls=http://127.0.0.1:1379" in etcd.argv
+
+
+def test_the_grpc_engine_is_that_of_every_service(tmp_path: Path) -> None:
+    ports = default_ports(brokers=1, nameserver=1081, broker_first=1911, etcd=1379)
+    plan = ClusterPlan(data=tmp_path, cluster="test", ports=ports)
+    for engine in (None, "grpcio"):
+        plan = replace(plan, grpc_engine=engine)
+        for child in (nameserver_child(plan), broker_child(plan, Replica("broker-a", 0))):
+            flags = dict(itertools.pairwise(child.argv))
+            assert flags.get("--grpc-engine") == engine
 
 
 def test_replicas_share_their_group_and_nothing_else(tmp_path: Path) -> None:
