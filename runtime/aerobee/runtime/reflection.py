@@ -7,6 +7,7 @@ the same but for their package: they are made here of the others.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool
@@ -51,11 +52,13 @@ def service_of(file: FileDescriptor) -> Any:
 class Reflection:
     """The servicer of one version of grpc.reflection.*.ServerReflection."""
 
-    def __init__(self, file: FileDescriptor, service_names: Iterable[str]) -> None:
-        """`file` of `reflection_files`; `service_names` are all that are served."""
+    def __init__(
+        self, file: FileDescriptor, files: Iterable[FileDescriptor], service_names: Iterable[str]
+    ) -> None:
+        """`file` is this version's of `files`; `service_names` are all that are served."""
         self.service_name: str = service_of(file).full_name
         self._names = sorted(service_names)
-        self._pools = (descriptor_pool.Default(), file.pool)
+        self._pools = list(dict.fromkeys((descriptor_pool.Default(), *(f.pool for f in files))))
         self.request = GetMessageClass(file.message_types_by_name["ServerReflectionRequest"])
         self.response = GetMessageClass(file.message_types_by_name["ServerReflectionResponse"])
 
@@ -93,11 +96,11 @@ class Reflection:
 
     def _found(self, find: Callable[[Any], FileDescriptor]) -> FileDescriptor:
         """Raises KeyError."""
-        first, second = self._pools
-        try:
-            return find(first)
-        except KeyError:
-            return find(second)
+        *some, last = self._pools
+        for pool in some:
+            with suppress(KeyError):
+                return find(pool)
+        return find(last)
 
     def _add_files(self, answer: Any, file: FileDescriptor) -> None:
         """It and all that it imports."""

@@ -95,7 +95,7 @@ class RpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
         names = (*service_names, SERVICE_NAME, *(service_of(file).full_name for file in files))
         for file in files:
-            add_reflection(Reflection(file, names), self.server)
+            add_reflection(Reflection(file, files, names), self.server)
         self.port = 0
 
     async def start(self, listen: str, *, serving: bool = True) -> int:

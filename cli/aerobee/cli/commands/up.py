@@ -106,6 +106,12 @@ _OWN_KEYS = frozenset({"store.flush_mode", "replication.mode"})
     help="When brokers acknowledge. async: once the message is in the page cache; sync: after "
     "fdatasync.",
 )
+@click.option(
+    "--grpc-engine",
+    type=click.Choice(["own", "grpcio"]),
+    help="The gRPC server of the nameserver and all brokers; see `grpc.engine` in "
+    "docs/configuration.md.  [default: own]",
+)
 @settings_option(
     "--broker-set",
     "broker_settings",
@@ -128,6 +134,7 @@ def up(
     broker_port: int,
     etcd_port: int,
     flush: str,
+    grpc_engine: str | None,
     broker_settings: dict[str, str],
     ready_file: Path | None,
 ) -> None:
@@ -155,7 +162,13 @@ def up(
         chosen = _free_where_not_given(chosen, brokers=brokers, replicas=replicas)
     _check_numbers(chosen)
     with _folder(data, ephemeral) as folder:
-        plan = ClusterPlan(data=folder, cluster=cluster, ports=chosen, broker_settings=settings)
+        plan = ClusterPlan(
+            data=folder,
+            cluster=cluster,
+            ports=chosen,
+            grpc_engine=grpc_engine,
+            broker_settings=settings,
+        )
         sizes = sizes_of(plan, SMALLEST if ephemeral else SMALL, settings)
         plan = replace(plan, broker_sizes=sizes)
         run_until_signal(lambda stop: _serve(plan, ready_file, stop))

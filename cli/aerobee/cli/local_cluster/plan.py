@@ -67,6 +67,8 @@ class ClusterPlan:
     data: Path
     cluster: str
     ports: Ports
+    grpc_engine: str | None = None
+    """Of the nameserver and the brokers; None: their default."""
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     broker_sizes: Mapping[Replica, Mapping[str, int]] = field(default_factory=dict)
     """Sizes of each broker's files, as configuration keys; see `sizes`."""

@@ -74,6 +74,7 @@ def nameserver_child(plan: ClusterPlan) -> ChildSpec:
             ("--listen", plan.nameserver_address),
             ("--etcd-endpoints", plan.etcd_address),
             ("--cluster", plan.cluster),
+            *_engine(plan),
         ),
         log=plan.logs / "nameserver.log",
         stop_timeout_s=NAMESERVER_STOP_TIMEOUT_S,
@@ -95,11 +96,16 @@ def broker_child(plan: ClusterPlan, replica: Replica) -> ChildSpec:
             ("--nameservers", plan.nameserver_address),
             ("--store-root", str(plan.broker_folder(replica))),
             ("--registration-lease-ms", str(REGISTRATION_LEASE_MS)),
+            *_engine(plan),
             *((_flag(key), value) for key, value in settings.items()),
         ),
         log=plan.logs / f"{replica.name}.log",
         stop_timeout_s=BROKER_STOP_TIMEOUT_S,
     )
+
+
+def _engine(plan: ClusterPlan) -> list[tuple[str, str]]:
+    return [("--grpc-engine", plan.grpc_engine)] if plan.grpc_engine else []
 
 
 def _aerobee(command: str, *flags: tuple[str, str]) -> tuple[str, ...]:
