@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import uvloop
+
 from tests.grpc_core.fuzz_client import campaign
 
-STREAMS = 1_500
+STREAMS = 750
+"""On each event loop, with seeds of its own: nothing of a stream comes from a socket."""
 
 
 async def test_no_mutated_answer_makes_anything_escape_or_a_call_hang() -> None:
-    assert await campaign(STREAMS, first_seed=1) == []
+    is_uvloop = isinstance(asyncio.get_running_loop(), uvloop.Loop)
+    assert await campaign(STREAMS, first_seed=1 + STREAMS * is_uvloop) == []
