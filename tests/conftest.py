@@ -44,8 +44,9 @@ LONG_FILES = (
     "power_cuts/test_power_cuts.py",
     "broker/test_cluster_simulation.py",
     "torture/test_kill_broker.py",
+    "grpc_core/test_h2spec.py",
 )
-"""Those of more than about 20 s."""
+"""Those of more than about 20 s; of h2spec's cases, where Go has not compiled them yet."""
 
 ON_SPARK = "tests/offset_audit"
 """All of it in one worker, so that there is one session of Spark, and one JVM on few cores."""
