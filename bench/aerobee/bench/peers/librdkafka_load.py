@@ -132,20 +132,20 @@ class LibrdkafkaLoad:
         return meter.answer()
 
     def _read(self, part: Part) -> Answer:
-        """Until the time is over or the last message came, counted from the first one on."""
+        """Until the time is over or the last message came, counted after the first answer."""
         consumer = self._consumer("bench")
-        seen, began = 0, 0.0
+        seen, first, began = 0, 0, 0.0
         limit = time.perf_counter() + TIMEOUT_S
         while seen < self._sent and time.perf_counter() < limit:
             # It would wait for as many messages as long as it may.
             found = consumer.consume(READ_MESSAGES, READ_WAIT_S)
-            if found and not began:
-                began = time.perf_counter()
-                limit = began + part.seconds
             seen += len([message.value() for message in found])
+            if found and not began:
+                first, began = seen, time.perf_counter()
+                limit = began + part.seconds
         elapsed_s = time.perf_counter() - began
         consumer.close()
-        return Answer(seen, elapsed_s, seen, 0.0, 0.0)
+        return Answer(seen - first, elapsed_s, seen, 0.0, 0.0)
 
 
 def answer_parts(load: LibrdkafkaLoad) -> None:

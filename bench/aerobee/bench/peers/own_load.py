@@ -113,12 +113,12 @@ class OwnLoad:
         return meter.answer()
 
     async def _read(self, part: Part) -> Answer:
-        """Until the time is over or the last message came, counted from the first one on."""
+        """Until the time is over or the last message came, counted after the first answer."""
         group = self._group()
         consumer = PullConsumer(
             self._nameserver, group, start_from=StartFrom.FIRST, auto_commit=False
         )
-        seen, began = 0, 0.0
+        seen, first, began = 0, 0, 0.0
         async with consumer:
             await consumer.assign(await consumer.queues_of(TOPIC))
             while seen < self._sent:
@@ -126,10 +126,12 @@ class OwnLoad:
                 if not batches:
                     raise RuntimeError(f"only {seen} of {self._sent} messages came")
                 seen += sum(len(batch.bodies()) for batch in batches)
-                began = began or time.perf_counter()
+                if not began:
+                    first, began = seen, time.perf_counter()
                 if time.perf_counter() - began > part.seconds:
                     break
-        return Answer(seen, time.perf_counter() - began, seen, 0.0, 0.0)
+            elapsed_s = time.perf_counter() - began
+        return Answer(seen - first, elapsed_s, seen, 0.0, 0.0)
 
 
 async def _until(is_so: Callable[[], bool]) -> None:
