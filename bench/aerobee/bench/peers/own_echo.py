@@ -1,33 +1,33 @@
-"""A server of Aerobee's gRPC with one method, which answers with the request; prints its port."""
+"""The gRPC server of Aerobee's services with a method that answers with the request.
+
+All that is around a call of a service is around this one. Prints its port.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import random
-import time
+from typing import Any
 
+import grpc
 import uvloop
 
-from aerobee.grpc_core.limits import Limit
-from aerobee.grpc_core.method import synchronous
-from aerobee.grpc_core.server import Server
-from aerobee.grpc_core.server_call import ServerCall
+from aerobee.runtime.own_protocol import say_error
+from aerobee.runtime.rpc import RpcServer
+from aerobee.runtime.served_method import answered_at_once
 
 
-class _Observer:
-    def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
-        raise AssertionError(f"{peer} met {limit}: {reason}")
-
-
-def _bug(call: ServerCall, error: Exception) -> None:
-    raise error
+@answered_at_once
+def echo(request: bytes, _context: object) -> bytes:
+    """The bytes as they came."""
+    return request
 
 
 async def serve() -> None:
     """Until it is ended."""
-    server = Server(now=time.monotonic, random=random.Random(0), observer=_Observer(), on_bug=_bug)
-    server.add(synchronous("/echo.Echo/Echo", lambda request, call: request))
-    print(await server.listen("127.0.0.1", 0), flush=True)
+    server = RpcServer(say_error, ())
+    methods: dict[str, Any] = {"Echo": grpc.unary_unary_rpc_method_handler(echo)}
+    server.server.add_registered_method_handlers("echo.Echo", methods)
+    print(await server.start("127.0.0.1:0"), flush=True)
     await asyncio.Event().wait()
 
 
