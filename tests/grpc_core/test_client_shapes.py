@@ -249,6 +249,24 @@ async def test_a_cancelled_read_or_write_leaves_the_stream_as_it_was(called: Cal
     assert answers == [b"%d" % number for number in range(written)]
 
 
+async def test_what_is_written_at_once_keeps_its_order_and_stops_at_the_window(
+    called: Called,
+) -> None:
+    call = called.channel.stream(SERVICE + "Chat")
+    assert not call.write_at_once(b"before it has a connection")
+    await call.write(b"0")
+    written = 1
+    while call.write_at_once(b"%d" % written + b"x" * 300_000):
+        written += 1
+    assert 1 < written < 20
+    await call.write(b"%d" % written)
+    call.done_writing()
+    assert not call.write_at_once(b"after the end")
+    answers = [answer.rstrip(b"x") async for answer in call]
+    assert answers == [b"%d" % number for number in range(written + 1)]
+    assert not call.write_at_once(b"after the call")
+
+
 async def test_an_answer_beyond_the_limit_ends_its_call_alone(called: Called) -> None:
     limits = limits_of(1_000)
     async with channel_to(called.channel.address, limits=limits) as channel:

@@ -43,7 +43,8 @@ from aerobee.grpc_core.unary_call import UnaryCall
 
 _TICK_S: Final = 1.0
 _CACHED_MAX: Final = 1_024
-_FAREWELL_S: Final = 1.0
+_FAREWELL_S: Final = 0.25
+"""For a peer to take our last words, and to end its side: one that is gone takes all of it."""
 
 
 class ChannelState(StrEnum):

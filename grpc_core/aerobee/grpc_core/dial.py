@@ -105,10 +105,14 @@ class Dialer:
             async with asyncio.timeout(self._attempt_s):
                 addresses = by_turns(await self._resolve(self._host, self._port))
         except TimeoutError:
-            raise Unreachable(f"the name {self._host} was not resolved in time") from None
+            raise Unreachable(f"the host name {self._host} was not resolved in time") from None
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"the name {self._host} has no address: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else ""
+            raise Unreachable(self._unresolved(reason or str(error))) from None
         return await self._race(addresses)
+
+    def _unresolved(self, reason: str) -> str:
+        return f"the host name {self._host} cannot be resolved: {reason}"
 
     async def _race(self, addresses: Sequence[tuple[str, int]]) -> ClientConnection:
         loop = asyncio.get_running_loop()
@@ -122,7 +126,7 @@ class Dialer:
                 winner = await self._first(running, failures, is_last=number == len(addresses))
                 if winner is not None:
                     return winner
-            raise Unreachable("; ".join(failures) or f"the name {self._host} has no address")
+            raise Unreachable("; ".join(failures) or self._unresolved("it has no address"))
         finally:
             await _give_up(running, winner)
 

@@ -100,6 +100,14 @@ class StreamCall(ClientCall):
         self._has_written = True
         self._send(message)
 
+    def write_at_once(self, message: bytes) -> bool:
+        """The same if it takes no waiting; otherwise False, and nothing has happened."""
+        if not self.is_begun or self.is_over or self._is_done_writing or self.outbox is not None:
+            return False
+        self._has_written = True
+        self._send(message)
+        return True
+
     def done_writing(self) -> None:
         """Tell the server that nothing more will be written."""
         if self._is_done_writing:
