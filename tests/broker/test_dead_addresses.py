@@ -68,7 +68,7 @@ async def nameserver_behind_a_path() -> AsyncIterator[DyingPath]:
 
 async def test_a_nameserver_whose_address_has_died_is_asked_by_another_connection() -> None:
     async with nameserver_behind_a_path() as path:
-        channels = Channels(own_connections=True)
+        channels = Channels()
         registry = InSyncRegistry((path.address,), IDENTITY, channels)
         try:
             assert (await registry.alter(1, PROPOSAL)).revision == 4

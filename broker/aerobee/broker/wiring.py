@@ -247,7 +247,7 @@ class Wiring:
             config.broker_name,
             self.replica.own,
             self.replica.state.instance,
-            connect_to_master,
+            partial(connect_to_master, engine=config.grpc.engine),
             self.store,
             self.reads,
             SlaveSide(
@@ -376,7 +376,7 @@ class Wiring:
     def _wire_duties(self) -> None:
         config, roles, store, clock = self.config, self.roles, self.store, self.clock
         self.identity = identity_of(config, instance=self.replica.state.instance)
-        self.channels = Channels(chance=self._chance, own_connections=True)
+        self.channels = Channels(chance=self._chance, engine=config.grpc.engine)
         registry = InSyncRegistry(config.nameservers, self.identity, self.channels)
         names = RequestNames(f"{config.broker_name}-{config.broker_id}-in-sync")
         self.proposer = InSyncProposer(roles, store, clock, registry.alter, names)
@@ -508,6 +508,7 @@ class Wiring:
                 on_sending=self.roles.heartbeat_sent,
                 on_incomplete=self.manager.count_as_another_log,
                 due=self.heartbeat_due,
+                engine=config.grpc.engine,
             )
 
     def _make_figures(self) -> BrokerFigures:

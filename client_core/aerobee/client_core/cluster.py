@@ -18,6 +18,7 @@ from aerobee.cluster_view.nameservers import Nameservers, parse_addresses
 from aerobee.cluster_view.own_process import OwnProcess
 from aerobee.cluster_view.routes import Routes
 from aerobee.runtime.clock import Clock, SystemClock, system_random
+from aerobee.runtime.grpc_config import Engine
 from aerobee.store_format.record import HostAddress
 
 CLUSTER_DEFAULT = "aerobee"
@@ -29,9 +30,11 @@ class ClusterConnection:
     Args:
         nameservers: host:port of each nameserver, as a list or separated by comma or semicolon.
         cluster: the cluster's name.
+        engine: the implementation of gRPC; if not given, that of the environment variable
+            AEROBEE_GRPC_ENGINE, or our own.
 
     Raises:
-        InvalidArgument: an address that is not host:port.
+        InvalidArgument: an address that is not host:port, or a variable that names no engine.
 
     Example::
 
@@ -46,13 +49,14 @@ class ClusterConnection:
         *,
         clock: Clock | None = None,
         chance: random.Random | None = None,
+        engine: Engine | None = None,
     ) -> None:
         addresses = parse_addresses(nameservers)
         self.cluster = cluster
         self.clock: Clock = clock or SystemClock()
         self.random = chance or system_random()
         self._process = OwnProcess("connection")
-        self.channels = Channels(chance=self.random)
+        self.channels = Channels(chance=self.random, engine=engine)
         self.nameservers = Nameservers(
             self.channels, addresses, clock=self.clock, chance=self.random
         )

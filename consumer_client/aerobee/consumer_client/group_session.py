@@ -357,7 +357,7 @@ class GroupSession:
             while self._outbox:
                 await stream.write(self._outbox.popleft())
             if self._is_leaving:
-                await stream.done_writing()
+                stream.done_writing()
                 return
             now_s = self._clock.monotonic_s()
             if now_s >= next_beat_s:

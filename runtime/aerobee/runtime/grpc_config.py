@@ -1,25 +1,42 @@
-"""What an operator can set about gRPC, of every service alike."""
+"""What an operator can set about gRPC, of every service alike, and what clients go by."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from aerobee.runtime.config import require
+
+ENGINE_VARIABLE = "AEROBEE_GRPC_ENGINE"
 
 
 class Engine(StrEnum):
-    """Which implementation of gRPC a server has."""
+    """Which implementation of gRPC a process has. Both speak the same protocol to the same
+    peers."""
 
     OWN = "own"  # aerobee.grpc_core
-    GRPCIO = "grpcio"  # grpcio's asyncio server
+    GRPCIO = "grpcio"  # grpcio's asyncio server and client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrpcConfig:
     """How a service speaks gRPC."""
 
-    engine: Engine = Engine.OWN
-    """Which gRPC server the process runs: Aerobee's, or the one of the package `grpcio`. The
-    protocol is the same.
+    engine: Engine = field(default=Engine.OWN, metadata={"environment": ENGINE_VARIABLE})
+    """Which implementation of gRPC the process has, as a server and as a client: Aerobee's, or the
+    package `grpcio`. The protocol is the same.
 
     Costs: `grpcio` takes about ten times the CPU time for each call.
     """
+
+
+def engine_of_environment() -> Engine:
+    """What clients use unless their program says otherwise.
+
+    Raises:
+        InvalidArgument: the variable names no engine.
+    """
+    name = os.environ.get(ENGINE_VARIABLE) or Engine.OWN
+    require(name in list(Engine), f"{ENGINE_VARIABLE} must be one of {', '.join(Engine)}", name)
+    return Engine(name)

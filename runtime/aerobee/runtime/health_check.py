@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
+from aerobee.grpc_core.answer_head import CallError
+from aerobee.grpc_core.status import Status
 from aerobee.runtime import errors
+from aerobee.runtime.client_channel import open_channel
+from aerobee.runtime.clock import system_random
+from aerobee.runtime.grpc_config import engine_of_environment
 from aerobee.runtime.health import REASON_METADATA_KEY
-from aerobee.runtime.own_protocol import error_from_rpc
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.own_protocol import error_from_call
+
+_CHECK = "/grpc.health.v1.Health/Check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +29,25 @@ async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_0
     """What the process at host:port says of `service`.
 
     Raises:
-        InvalidArgument: it tells of no such service.
+        InvalidArgument: it tells of no such service; `address` is none.
         Unreachable, DeadlineExceeded: there is no answer.
         MqError: the server there has no health service.
     """
-    async with build_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        call = stub.Check(
-            health_pb2.HealthCheckRequest(service=service), timeout=timeout_ms / 1_000
-        )
-        try:
-            answer = await call
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.NOT_FOUND:
-                raise errors.InvalidArgument(
-                    f"{address} answers: {error.details() or f'no service {service!r}'}"
-                ) from error
-            raise error_from_rpc(error, address) from error
-        reason = b""
-        for key, value in await call.trailing_metadata() or ():
-            if key == REASON_METADATA_KEY and isinstance(value, bytes):
-                reason = value
+    request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
+    channel = open_channel(address, engine_of_environment(), system_random())
+    try:
+        call = channel.start(_CHECK, request, timeout_s=timeout_ms / 1_000, metadata=())
+        answer = health_pb2.HealthCheckResponse.FromString(await call.answer)
+    except CallError as error:
+        if error.status is Status.NOT_FOUND:
+            raise errors.InvalidArgument(
+                f"{address} answers: {error.message or f'no service {service!r}'}"
+            ) from error
+        raise error_from_call(error, address) from error
+    finally:
+        await channel.close()
+    reason = dict(call.trailing_metadata).get(REASON_METADATA_KEY, b"")
     is_serving = answer.status == health_pb2.HealthCheckResponse.SERVING
-    return HealthAnswer(is_serving, reason.decode("utf-8", "replace"))
+    return HealthAnswer(
+        is_serving, reason.decode("utf-8", "replace") if isinstance(reason, bytes) else ""
+    )

@@ -12,8 +12,10 @@ from typing import NamedTuple
 
 import grpc
 
+from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime import errors
+from aerobee.runtime.grpcio_channel import call_error
 
 CODE_METADATA_KEY = "aerobee-code"
 
@@ -99,35 +101,21 @@ def say_error(error: errors.MqError) -> RpcError:
     return RpcError(said.status, str(error), trailers=trailers)
 
 
-_BROKEN = ("Internal error from Core", "RST_STREAM")
-"""How gRPC calls it when a connection ends in the middle of a call: no server has said so."""
+def error_from_call(error: CallError, address: str) -> errors.MqError:
+    """The typed error of a failed call: the mirror of `say_error`."""
+    for key, value in error.trailers:
+        if key == CODE_METADATA_KEY and str(value).isdigit():
+            return error_from_code(int(str(value)), error.message)
+    status = error.status
+    if status is Status.DEADLINE_EXCEEDED:
+        return errors.DeadlineExceeded(f"{address} did not answer in time")
+    is_broken = status is Status.INTERNAL and not error.is_answer
+    if is_broken or status in (Status.UNAVAILABLE, Status.CANCELLED):
+        why = error.message.removeprefix(f"{address}: ") or "the connection broke"
+        return errors.Unreachable(f"cannot reach {address}: {why}")
+    return errors.MqError(f"{address} failed with {status.name}: {error.message}")
 
 
 def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
-    """The typed error of a failed call: the mirror of `say_error`."""
-    metadata = error.trailing_metadata()
-    if metadata is not None:
-        for key, value in metadata:
-            if key == CODE_METADATA_KEY and str(value).isdigit():
-                return error_from_code(int(str(value)), error.details() or "")
-    status = error.code()
-    if status == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return errors.DeadlineExceeded(f"{address} did not answer in time")
-    details = error.details() or ""
-    is_broken = status == grpc.StatusCode.INTERNAL and any(one in details for one in _BROKEN)
-    if is_broken or status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
-        broke = is_broken or not details
-        why = "the connection broke" if broke else _cause(details, address)
-        return errors.Unreachable(f"cannot reach {address}: {why}")
-    return errors.MqError(f"{address} failed with {status.name}: {error.details()}")
-
-
-# How gRPC's resolvers begin what they say of a name that they cannot look up.
-_LOOKUP_FAILED = ("DNS resolution failed", "errors resolving", "address lookup failed")
-
-
-def _cause(details: str, address: str) -> str:
-    """A name that does not resolve is told as such; the rest in gRPC's words."""
-    if any(begin in details for begin in _LOOKUP_FAILED):
-        return f"the host name {address.rpartition(':')[0]} cannot be resolved"
-    return details
+    """The same of what a stub of grpcio raises."""
+    return error_from_call(call_error(error, address), address)

@@ -78,5 +78,5 @@ class InSyncRegistry:
                 self._nameservers.remove(address)
                 self._nameservers.append(address)
                 if isinstance(error, DeadlineExceeded | Unreachable):
-                    await self._channels.disconnect(address)
+                    self._channels.disconnect(address)
         raise failure

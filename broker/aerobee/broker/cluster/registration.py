@@ -22,6 +22,7 @@ from aerobee.runtime import errors
 from aerobee.runtime.call_context import RequestNames, request_scope
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.config import require
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.log import log_event
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
@@ -93,6 +94,7 @@ class Registration:
         due: asyncio.Event,
         on_sending: Callable[[int], None] = lambda _: None,
         on_incomplete: Callable[[errors.ReplicaIncomplete], None] = lambda _: None,
+        engine: Engine | None = None,
     ) -> None:
         """`due` is set when a heartbeat is to go out before the next beat: something that routes
         show has changed. `on_sending` gets each heartbeat's sequence right before it is
@@ -111,7 +113,7 @@ class Registration:
         self._position = chance.randrange(len(config.nameservers))
         self._names = RequestNames.of_chance(chance)
         # A stream that was given up begins again on a new connection.
-        self._channels = Channels(chance=chance, own_connections=True)
+        self._channels = Channels(chance=chance, engine=engine)
         self._registered = False
         self._registered_once = False
         self._stale = False
@@ -236,7 +238,7 @@ class Registration:
             stream = self._channels.open_stream(address, REGISTER)
             await run_together(self._receive(stream), heartbeats=self._send(stream))
         finally:
-            await self._channels.disconnect(address)
+            self._channels.disconnect(address)
 
     async def _send(self, stream: _RegisterStream) -> None:
         """A heartbeat at once, then every third of the lease and whenever woken."""
@@ -252,7 +254,7 @@ class Registration:
             try:
                 await stream.write(heartbeat)
                 if heartbeat.leaving:
-                    await stream.done_writing()
+                    stream.done_writing()
                     return
             except errors.MqError:
                 return  # the receiver meets the stream's end too, with its reason

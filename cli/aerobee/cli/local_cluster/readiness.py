@@ -9,23 +9,17 @@ from __future__ import annotations
 
 import asyncio
 
-import grpc
-
 from aerobee.cli.local_cluster.plan import ClusterPlan, Replica
 
-# The bare stubs, not `client_core`: it would load numpy while the services load theirs, and the
-# start of all of them competes for the same cores.
-from aerobee.runtime.rpc import build_channel
-from aerobee.v1 import (
-    broker_pb2,
-    broker_pb2_grpc,
-    common_pb2,
-    nameserver_pb2,
-    nameserver_pb2_grpc,
-)
+# Not `client_core`: it would load numpy while the services load theirs, and the start of all of
+# them competes for the same cores.
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import DESCRIBE_CLUSTER, GET_STATS
+from aerobee.runtime import errors
+from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
 
 POLL_INTERVAL_S = 0.03
-CALL_TIMEOUT_S = 1.0
+CALL_TIMEOUT_MS = 1_000
 
 
 async def wait_until_serving(plan: ClusterPlan) -> dict[str, str]:
@@ -61,19 +55,24 @@ def _leads(stats: broker_pb2.BrokerStats, replicas: list[Replica]) -> bool:
 async def _stats_if_serving(plan: ClusterPlan, replica: Replica) -> broker_pb2.BrokerStats | None:
     """None while the broker does not serve."""
     # Fresh channels: one that failed before its server listened would back off.
-    async with (
-        build_channel(plan.nameserver_address) as nameserver,
-        build_channel(plan.brokers[replica]) as broker,
-    ):
-        admin = broker_pb2_grpc.AdminServiceStub(broker)
-        registry = nameserver_pb2_grpc.NameserverServiceStub(nameserver)
-        try:
-            stats = await admin.GetStats(broker_pb2.GetStatsRequest(), timeout=CALL_TIMEOUT_S)
-            described = await registry.DescribeCluster(
-                nameserver_pb2.DescribeClusterRequest(cluster=plan.cluster), timeout=CALL_TIMEOUT_S
-            )
-        except grpc.aio.AioRpcError:
-            return None
+    channels = Channels()
+    try:
+        stats = await channels.call(
+            plan.brokers[replica],
+            GET_STATS,
+            broker_pb2.GetStatsRequest(),
+            timeout_ms=CALL_TIMEOUT_MS,
+        )
+        described = await channels.call(
+            plan.nameserver_address,
+            DESCRIBE_CLUSTER,
+            nameserver_pb2.DescribeClusterRequest(cluster=plan.cluster),
+            timeout_ms=CALL_TIMEOUT_MS,
+        )
+    except errors.MqError:
+        return None
+    finally:
+        await channels.close()
     identity = stats.identity
     is_asked = (identity.broker_name, identity.broker_id) == (
         replica.broker_name,

@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from aerobee.broker.edge.replicas.message_streams import SlaveMessages
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import REPLICATE
+from aerobee.runtime.grpc_config import Engine
 
 
 @asynccontextmanager
-async def connect_to_master(address: str) -> AsyncIterator[SlaveMessages]:
+async def connect_to_master(
+    address: str, engine: Engine | None = None
+) -> AsyncIterator[SlaveMessages]:
     """A stream over a connection of its own; its `read` and `write` raise what goes wrong."""
-    channels = Channels(own_connections=True)
+    channels = Channels(engine=engine)
     try:
         yield SlaveMessages(channels.open_stream(address, REPLICATE))
     finally:

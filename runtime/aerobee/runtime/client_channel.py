@@ -1,0 +1,138 @@
+"""A client's connection to one address, by either engine.
+
+The shape is that of `grpc_core.Channel`, which is one; so are the errors, `CallError`. Where the
+engines differ the weaker promise counts: after a `read` or `write` that was cancelled, a stream can
+only be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Protocol
+
+from aerobee.grpc_core.channel import Channel
+from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
+from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.status import Metadata
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.grpc_config import Engine
+from aerobee.runtime.log import log_event
+from aerobee.runtime.server_engine import FRAME_BYTES_MAX
+
+BACKOFF_MAX_S = 1.0
+"""The longest pause between two attempts to connect. All calls of a pause fail."""
+
+log = logging.getLogger(__name__)
+
+
+class ClientCall(Protocol):
+    """One request, one answer."""
+
+    @property
+    def answer(self) -> Awaitable[bytes]:
+        """To be awaited once; raises CallError."""
+        ...
+
+    @property
+    def trailing_metadata(self) -> Metadata:
+        """What came with the status; empty until the answer has come."""
+        ...
+
+    def cancel(self) -> None:
+        """Whoever gives the answer up says so."""
+        ...
+
+
+class ClientStream(Protocol):
+    """A call that streams: one task may write while another reads."""
+
+    async def wait_connected(self) -> None:
+        """Until the call is under way. What was not written before this failed cannot have reached
+        the server. Raises CallError."""
+        ...
+
+    def write_at_once(self, message: bytes) -> bool:
+        """Hand one message over, if that takes no waiting; otherwise nothing has happened."""
+        ...
+
+    async def write(self, message: bytes) -> None:
+        """Hand one message over; waits for the connection, and while the server is too far behind.
+        Raises CallError."""
+        ...
+
+    def done_writing(self) -> None:
+        """Tell the server that nothing more will be written."""
+        ...
+
+    async def read(self) -> bytes | None:
+        """The next answer; None after the last. Raises CallError."""
+        ...
+
+    def cancel(self) -> None:
+        """End the call at once; a waiting `read` or `write` raises CallError."""
+        ...
+
+
+class ClientChannel(Protocol):
+    """Connects on first use and again when it must, with connections of its own: after `close`, a
+    new channel to the address begins with a new one."""
+
+    def start(
+        self, path: str, request: bytes, *, timeout_s: float | None, metadata: Metadata
+    ) -> ClientCall: ...
+
+    def stream(
+        self, path: str, request: bytes | None = None, *, metadata: Metadata
+    ) -> ClientStream:
+        """With a `request` it is the only one."""
+        ...
+
+    async def close(self) -> None:
+        """End all calls now, and the connection."""
+        ...
+
+
+def open_channel(address: str, engine: Engine, chance: random.Random) -> ClientChannel:
+    """To host:port. `chance` spreads attempts to connect.
+
+    Raises:
+        InvalidArgument: `address` is none.
+    """
+    if engine is Engine.GRPCIO:
+        from aerobee.runtime.grpcio_channel import GrpcioChannel
+
+        return GrpcioChannel(address)
+    try:
+        return Channel(
+            address,
+            now=asyncio.get_running_loop().time,
+            random=chance,
+            observer=_Observer(address),
+            limits=_LIMITS,
+            user_agent="aerobee",
+        )
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+_LIMITS = ChannelLimits(
+    connection=replace(client_connection_limits(), message_bytes_max=FRAME_BYTES_MAX),
+    backoff_max_s=BACKOFF_MAX_S,
+)
+
+
+class _Observer:
+    """A line for a server that does what no server should."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
+        event = "connection ended by a limit"
+        log_event(
+            log, event, level=logging.DEBUG, address=self._address, limit=limit, reason=reason
+        )
