@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +17,8 @@ from aerobee.runtime import errors
 
 if TYPE_CHECKING:
     from aerobee.client_core import ClusterConnection
+
+_UNRESOLVED = re.compile(r"the host name \S+ cannot be resolved")
 
 T = TypeVar("T")
 
@@ -55,9 +58,10 @@ def _unreachable(error: Exception, target: Target) -> errors.Unreachable | None:
 
 
 def _cannot_reach(error: errors.Unreachable, target: Target) -> EnvironmentFailure:
-    if "cannot be resolved" in str(error):
+    unresolved = _UNRESOLVED.search(str(error))
+    if unresolved is not None:
         return EnvironmentFailure(
-            f"cannot reach the cluster: {str(error).partition(': ')[2]}; check --nameserver "
+            f"cannot reach the cluster: {unresolved[0]}; check --nameserver "
             f"{target.nameserver} and this machine's DNS"
         )
     return EnvironmentFailure(
