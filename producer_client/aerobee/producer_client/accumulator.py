@@ -8,7 +8,7 @@ so the messages of a queue leave in the order in which they were added.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from aerobee.cluster_view.route import MessageQueue
@@ -45,6 +45,7 @@ class Batch:
         "is_outcome_unknown",
         "is_pinned",
         "is_sealed",
+        "is_unnamed",
         "last_error",
         "opened_s",
         "producer_id",
@@ -82,6 +83,8 @@ class Batch:
         """Bytes that the batch counts for: bodies, properties and an allowance per record."""
         self.bodies: Sequence[bytes] = []
         self.properties: Sequence[bytes] = []
+        self.is_unnamed = False
+        """Its messages have no unique keys yet, so their properties are not whole."""
         self.flags: dict[int, int] = {}
         """Application flags by index, where they are not 0."""
         self.waiters: list[Any] = []
@@ -126,6 +129,11 @@ class Batch:
         self.waiters.append(waiter)
         self.size += size
 
+    def name(self, ids: Sequence[str]) -> None:
+        """Give each message its unique key: all at once, for half of what each alone would cost."""
+        self.properties = with_unique_keys(ids, self.properties)
+        self.is_unnamed = False
+
     def split(self, count: int) -> Batch:
         """Keeps the first `count` messages; the others are the returned batch, not yet sent and
         without numbers. `block` has to be told."""
@@ -162,6 +170,14 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({self.queue}, {len(self.bodies)} messages, {self.size} bytes)"
+
+
+def with_unique_keys(ids: Sequence[str], properties: Iterable[bytes]) -> list[bytes]:
+    """The properties of as many messages, each after the unique key that names it."""
+    return [
+        f"UNIQ_KEY\x01{unique_key}\x02".encode() + encoded
+        for unique_key, encoded in zip(ids, properties, strict=True)
+    ]
 
 
 def _always(batch: Batch) -> bool:

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from aerobee.client_core.message import Message
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch
+from aerobee.producer_client.accumulator import RECORD_OVERHEAD_BYTES, Batch, with_unique_keys
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.delivery import Delivery
 from aerobee.producer_client.receipt import PartlySent, Receipt, Receipts, StoredBatch
@@ -220,10 +220,7 @@ class BlockSender:
         now_ms = self._clock.now_ms()
         bodies = list(map(_BODY, messages))
         ids = self._ids.next_ids(now_ms, len(messages))
-        properties = [
-            f"UNIQ_KEY\x01{unique_key}\x02".encode() + encoded
-            for unique_key, encoded in zip(ids, map(_PROPERTIES, messages), strict=True)
-        ]
+        properties = with_unique_keys(ids, map(_PROPERTIES, messages))
         sizes = [
             body_size + properties_size + RECORD_OVERHEAD_BYTES
             for body_size, properties_size in zip(

@@ -30,6 +30,7 @@ from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.retry import Backoff
+from aerobee.store_format.message_id import UniqueIdGenerator
 from aerobee.store_format.record import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
 
@@ -91,6 +92,7 @@ class BrokerStream:
         connection: ClusterConnection,
         config: ProducerConfig,
         encoder: Encoder,
+        ids: UniqueIdGenerator,
         turns: QueueTurns,
         sequences: Sequences | None,
         owner: BatchOwner,
@@ -103,6 +105,7 @@ class BrokerStream:
         self._connection = connection
         self._clock = connection.clock
         self._encoder = encoder
+        self._ids = ids
         self._turns = turns
         self._sequences = sequences
         self._owner = owner
@@ -253,6 +256,8 @@ class BrokerStream:
                 self._in_flight_bytes += batch.size
                 batch.attempts += 1
                 batch.sent_s = now_s
+                if batch.is_unnamed:
+                    batch.name(self._ids.next_ids(self._clock.now_ms(), len(batch)))
                 if self._sequences is not None and not batch.producer_id:
                     batch.producer_id, batch.producer_sequence = self._sequences.take(
                         batch.queue, len(batch)

@@ -26,6 +26,7 @@ from aerobee.producer_client.selector import LatencyTable, RoundRobin
 from aerobee.producer_client.turns import QueueTurns, Sequences
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
+from aerobee.store_format.message_id import UniqueIdGenerator
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +91,17 @@ class Delivery:
     """Carries batches to brokers until they are stored or their time is over."""
 
     def __init__(
-        self, connection: ClusterConnection, config: ProducerConfig, tasks: asyncio.TaskGroup
+        self,
+        connection: ClusterConnection,
+        config: ProducerConfig,
+        ids: UniqueIdGenerator,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         self._connection = connection
         self._routes = connection.routes
         self._clock = connection.clock
         self._config = config
+        self._ids = ids
         self._tasks = tasks
         self._encoder = Encoder(config, connection.local_host)
         self._latency = LatencyTable()
@@ -120,6 +126,7 @@ class Delivery:
                 connection=self._connection,
                 config=self._config,
                 encoder=self._encoder,
+                ids=self._ids,
                 turns=self._turns,
                 sequences=self._sequences,
                 owner=self,

@@ -109,7 +109,7 @@ class Producer:
         if self._owns_connection:
             await self._connection.__aenter__()
         await self._tasks.__aenter__()
-        self._delivery = Delivery(self._connection, self._config, self._tasks)
+        self._delivery = Delivery(self._connection, self._config, self._ids, self._tasks)
         return self
 
     async def __aexit__(
@@ -301,7 +301,6 @@ class Producer:
     ) -> None:
         """From here on the message's bytes belong to its batch."""
         now_ms = self._clock.now_ms()
-        properties = self._properties(message, now_ms)
         size_max = self._config.batch_bytes_max
         is_pinned = queue is not None or message.sharding_key is not None
         batch = target.current
@@ -325,16 +324,13 @@ class Producer:
                 is_pinned=is_pinned,
                 skip_wait=skip_wait,
             )
+            batch.is_unnamed = True
             delivery.open(batch)
             if not is_pinned:
                 target.current = batch
-        batch.add(message.body, properties, message.flag, size, waiter)
+        batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
         if batch.size >= size_max:
             delivery.stream(batch.queue.broker_name).wake()
-
-    def _properties(self, message: Message, now_ms: int) -> bytes:
-        unique_key = self._ids.next_id(now_ms)
-        return f"UNIQ_KEY\x01{unique_key}\x02".encode() + message.encoded_properties
 
     async def _send_when_known(
         self, delivery: Delivery, message: Message, queue: MessageQueue | None, size: int
