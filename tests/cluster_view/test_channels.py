@@ -45,9 +45,9 @@ async def channels(engine: Engine) -> AsyncIterator[Channels]:
     assert time.monotonic() - began_s < 2, "nobody waits for a peer that is gone"
 
 
-@pytest_asyncio.fixture
-async def served() -> AsyncIterator[tuple[Peer, str]]:
-    async with peer_here() as served:
+@pytest_asyncio.fixture(params=list(Engine), ids=lambda engine: f"at-{engine}")
+async def served(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Peer, str]]:
+    async with peer_here(engine=request.param) as served:
         yield served
 
 

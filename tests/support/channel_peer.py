@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from aerobee.runtime import errors, rpc
+from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.own_protocol import say_error
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, nameserver_pb2, nameserver_pb2_grpc
 
@@ -30,7 +31,7 @@ WATCH = nameserver_pb2.WatchRoutesRequest(topics=["orders"])
 class Peer(nameserver_pb2_grpc.NameserverServiceServicer, broker_pb2_grpc.SendServiceServicer):
     """QueryRoute does what its topic says; WatchRoutes answers twice, SendStream each frame."""
 
-    def __init__(self, version: int | None = None) -> None:
+    def __init__(self, version: int | None = None, engine: Engine = Engine.OWN) -> None:
         self.version = os.getpid() if version is None else version
         self.may_answer = asyncio.Event()
         self.asked = asyncio.Event()
@@ -39,7 +40,7 @@ class Peer(nameserver_pb2_grpc.NameserverServiceServicer, broker_pb2_grpc.SendSe
         self.callers: set[str] = set()
         self.reads = True
         self.server = rpc.RpcServer(
-            say_error, ["aerobee.v1.NameserverService", "aerobee.v1.SendService"]
+            say_error, ["aerobee.v1.NameserverService", "aerobee.v1.SendService"], engine=engine
         )
         nameserver_pb2_grpc.add_NameserverServiceServicer_to_server(self, self.server.server)
         broker_pb2_grpc.add_SendServiceServicer_to_server(self, self.server.server)
@@ -92,9 +93,11 @@ class Peer(nameserver_pb2_grpc.NameserverServiceServicer, broker_pb2_grpc.SendSe
 
 
 @asynccontextmanager
-async def peer_here(version: int = 1) -> AsyncIterator[tuple[Peer, str]]:
+async def peer_here(
+    version: int = 1, engine: Engine = Engine.OWN
+) -> AsyncIterator[tuple[Peer, str]]:
     """In this event loop, with its address."""
-    peer = Peer(version)
+    peer = Peer(version, engine)
     port = await peer.server.start("127.0.0.1:0")
     try:
         yield peer, f"127.0.0.1:{port}"
