@@ -70,7 +70,6 @@ TOOLS = ("cli/", "bench/", "offset_audit/")
 FENCES: dict[str, tuple[str, ...]] = {
     "grpc": (
         "runtime/rpc.py",
-        "runtime/own_protocol.py",
         "runtime/call_border.py",
         "runtime/own_engine.py",
         "runtime/grpcio_engine.py",

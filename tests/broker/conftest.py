@@ -21,7 +21,7 @@ from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.broker.wiring import Mount, Wiring
 from aerobee.runtime.clock import SystemClock, system_random
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.record_encode import encode_batch
 from aerobee.store_format.record_layout import HostAddress

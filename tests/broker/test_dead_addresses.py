@@ -22,8 +22,8 @@ from aerobee.broker.replication.master_term import Proposal, ReplicaName
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime import errors
 from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.retry import Backoff
-from aerobee.runtime.rpc import build_channel
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.support.dying_path import DyingPath, dying_path
 from tests.support.replication_streams import running_master, running_slave

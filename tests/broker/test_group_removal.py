@@ -11,7 +11,8 @@ import grpc
 import pytest
 
 from aerobee.broker.config import GroupsConfig
-from aerobee.runtime.own_protocol import code_of, error_from_rpc
+from aerobee.runtime.grpcio_channel import error_from_rpc
+from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.test_membership import Participant
 

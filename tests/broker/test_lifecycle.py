@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.supervise import ExitCode
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 

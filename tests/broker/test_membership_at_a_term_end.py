@@ -18,7 +18,7 @@ from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.v1 import broker_pb2_grpc, common_pb2
 from tests.broker.test_membership import Participant
 from tests.support.journal_log import MemoryLog

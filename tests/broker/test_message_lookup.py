@@ -27,7 +27,7 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.own_protocol import error_from_rpc
+from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2

@@ -20,7 +20,7 @@ from aerobee.client_core import Admin
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.runtime.call_context import request_scope
 from aerobee.runtime.errors import MqError
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 from tests.support.waiting import wait_until
 

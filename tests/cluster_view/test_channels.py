@@ -7,6 +7,8 @@ import os
 import random
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -536,3 +538,18 @@ async def test_the_environment_chooses_the_engine(monkeypatch: pytest.MonkeyPatc
         errors.InvalidArgument, match="AEROBEE_GRPC_ENGINE must be one of own, grpcio"
     ):
         Channels()
+
+
+def test_a_client_on_our_own_engine_loads_no_grpcio() -> None:
+    """It would be a ninth of the time that the import takes, and 15 MB."""
+    loaded = subprocess.run(
+        [
+            *(sys.executable, "-c"),
+            "import sys, aerobee.producer_client, aerobee.consumer_client; "
+            "print([name for name in sys.modules if name.partition('.')[0] == 'grpc'])",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert loaded.stdout == "[]\n"

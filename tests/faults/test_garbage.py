@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
 from tests.faults.clusters import ClusterProcess

@@ -6,7 +6,8 @@ import grpc
 import pytest
 
 from aerobee.runtime.errors import MqError, NotMaster, Unreachable
-from aerobee.runtime.own_protocol import CODE_METADATA_KEY, error_from_rpc
+from aerobee.runtime.grpcio_channel import error_from_rpc
+from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
 
 

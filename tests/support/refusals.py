@@ -10,7 +10,8 @@ from dataclasses import replace
 import grpc
 
 from aerobee.runtime.errors import InvalidArgument, MqError
-from aerobee.runtime.own_protocol import error_from_code, error_from_rpc
+from aerobee.runtime.grpcio_channel import error_from_rpc
+from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.request_limits import RequestLimits
 from aerobee.v1 import broker_pb2
 from tests.support.costly_requests import Place

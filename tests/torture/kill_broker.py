@@ -29,7 +29,7 @@ from aerobee.cli.local_cluster.programs import broker_child, etcd_child, nameser
 from aerobee.client_core import Message
 from aerobee.producer_client import Producer, ProducerConfig
 from aerobee.runtime.errors import MqError
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 

@@ -22,7 +22,8 @@ import uvloop
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.grpc_core.method import Style
 from aerobee.runtime.grpc_config import Engine
-from aerobee.runtime.rpc import CHANNEL_OPTIONS, new_engine
+from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
+from aerobee.runtime.rpc import new_engine
 from aerobee.runtime.served_method import ServedMethod
 from aerobee.runtime.server_engine import ServerOptions
 

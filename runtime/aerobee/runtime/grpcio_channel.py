@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import grpc
 
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.status import Metadata, Status
-from aerobee.runtime.rpc import build_channel
+from aerobee.runtime import errors
+from aerobee.runtime.own_protocol import error_from_call
+from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 
 RENEW_AFTER_S = 1.0
 """How long a channel may try by itself."""
@@ -38,6 +41,35 @@ _BROKEN = ("Internal error from Core", "RST_STREAM")
 """How gRPC calls it when a connection ends in the middle of a call: no server has said so."""
 # How gRPC's resolvers begin what they say of a name that they cannot look up.
 _LOOKUP_FAILED = ("DNS resolution failed", "errors resolving", "address lookup failed")
+
+
+CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
+    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # How long one attempt to connect may take: an address that is gone may not answer at all.
+    ("grpc.min_reconnect_backoff_ms", 3_000),
+    # A process that comes back may have another address behind its name. By default a name is asked
+    # for once in 30 s.
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
+)
+
+
+def build_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
+    """A client channel to host:port that reconnects by itself within 2 s.
+
+    Channels of one process to one address share a connection, also one that is dead until keepalive
+    notices it, after 15 s. One with its `own_connection` does not: who has given a peer up, and
+    builds another channel, begins with a new connection.
+    """
+    options = list(CHANNEL_OPTIONS)
+    if own_connection:
+        options.append(("grpc.use_local_subchannel_pool", 1))
+    return grpc.aio.insecure_channel(address, options=options)
 
 
 class GrpcioChannel:
@@ -224,3 +256,8 @@ def call_error(error: grpc.aio.AioRpcError, address: str) -> CallError:
         trailers=tuple(error.trailing_metadata() or ()),
         is_answer=not is_broken and status is not Status.UNAVAILABLE,
     )
+
+
+def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
+    """The same of what a stub of grpcio raises."""
+    return error_from_call(call_error(error, address), address)

@@ -10,12 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import grpc
-
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime import errors
-from aerobee.runtime.grpcio_channel import call_error
 
 CODE_METADATA_KEY = "aerobee-code"
 
@@ -114,8 +111,3 @@ def error_from_call(error: CallError, address: str) -> errors.MqError:
         why = error.message.removeprefix(f"{address}: ") or "the connection broke"
         return errors.Unreachable(f"cannot reach {address}: {why}")
     return errors.MqError(f"{address} failed with {status.name}: {error.message}")
-
-
-def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
-    """The same of what a stub of grpcio raises."""
-    return error_from_call(call_error(error, address), address)

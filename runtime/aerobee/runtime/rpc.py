@@ -1,4 +1,4 @@
-"""The gRPC server that every service has, with health and reflection, and channels to it.
+"""The gRPC server that every service has, with health and reflection.
 
 Which implementation of gRPC is behind a server is a setting; what is around each call is the same
 (`call_border`).
@@ -22,37 +22,9 @@ from aerobee.runtime.own_engine import OwnEngine
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.runtime.reflection import Reflection, reflection_files, service_of
 from aerobee.runtime.request_limits import RequestLimits
-from aerobee.runtime.server_engine import FRAME_BYTES_MAX, ServerEngine, ServerOptions
+from aerobee.runtime.server_engine import ServerEngine, ServerOptions
 from aerobee.runtime.serving_health import SERVICE_NAME, ServingHealth
 from aerobee.runtime.standard_limits import health_limits, reflection_limits
-
-CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
-    ("grpc.max_receive_message_length", FRAME_BYTES_MAX),
-    ("grpc.max_send_message_length", FRAME_BYTES_MAX),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    # How long one attempt to connect may take: an address that is gone may not answer at all.
-    ("grpc.min_reconnect_backoff_ms", 3_000),
-    # A process that comes back may have another address behind its name. By default a name is asked
-    # for once in 30 s.
-    ("grpc.dns_min_time_between_resolutions_ms", 500),
-)
-
-
-def build_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
-    """A client channel to host:port that reconnects by itself within 2 s.
-
-    Channels of one process to one address share a connection, also one that is dead until keepalive
-    notices it, after 15 s. One with its `own_connection` does not: who has given a peer up, and
-    builds another channel, begins with a new connection.
-    """
-    options = list(CHANNEL_OPTIONS)
-    if own_connection:
-        options.append(("grpc.use_local_subchannel_pool", 1))
-    return grpc.aio.insecure_channel(address, options=options)
 
 
 class RpcServer:
