@@ -4,23 +4,19 @@ on both event loops."""
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import grpc
 import pytest
-import trustme
 
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.channel import Channel, ChannelState
 from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
 from aerobee.grpc_core.limits import ConnectionLimits
 from aerobee.grpc_core.status import Status
-from tests.support.certificates import issue
 from tests.support.grpc_core_channel import MIB, aio_server, channel_to, thread_server
-from tests.support.grpc_core_server import SERVICE, serving
+from tests.support.grpc_core_server import DETAILS, SERVICE, WORDS, serving
 from tests.support.waiting import until
 
 
@@ -153,8 +149,8 @@ async def test_an_error_tells_status_message_details_and_trailers(called: Called
         await called.channel.call(SERVICE + "Fail", b"")
     error = refused.value
     assert error.status is Status.FAILED_PRECONDITION
-    assert error.message == "nicht möglich: 100 %\n"
-    assert error.details == b"\x08\x09"
+    assert error.message == WORDS
+    assert error.details == DETAILS
     assert error.is_answer
     assert not error.is_unprocessed
     trailers = dict(error.trailers)
@@ -316,41 +312,3 @@ async def test_a_channel_that_closes_ends_its_calls(called: Called) -> None:
             await ended
         assert cancelled.value.status is Status.CANCELLED
     assert called.channel.state is ChannelState.CLOSED
-
-
-async def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate = issue(authority, tmp_path / "server", "localhost")
-    visitor = issue(authority, tmp_path / "client", "visitor.example")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate.certificate, certificate.key)
-    context.load_verify_locations(certificate.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols(["h2"])
-    ours = ssl.create_default_context(cafile=str(certificate.ca))
-    ours.load_cert_chain(visitor.certificate, visitor.key)
-    ours.set_alpn_protocols(["h2"])
-    async with serving(tls=context) as running:
-        async with channel_to(running.target, tls=ours, server_name="localhost") as channel:
-            for size in (0, 1_000, 3_000_000):
-                assert await channel.call(SERVICE + "Echo", b"x" * size) == b"x" * size
-            call = channel.stream(SERVICE + "Count", b"100,1000")
-            assert len([answer async for answer in call]) == 100
-        async with channel_to(running.target, tls=ours, server_name="other.example") as channel:
-            with pytest.raises(CallError, match="certificate is not valid") as refused:
-                await channel.call(SERVICE + "Echo", b"")
-            assert refused.value.status is Status.UNAVAILABLE
-
-
-async def test_a_server_whose_tls_does_not_offer_h2_is_not_spoken_to(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate = issue(authority, tmp_path / "server", "localhost")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate.certificate, certificate.key)
-    ours = ssl.create_default_context(cafile=str(certificate.ca))
-    ours.set_alpn_protocols(["h2"])
-    async with serving(tls=context) as running:
-        async with channel_to(running.target, tls=ours, server_name="localhost") as channel:
-            with pytest.raises(CallError, match="does not offer h2"):
-                await channel.call(SERVICE + "Echo", b"")
-        running.met.clear()

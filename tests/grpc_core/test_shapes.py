@@ -4,20 +4,16 @@ plain and by TLS."""
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import trustme
 
 from aerobee.grpc_core.method import completion, synchronous
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import RpcError, Status
-from tests.support.certificates import issue
-from tests.support.grpc_core_server import SERVICE, Serving, serving
+from tests.support.grpc_core_server import DETAILS, SERVICE, WORDS, Serving, serving
 from tests.support.waiting import until
 
 MIB = 1 << 20
@@ -99,11 +95,11 @@ async def test_an_error_tells_status_message_details_and_trailers(channel: Any) 
         await channel.unary_unary(SERVICE + "Fail")(b"")
     error = refused.value
     assert error.code() is grpc.StatusCode.FAILED_PRECONDITION
-    assert error.details() == "nicht möglich: 100 %\n"
+    assert error.details() == WORDS
     trailers = dict(error.trailing_metadata())
     assert trailers["reason"] == "broken"
     assert trailers["reason-bin"] == b"\x00\xff"
-    assert trailers["grpc-status-details-bin"] == b"\x08\x09"
+    assert trailers["grpc-status-details-bin"] == DETAILS
 
 
 async def test_metadata_travel_both_ways(running: Serving, channel: Any) -> None:
@@ -258,32 +254,3 @@ async def test_a_server_that_stops_cancels_what_does_not_end(
     await running.server.stop(0.05)
     assert await call.code() is grpc.StatusCode.UNAVAILABLE
     assert running.cancelled == ["Sleep"]
-
-
-async def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    certificate = issue(authority, tmp_path / "server", "localhost")
-    visitor = issue(authority, tmp_path / "client", "visitor.example")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate.certificate, certificate.key)
-    context.load_verify_locations(certificate.ca)
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.set_alpn_protocols(["h2"])
-    names: list[object] = []
-
-    def echo(request: bytes, call: ServerCall) -> bytes:
-        names.append((call.peer_certificate() or {}).get("subjectAltName"))
-        return request
-
-    credentials = grpc.ssl_channel_credentials(
-        certificate.ca.read_bytes(), visitor.key.read_bytes(), visitor.certificate.read_bytes()
-    )
-    options = [*OPTIONS, ("grpc.ssl_target_name_override", "localhost")]
-    async with (
-        serving(synchronous(SERVICE + "Echo", echo), tls=context) as running,
-        grpc.aio.secure_channel(running.target, credentials, options=options) as channel,
-    ):
-        call: Any = channel.unary_unary(SERVICE + "Echo")
-        for size in (0, 1_000, 3_000_000):
-            assert await call(b"x" * size) == b"x" * size
-    assert names == [(("DNS", "visitor.example"),)] * 3

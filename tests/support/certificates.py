@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +40,7 @@ def issue(authority: trustme.CA, folder: Path, *names: str) -> Certificate:
     made = Certificate(folder)
     made.ca.write_bytes(authority.cert_pem.bytes())
     made.certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    made.key.write_bytes(issued.private_key_pem.bytes())
+    key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+    # PKCS 8, the only form that Java reads.
+    made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     return made

@@ -14,14 +14,22 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 
+from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.channel import Channel
 from aerobee.grpc_core.channel_limits import ChannelLimits
 from aerobee.grpc_core.dial import Resolve
 from aerobee.grpc_core.limits import Limit
-from tests.support.grpc_core_server import SERVICE
+from aerobee.grpc_core.tls import FollowedTls
+from tests.support.grpc_core_server import DETAILS, SERVICE, WORDS
+from tests.support.raw_http2 import RawPeer
+from tests.support.raw_http2_server import answer, requested
 
 MIB = 1 << 20
+ECHO = SERVICE + "Echo"
+SWIFT = ChannelLimits(backoff_first_s=0.02, backoff_max_s=0.05, attempt_s=1.0, stagger_s=0.05)
+"""Short pauses."""
 SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", 32 * MIB),
     ("grpc.max_send_message_length", 32 * MIB),
@@ -45,7 +53,7 @@ async def channel_to(
     observer: Observed | None = None,
     limits: ChannelLimits | None = None,
     now: Callable[[], float] = time.monotonic,
-    tls: ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | FollowedTls | None = None,
     server_name: str | None = None,
     resolve: Resolve | None = None,
     compress_bytes_min: int | None = None,
@@ -85,11 +93,11 @@ def _status(context: Any) -> None:
         (
             ("reason", "broken"),
             ("reason-bin", b"\x00\xff"),
-            ("grpc-status-details-bin", b"\x08\x09"),
+            ("grpc-status-details-bin", DETAILS),
         )
     )
     context.set_code(grpc.StatusCode.FAILED_PRECONDITION)
-    context.set_details("nicht möglich: 100 %\n")
+    context.set_details(WORDS)
 
 
 def _given(context: Any) -> Any:
@@ -116,8 +124,8 @@ async def _aio_metadata(request: bytes, context: Any) -> bytes:
 
 
 async def _aio_count(request: bytes, context: Any) -> AsyncIterator[bytes]:
-    for answer in _counted(request):
-        yield answer
+    for one in _counted(request):
+        yield one
 
 
 async def _aio_sum(requests: AsyncIterator[bytes], context: Any) -> bytes:
@@ -243,3 +251,21 @@ async def thread_server(cancelled: list[str]) -> AsyncIterator[str]:
             yield f"127.0.0.1:{port}"
         finally:
             await asyncio.to_thread(server.stop(0).wait)
+
+
+async def failure(channel: Channel) -> CallError:
+    with pytest.raises(CallError) as failed:
+        await channel.call(ECHO, b"", timeout_s=20)
+    return failed.value
+
+
+async def echoes(peer: RawPeer) -> None:
+    """Answers every call."""
+    while True:
+        stream_id = await requested(peer)
+        await peer.send(answer(stream_id, b"answer"))
+
+
+async def silence(peer: RawPeer) -> None:
+    """Reads, and never says a word."""
+    await peer.closed()

@@ -16,8 +16,26 @@ from aerobee.grpc_core.method import Method, Style, completion, coroutine, synch
 from aerobee.grpc_core.server import Interceptor, Server
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import RpcError, Status
+from aerobee.grpc_core.tls import FollowedTls
 
 SERVICE = "/test.Echo/"
+WORDS = "nicht möglich: 100 %\n"
+"""Why `Fail` fails: not ASCII, and with what percent-encoding must escape."""
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2, len(content))) + content
+
+
+DETAILS = (
+    b"\x08\x09"
+    + _field(2, WORDS.encode())
+    + _field(
+        3,
+        _field(1, b"type.googleapis.com/google.rpc.ErrorInfo") + _field(2, _field(1, b"BROKEN")),
+    )
+)
+"""A google.rpc.Status that says so, with one google.rpc.ErrorInfo; grpc-go reads all of it."""
 
 
 @dataclass
@@ -59,7 +77,7 @@ class Told:
 async def serving(
     *methods: Method,
     limits: ConnectionLimits | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: ssl.SSLContext | FollowedTls | None = None,
     now: Callable[[], float] = time.monotonic,
     connections_max: int = 1_000,
     memory_bytes_max: int = 512 << 20,
@@ -101,6 +119,7 @@ def echo_methods(cancelled: list[str]) -> list[Method]:
         completion(SERVICE + "Never", lambda request, call: None),
         coroutine(SERVICE + "Count", _count, streams_answers=True),
         coroutine(SERVICE + "CountBySend", _count_by_send, streams_answers=True),
+        coroutine(SERVICE + "CountAndCancel", _count_and_cancel, streams_answers=True),
         coroutine(SERVICE + "Forever", _forever(cancelled), streams_answers=True),
         coroutine(SERVICE + "Sum", _sum, streams_requests=True),
         coroutine(SERVICE + "Chat", _chat, streams_requests=True, streams_answers=True),
@@ -126,8 +145,8 @@ async def _task(request: bytes, call: ServerCall) -> bytes:
 def _fail(request: bytes, call: ServerCall) -> bytes:
     raise RpcError(
         Status.FAILED_PRECONDITION,
-        "nicht möglich: 100 %\n",
-        details=b"\x08\x09",
+        WORDS,
+        details=DETAILS,
         trailers=(("reason", "broken"), ("reason-bin", b"\x00\xff")),
     )
 
@@ -162,6 +181,13 @@ async def _count(request: bytes, call: ServerCall) -> AsyncIterator[bytes]:
 async def _count_by_send(request: bytes, call: ServerCall) -> None:
     async for answer in _count(request, call):
         await call.send(answer)
+
+
+async def _count_and_cancel(request: bytes, call: ServerCall) -> AsyncIterator[bytes]:
+    """`count`: then the server cancels the call."""
+    async for answer in _count(request, call):
+        yield answer
+    raise asyncio.CancelledError
 
 
 def _forever(cancelled: list[str]) -> Callable[..., Any]:

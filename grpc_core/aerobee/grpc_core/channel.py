@@ -29,19 +29,18 @@ from aerobee.grpc_core.backoff import Backoff
 from aerobee.grpc_core.channel_limits import ChannelLimits
 from aerobee.grpc_core.client_call import ClientCall
 from aerobee.grpc_core.client_connection import ClientConnection
+from aerobee.grpc_core.connection_set import ConnectionSet
 from aerobee.grpc_core.deadlines import Deadlines
 from aerobee.grpc_core.dial import Dialer, Resolve, Unreachable, split_address, system_resolver
-from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.inbox import compressed
-from aerobee.grpc_core.limits import Limit, LimitObserver
-from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.limits import LimitObserver
 from aerobee.grpc_core.metadata import MetadataEncoder, timeout_field
 from aerobee.grpc_core.status import Metadata, Status
 from aerobee.grpc_core.stream_call import StreamCall
+from aerobee.grpc_core.tls import FollowedTls
 from aerobee.grpc_core.unary_call import UnaryCall
 
-_TICK_S: Final = 1.0
 _CACHED_MAX: Final = 1_024
 _FAREWELL_S: Final = 0.25
 """For a peer to take our last words, and to end its side: one that is gone takes all of it."""
@@ -69,14 +68,14 @@ class Channel:
         random: Random,
         observer: LimitObserver,
         limits: ChannelLimits | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | FollowedTls | None = None,
         server_name: str | None = None,
         resolve: Resolve | None = None,
         user_agent: str = "aerobee-grpc-core",
         compress_bytes_min: int | None = None,
     ) -> None:
         """`address`: host:port. `now`: monotonic seconds. `random` spreads the pauses between
-        attempts. `tls` must offer the protocol h2 (`tls.set_alpn_protocols(["h2"])`); `server_name`
+        attempts. `tls`: a context of one's own must offer the protocol h2, see `tls`; `server_name`
         is what the certificate says, if not the host. `compress_bytes_min`: requests of at least
         this size are compressed by gzip, which the server must know; None: never.
 
@@ -95,15 +94,14 @@ class Channel:
         self._waiting_bytes = 0
         self._now = now
         self._observer = observer
-        self._memory = MemoryAccount(self.limits.memory_bytes_max, self._end_heaviest)
         self._strings = SharedStrings()
         self._backoff = Backoff(self.limits.backoff_first_s, self.limits.backoff_max_s, random)
         self._pause: asyncio.TimerHandle | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._current: ClientConnection | None = None
-        self._connections: dict[ClientConnection, None] = {}
-        self._emptied: asyncio.Event | None = None
-        self._ticker: asyncio.TimerHandle | None = None
+        self._connections: ConnectionSet[ClientConnection] = ConnectionSet(
+            self.loop, now, self.limits.memory_bytes_max
+        )
         self._compress_bytes_min = compress_bytes_min
         self._fields_before, self._fields_after = _common_fields(
             authority=_authority(address, host, port),
@@ -326,13 +324,11 @@ class Channel:
             self.loop,
             self.limits.connection,
             now=self._now,
-            memory=self._memory,
+            memory=self._connections.memory,
             observer=self._observer,
             strings=self._strings,
         )
-        self._connections[connection] = None
-        if self._ticker is None:
-            self._ticker = self.loop.call_later(_TICK_S, self._tick)
+        self._connections.add(connection)
         return connection
 
     def _pause_after(self, failure: str) -> None:
@@ -366,41 +362,21 @@ class Channel:
             self._connect()
 
     def on_gone(self, connection: ClientConnection) -> None:
-        self._connections.pop(connection, None)
-        if not self._connections:
-            if self._ticker is not None:
-                self._ticker.cancel()
-                self._ticker = None
-            if self._emptied is not None:
-                self._emptied.set()
-
-    def _tick(self) -> None:
-        self._ticker = self.loop.call_later(_TICK_S, self._tick)
-        self.tick(self._now())
+        self._connections.remove(connection)
 
     def tick(self, now_s: float) -> None:
         """End what takes too long, on all connections; called once a second."""
-        for connection in list(self._connections):
-            connection.watch.tick(now_s)
+        self._connections.tick(now_s)
 
     @property
     def held_bytes(self) -> int:
         """What waits to be sent or read on its connections."""
-        return self._memory.used
+        return self._connections.memory.used
 
     @property
     def connections(self) -> list[ClientConnection]:
         """Those that are open, or being opened."""
         return list(self._connections)
-
-    def _end_heaviest(self) -> None:
-        heaviest = max(self._connections, key=lambda one: one.held_bytes, default=None)
-        if heaviest is not None and heaviest.held_bytes:
-            heaviest.fail(
-                ErrorCode.ENHANCE_YOUR_CALM,
-                f"the channel holds {self._memory.used} bytes",
-                Limit.PROCESS_MEMORY,
-            )
 
     # --------------------------------------------------------------------------------- ending
 
@@ -417,33 +393,12 @@ class Channel:
             self._dialing.cancel()
             await asyncio.wait([self._dialing])
             self._dialing = None
-        for connection in list(self._connections):
-            connection.retire()
-        await self._until_empty(grace_s)
-        for connection in list(self._connections):
+        await self._connections.drain(grace_s)
+        for connection in self._connections:
             for call in list(connection.streams.values()):
                 call.cancel("the channel was closed")
-            connection.close("the channel was closed")
-        await self._until_empty(_FAREWELL_S)
-        for connection in list(self._connections):
-            connection.discard()
-        await self._until_empty(_FAREWELL_S)
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
+        await self._connections.end("the channel was closed", _FAREWELL_S)
         self.deadlines.close()
-
-    async def _until_empty(self, timeout_s: float) -> None:
-        if not self._connections or timeout_s <= 0:
-            return
-        self._emptied = asyncio.Event()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._emptied.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._emptied = None
 
 
 def _authority(address: str, host: str, port: int) -> bytes:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.answer_head import AnswerHead, read_head
 from aerobee.grpc_core.connection import Connection
-from aerobee.grpc_core.failures import ConnectionFailure
+from aerobee.grpc_core.connection_set import MemoryAccount
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.header_table import HeaderTable
 from aerobee.grpc_core.hpack import Decoder, HeaderListTooLarge, HpackError, SharedStrings
-from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
-from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.watch import Watch
 
 if TYPE_CHECKING:
@@ -203,9 +202,8 @@ class ClientConnection(Connection["ClientCall"]):
     def discard(self) -> None:
         """Nobody wants it: end it without a word."""
         self.is_closing = self.has_left = True
-        if self.transport is not None:
-            self.transport.abort()
-        else:
+        super().discard()
+        if self.transport is None:
             self.owner.on_gone(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

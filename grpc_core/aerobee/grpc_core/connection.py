@@ -15,25 +15,27 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
+from urllib.parse import quote
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.budget import Budget
+from aerobee.grpc_core.connection_set import MemoryAccount
 from aerobee.grpc_core.extensions import WindowExtensions
-from aerobee.grpc_core.failures import ConnectionFailure
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import TABLE_BYTES
-from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
-from aerobee.grpc_core.memory import MemoryAccount
+from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.outgoing import Outgoing, S
 from aerobee.grpc_core.parser import PRIORITY_BYTES, stream_id_at
-from aerobee.grpc_core.peer_name import peer_name
 
 _SMALL_INCREMENT: Final = 512
 _SMALL_COST: Final = 0.25
+_OWN_COST: Final = 2 * _SMALL_COST
+"""What each stream pays for, whether it is answered or not: a small window, which grpcio gives to
+each that it begins, and a reset that crosses our answer, as both sides watch the deadline."""
 _DRAIN_PING: Final = b"draining"
 _KEEPALIVE_PING: Final = b"alive?  "
-_ANSWERED_PER_RESET: Final = 0.5
 _ENDED_EARLY_MAX: Final = 128
+_MAPPED: Final = "::ffff:"
 
 
 class Connection(Outgoing[S]):
@@ -62,9 +64,11 @@ class Connection(Outgoing[S]):
         self.streams_answered = 0
         self.has_heard = True
         """Something came since the last tick; the reader sets it back."""
+        self.received_s = 0.0
+        """When the input that is being parsed came."""
         self.control = Budget(limits.control_burst, limits.control_per_s, now())
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
-        self._answered_before = 0
+        self._answered_before = self._begun_before = 0
         self._observer = observer
         self.received_bytes = 0
         self.extensions = WindowExtensions(limits.extension_bytes_max, self._send_window_update)
@@ -95,6 +99,9 @@ class Connection(Outgoing[S]):
     def on_closed(self, reason: str) -> None:
         """The transport has ended; all streams have been told."""
 
+    def on_stream_reset(self, stream: S) -> None:
+        """The peer has reset a stream, which has been told."""
+
     def on_stream_closed(self) -> None:
         """A stream has gone; there may be room for another."""
 
@@ -103,7 +110,7 @@ class Connection(Outgoing[S]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Neither uvloop's nor TLS's transports derive from this class; they only behave so.
         self.transport = transport = cast(asyncio.Transport, transport)
-        self.peer = peer_name(transport.get_extra_info("peername"))
+        self.peer = _peer_name(transport.get_extra_info("peername"))
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             self.abort("the peer's TLS does not offer h2", Limit.PROTOCOL)
@@ -274,6 +281,11 @@ class Connection(Outgoing[S]):
         if not self.is_closing:
             self._close(ErrorCode.NO_ERROR, reason)
 
+    def discard(self) -> None:
+        """End it without a word."""
+        if self.transport is not None:
+            self.transport.abort()
+
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self.write(frames.frame(frames.PING, 0, 0, _KEEPALIVE_PING))
@@ -288,18 +300,23 @@ class Connection(Outgoing[S]):
         """The peer has made us work for nothing."""
         control = self.control
         control.tokens -= cost
-        if control.tokens < 0 and not control.refill(self.now()):
+        if control.tokens >= 0:
+            return
+        begun = self.streams_begun - self._begun_before
+        self._begun_before = self.streams_begun
+        if not control.refill(self.now(), begun * _OWN_COST):
             raise ConnectionFailure(
                 ErrorCode.ENHANCE_YOUR_CALM, "too many control frames", Limit.CONTROL_FRAMES
             )
 
     def _spend_reset(self) -> None:
+        """The peer has had a stream that cost it nothing: each that was answered pays for one."""
         resets = self._resets
         resets.tokens -= 1
         if resets.tokens < 0:
-            extra = (self.streams_answered - self._answered_before) * _ANSWERED_PER_RESET
+            answered = self.streams_answered - self._answered_before
             self._answered_before = self.streams_answered
-            if not resets.refill(self.now(), extra):
+            if not resets.refill(self.now(), answered):
                 raise ConnectionFailure(
                     ErrorCode.ENHANCE_YOUR_CALM, "too many streams were reset", Limit.RESETS
                 )
@@ -310,6 +327,7 @@ class Connection(Outgoing[S]):
         if self.is_closing:
             return
         self.has_heard = True
+        self.received_s = self.now()
         self._is_write_due = True  # whatever is written meanwhile leaves at the end
         try:
             self.parse(self.rest + data if self.rest else data)
@@ -398,7 +416,7 @@ class Connection(Outgoing[S]):
         stream.is_remote_closed = True
         self.close_stream(stream)
         stream.on_reset(int.from_bytes(data[start:end], "big"))
-        self._spend_reset()
+        self.on_stream_reset(stream)
 
     def _on_ping(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
         if stream_id:
@@ -499,3 +517,20 @@ class Connection(Outgoing[S]):
                 raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window overflows")
             if stream.outbox is not None and stream.send_window > 0:
                 self.enqueue(stream)
+
+
+def _peer_name(address: object) -> str:
+    """`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711` or `unix:/path`, as grpcio writes them.
+
+    `address` is what a transport calls its `peername`.
+    """
+    if isinstance(address, tuple) and len(address) == 2:
+        return f"ipv4:{address[0]}:{address[1]}"
+    if isinstance(address, tuple) and str(address[0]).startswith(_MAPPED) and "." in address[0]:
+        # Of IPv4, over a socket that takes both.
+        return f"ipv4:{address[0].removeprefix(_MAPPED)}:{address[1]}"
+    if isinstance(address, tuple) and len(address) >= 4:
+        return f"ipv6:{quote(f'[{address[0]}]', safe=':')}:{address[1]}"
+    if isinstance(address, str) and address:
+        return f"unix:{address}"
+    return "unknown"

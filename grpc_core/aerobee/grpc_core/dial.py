@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, zip_longest
 
 from aerobee.grpc_core.client_connection import ClientConnection
+from aerobee.grpc_core.tls import FollowedTls
 
 Resolve = Callable[[str, int], Awaitable[Sequence[tuple[str, int]]]]
 """Host and port to addresses, the best first. Raises OSError."""
@@ -78,7 +79,7 @@ class Dialer:
         make: Callable[[], ClientConnection],
         *,
         resolve: Resolve,
-        tls: ssl.SSLContext | None,
+        tls: ssl.SSLContext | FollowedTls | None,
         server_name: str | None,
         attempt_s: float,
         stagger_s: float,
@@ -163,7 +164,7 @@ class Dialer:
                 await asyncio.get_running_loop().create_connection(
                     lambda: connection,
                     *address,
-                    ssl=self._tls,
+                    ssl=self._tls.newest if isinstance(self._tls, FollowedTls) else self._tls,
                     server_hostname=self._server_name if self._tls is not None else None,
                 )
                 await connection.settled

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from aerobee.grpc_core.frames import FRAME_BYTES_MAX, FRAME_BYTES_MIN, WINDOW_DEFAULT, WINDOW_MAX
+from aerobee.grpc_core.frames import (
+    FRAME_BYTES_MAX,
+    FRAME_BYTES_MIN,
+    WINDOW_DEFAULT,
+    WINDOW_MAX,
+    ErrorCode,
+)
 
 
 class Limit(StrEnum):
@@ -20,7 +26,7 @@ class Limit(StrEnum):
     """It sent no HTTP/2 within the time for it."""
     CONTROL_FRAMES = "control_frames"
     RESETS = "resets"
-    """Rapid reset: CVE-2023-44487."""
+    """Streams that are reset as soon as they are begun: CVE-2023-44487."""
     HEADER_BLOCK = "header_block"
     """CONTINUATION without end: CVE-2024-27316."""
     HEADER_LIST = "header_list"
@@ -28,6 +34,8 @@ class Limit(StrEnum):
     CONNECTIONS = "connections"
     MESSAGE = "message"
     SLOW_READER = "slow_reader"
+    SLOW_SENDER = "slow_sender"
+    """It has begun a frame and does not end it."""
     CONNECTION_MEMORY = "connection_memory"
     PROCESS_MEMORY = "process_memory"
     KEEPALIVE = "keepalive"
@@ -42,6 +50,16 @@ class LimitObserver(Protocol):
     def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
         """`peer` as gRPC writes it, `ipv4:10.0.0.7:50312`. Must not raise."""
         ...
+
+
+class ConnectionFailure(Exception):
+    """The peer broke the protocol or a limit: GOAWAY, and the connection ends (RFC 9113, 5.4.1)."""
+
+    def __init__(self, code: ErrorCode, reason: str = "", limit: Limit = Limit.PROTOCOL) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+        self.limit = limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +104,20 @@ class ConnectionLimits:
     queued_bytes_max: int = 64 << 20
     """Where the connection ends."""
     stall_s: float = 30.0
-    """How long a peer may take in nothing at all."""
+    """How long a peer may take in nothing at all, or be in the middle of one frame."""
 
     control_burst: int = 400
     control_per_s: float = 200.0
     """PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE and frames of unknown kind, of
-    which honest peers send many only when we send much: each message sent fills the budget."""
+    which honest peers send many only when we send much: each message sent fills the budget, and
+    each stream gives a little back."""
     reset_burst: int = 1_024
-    reset_per_s: float = 200.0
-    """Streams that the peer resets, or makes us refuse; half a token for each that ends well."""
+    reset_per_s: float = 500.0
+    """Streams that the peer resets as soon as it has begun them, or makes us refuse; each that is
+    answered gives one back. With a burst of `streams_max` a peer may cancel all it has begun."""
+    reset_free_after_s: float = 0.02
+    """Age of a stream whose reset costs nothing: it has counted as one of `streams_max` that long,
+    which is what rapid resets evade."""
 
     preface_s: float = 10.0
     keepalive_s: float = 60.0

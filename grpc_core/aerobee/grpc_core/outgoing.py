@@ -16,10 +16,10 @@ from collections import OrderedDict
 from typing import Generic, TypeVar
 
 from aerobee.grpc_core import frames
+from aerobee.grpc_core.connection_set import MemoryAccount
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import NO_TABLE
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
-from aerobee.grpc_core.memory import MemoryAccount
 from aerobee.grpc_core.parser import FrameParser
 from aerobee.grpc_core.stream import Stream
 

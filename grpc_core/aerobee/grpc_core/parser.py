@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Final
 
 from aerobee.grpc_core import frames
-from aerobee.grpc_core.failures import ConnectionFailure
 from aerobee.grpc_core.frames import ErrorCode, unpack_header
-from aerobee.grpc_core.limits import ConnectionLimits, Limit
+from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit
 
 _NOTHING: Final = 0
 _SETTINGS: Final = -1
@@ -36,6 +35,8 @@ class FrameParser(ABC):
         self.must_yield = False
         """Stop after this frame, and go on in the loop's next turn."""
         self.rest = b""
+        self.reads_with_frames = 0
+        """How often what was received has completed a frame."""
         # Either nothing special, or SETTINGS, or the stream whose header block goes on.
         self._expected = _SETTINGS
         self._block = b""
@@ -132,7 +133,14 @@ class FrameParser(ABC):
                     return
                 self.yield_turn()
                 break
+        if position:
+            self.reads_with_frames += 1
         self.rest = data[position:]
+
+    @property
+    def is_mid_frame(self) -> bool:
+        """A frame or a header block has begun, and is not whole."""
+        return bool(self.rest) or self._expected > _NOTHING
 
     def _check_preface(self, data: bytes) -> bool:
         """Whether all of it is there."""

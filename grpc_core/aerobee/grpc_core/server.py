@@ -10,21 +10,20 @@ import socket
 import ssl
 from collections.abc import Callable
 from random import Random
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from aerobee.grpc_core import request_head
+from aerobee.grpc_core.connection_set import ConnectionSet, MemoryAccount
 from aerobee.grpc_core.deadlines import Deadlines
-from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.listening import bound_sockets
-from aerobee.grpc_core.memory import MemoryAccount
 from aerobee.grpc_core.method import Method
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.server_connection import ServerConnection
 from aerobee.grpc_core.status import Status
+from aerobee.grpc_core.tls import FollowedTls
 
-_TICK_S: Final = 1.0
 _AGE_SPREAD: Final = 0.1
 _BACKLOG: Final = 1_024
 _FAREWELL_S: Final = 1.0
@@ -66,7 +65,6 @@ class Server:
         self.observer = observer
         self.on_bug = on_bug
         self.interceptor = interceptor
-        self.memory = MemoryAccount(memory_bytes_max, self._end_heaviest)
         self.deadlines = Deadlines(self.loop)
         self.strings = SharedStrings()
         self.tasks: set[asyncio.Task[None] | None] = set()
@@ -74,10 +72,11 @@ class Server:
         self.read_head = request_head.reader(self._methods)
         self._random = random
         self._connections_max = connections_max
-        self._connections: dict[ServerConnection, None] = {}
+        self._connections: ConnectionSet[ServerConnection] = ConnectionSet(
+            self.loop, now, memory_bytes_max
+        )
+        self.memory: MemoryAccount = self._connections.memory
         self._listeners: list[asyncio.Server] = []
-        self._ticker: asyncio.TimerHandle | None = None
-        self._emptied: asyncio.Event | None = None
 
     def add(self, *methods: Method) -> None:
         """Serve these, too; all must be added before the first connection.
@@ -91,10 +90,12 @@ class Server:
                 raise ValueError(f"{method.path} is served already")
             self._methods[path] = method
 
-    async def listen(self, host: str, port: int, *, tls: ssl.SSLContext | None = None) -> int:
+    async def listen(
+        self, host: str, port: int, *, tls: ssl.SSLContext | FollowedTls | None = None
+    ) -> int:
         """Accept connections on one address; returns the port, of use where `port` is 0. A wildcard
-        of either family takes connections of both. `tls` must offer the protocol h2
-        (`tls.set_alpn_protocols(["h2"])`).
+        of either family takes connections of both. A context of one's own must offer the protocol
+        h2, see `tls`.
 
         Raises:
             OSError: the address is in use or not of this machine.
@@ -105,16 +106,22 @@ class Server:
             await self.listen_on(one, tls=tls)
         return chosen
 
-    async def listen_on(self, socket: socket.socket, *, tls: ssl.SSLContext | None = None) -> None:
+    async def listen_on(
+        self, socket: socket.socket, *, tls: ssl.SSLContext | FollowedTls | None = None
+    ) -> None:
         """The same on a socket that is bound: of another family, or handed over."""
-        self._listening(
-            await self.loop.create_server(self._connect, sock=socket, ssl=tls, backlog=_BACKLOG)
+        self._listeners.append(
+            await self.loop.create_server(
+                self._connect, sock=socket, backlog=_BACKLOG, **self._tls(tls)
+            )
         )
 
-    def _listening(self, listener: asyncio.Server) -> None:
-        self._listeners.append(listener)
-        if self._ticker is None:
-            self._ticker = self.loop.call_later(_TICK_S, self._tick)
+    def _tls(self, tls: ssl.SSLContext | FollowedTls | None) -> dict[str, Any]:
+        """A peer that does not end its handshake has no more time than one without a preface."""
+        if tls is None:
+            return {}
+        context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
+        return {"ssl": context, "ssl_handshake_timeout": self.limits.preface_s}
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -126,38 +133,16 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
-        for connection in list(self._connections):
-            connection.drain()
-        await self._until_empty(grace_s)
-        for connection in list(self._connections):
-            connection.close("the server stops")
+        await self._connections.drain(grace_s)
         for task in list(self.tasks):
             if task is not None:
                 task.add_done_callback(self.tasks.discard)
                 task.cancel()
-        await self._until_empty(_FAREWELL_S)
-        for connection in list(self._connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+        await self._connections.end("the server stops", _FAREWELL_S)
         running = [task for task in self.tasks if task is not None]
         if running:
             await asyncio.wait(running, timeout=_FAREWELL_S)
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
         self.deadlines.close()
-
-    async def _until_empty(self, timeout_s: float) -> None:
-        if not self._connections or timeout_s <= 0:
-            return
-        self._emptied = asyncio.Event()
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._emptied.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._emptied = None
 
     # ---------------------------------------------------------------------------- connections
 
@@ -169,32 +154,16 @@ class Server:
         if len(self._connections) >= self._connections_max:
             connection.abort(f"more than {self._connections_max} connections", Limit.CONNECTIONS)
             return False
-        self._connections[connection] = None
+        self._connections.add(connection)
         return True
 
     def on_disconnected(self, connection: ServerConnection) -> None:
-        self._connections.pop(connection, None)
-        if not self._connections and self._emptied is not None:
-            self._emptied.set()
+        self._connections.remove(connection)
 
     def age_s(self) -> float:
         """How long a new connection may live; spread, so that they do not all come back at once."""
         return self.limits.age_s * self._random.uniform(1 - _AGE_SPREAD, 1 + _AGE_SPREAD)
 
-    def _tick(self) -> None:
-        self._ticker = self.loop.call_later(_TICK_S, self._tick)
-        self.tick(self.now())
-
     def tick(self, now_s: float) -> None:
         """End what takes too long, on all connections; called once a second."""
-        for connection in list(self._connections):
-            connection.watch.tick(now_s)
-
-    def _end_heaviest(self) -> None:
-        heaviest = max(self._connections, key=lambda one: one.held_bytes, default=None)
-        if heaviest is not None and heaviest.held_bytes:
-            heaviest.fail(
-                ErrorCode.ENHANCE_YOUR_CALM,
-                f"all connections hold {self.memory.used} bytes, this one most of them",
-                Limit.PROCESS_MEMORY,
-            )
+        self._connections.tick(now_s)

@@ -47,6 +47,7 @@ class ServerCall(Stream):
         "_deadline",
         "_initial_metadata",
         "_is_head_sent",
+        "_is_intercepted",
         "_is_over",
         "_is_special",
         "_left_bytes",
@@ -71,8 +72,8 @@ class ServerCall(Stream):
         self.is_remote_closed = self.is_closed = False
         self.head = head
         self.method = head.method
-        self.began_s = 0.0
-        """By the server's clock; only set for a server with an interceptor or a deadline."""
+        self.began_s = connection.received_s
+        """When its header block came, by the server's clock."""
         self.expires_s: float | None = None
         self.note: Any = None
         """Whatever an interceptor keeps with the call."""
@@ -80,6 +81,8 @@ class ServerCall(Stream):
         self._is_head_sent = False
         self._is_special = head.may_compress
         """The answer needs more than what was encoded beforehand."""
+        self._is_intercepted = False
+        """The interceptor was told that it began."""
         self._is_over = False
         """It has its status, and the interceptor was told."""
         self._deadline: Bucket | None = None
@@ -166,16 +169,15 @@ class ServerCall(Stream):
             self._end(RpcError(Status.INTERNAL, "grpc-timeout is malformed"))
             return
         interceptor = self.server_connection.interceptor
-        if interceptor is not None or head.timeout_s is not None:
-            self.began_s = self.connection.now()
-            if head.timeout_s is not None:
-                self.expires_s = self.began_s + head.timeout_s
-            if interceptor is not None:
-                try:
-                    interceptor.began(self)
-                except RpcError as error:
-                    self._end(error)
-                    return
+        if head.timeout_s is not None:
+            self.expires_s = self.began_s + head.timeout_s
+        if interceptor is not None:
+            self._is_intercepted = True
+            try:
+                interceptor.began(self)
+            except RpcError as error:
+                self._end(error)
+                return
         if method.streams_requests:
             self.open_inbox(
                 head.encoding, window_bytes=self.connection.limits.streaming_window_bytes
@@ -507,7 +509,7 @@ class ServerCall(Stream):
             self._deadline.discard(self)
             self._deadline = None
         interceptor = self.server_connection.interceptor
-        if interceptor is not None and self.began_s:
+        if interceptor is not None and self._is_intercepted:
             interceptor.ended(self, status, self.connection.now() - self.began_s)
 
     # --------------------------------------------------------------------------- cancellation

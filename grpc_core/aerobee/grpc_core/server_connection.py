@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.connection import Connection
-from aerobee.grpc_core.failures import ConnectionFailure
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import Decoder, HeaderListTooLarge, HpackError
-from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.limits import ConnectionFailure, Limit
 from aerobee.grpc_core.request_head import MALFORMED, RequestHead
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import Status
@@ -108,6 +107,12 @@ class ServerConnection(Connection[ServerCall]):
             self.fail_stream(call, ErrorCode.PROTOCOL_ERROR)
         else:
             call.open(end_stream)
+
+    def on_stream_reset(self, stream: ServerCall) -> None:
+        """One that has run for a while costs its client nothing: the limit of streams bounds how
+        many of those there are. Calls that are given up by their deadlines are such."""
+        if self.received_s - stream.began_s < self.limits.reset_free_after_s:
+            self._spend_reset()
 
     def _refuse_oversized(self, call: ServerCall, end_stream: bool) -> None:
         self.limit_met(

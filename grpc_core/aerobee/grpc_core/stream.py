@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.frames import ErrorCode, pack_data_header
@@ -20,6 +20,9 @@ from aerobee.grpc_core.inbox import PREFIX_BYTES, Inbox
 
 if TYPE_CHECKING:
     from aerobee.grpc_core.connection import Connection
+
+_TINY_BYTES: Final = 64
+_TINY_COST: Final = 0.25
 
 
 class Outbox:
@@ -147,11 +150,15 @@ class Stream(ABC):
         return size
 
     async def sendable(self) -> None:
-        """Wait until what is queued is within the backlog, or the stream is closed."""
+        """Wait until what is queued is within the backlog, or the stream is closed. While the
+        connection holds too much, no stream that waits may add to it."""
+        connection = self.connection
+        limits = connection.limits
         while (outbox := self.outbox) is not None:
-            if outbox.size <= self.connection.limits.stream_backlog_bytes:
+            is_full = connection.queued_bytes > limits.queued_bytes_soft
+            if outbox.size <= limits.stream_backlog_bytes and not is_full:
                 return
-            waiter: asyncio.Future[None] = self.connection.loop.create_future()
+            waiter: asyncio.Future[None] = connection.loop.create_future()
             outbox.waiters.append(waiter)
             try:
                 await waiter
@@ -191,6 +198,8 @@ class Stream(ABC):
         inbox = self.inbox
         assert inbox is not None, "an inbox was opened"
         connection = self.connection
+        if end - start < _TINY_BYTES and end - start < inbox.missing and inbox.partial:
+            connection.spend(_TINY_COST)  # neither the beginning of a message nor its end
         connection.hold_received(end - start)
         if self.is_closed:  # these bytes were too many, and have ended the connection
             connection.hold_received(start - end)

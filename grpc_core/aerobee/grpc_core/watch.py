@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aerobee.grpc_core.connection import Connection
+from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
 
 _LINGER_S: Final = 1.0
@@ -18,7 +19,8 @@ class Watch:
     """Of one connection; `tick` about once a second."""
 
     __slots__ = ("_age_s", "_begun_s", "_closing_since_s", "_connection", "_drained_s", "_heard_s",
-                 "_idle_since_s", "_limits", "_pinged_s", "_stall", "_streams_before")  # fmt: skip
+                 "_idle_since_s", "_limits", "_mid_frame_since_s", "_pinged_s", "_reads_before",
+                 "_stall", "_streams_before")  # fmt: skip
 
     def __init__(
         self, connection: Connection[Any], limits: ConnectionLimits, now_s: float, *, age_s: float
@@ -28,7 +30,8 @@ class Watch:
         self._limits = limits
         self._age_s = age_s
         self._begun_s = self._heard_s = self._idle_since_s = now_s
-        self._streams_before = 0
+        self._mid_frame_since_s = now_s
+        self._streams_before = self._reads_before = 0
         self._closing_since_s: float | None = None
         self._drained_s: float | None = None
         self._pinged_s: float | None = None
@@ -47,6 +50,13 @@ class Watch:
             return
         if connection.is_closing:
             self._tick_closing(now_s)
+            return
+        if self._is_dribbling(now_s):
+            connection.fail(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"a frame took more than {limits.stall_s:g} s",
+                Limit.SLOW_SENDER,
+            )
             return
         if connection.is_draining:
             self._tick_drain(now_s)
@@ -67,6 +77,15 @@ class Watch:
             self._stall = (size, now_s)
         self._stall = (size, self._stall[1])
         return now_s - self._stall[1] > self._limits.stall_s
+
+    def _is_dribbling(self, now_s: float) -> bool:
+        """Whether the peer takes too long for one frame, or for one header block."""
+        connection = self._connection
+        is_same = connection.reads_with_frames == self._reads_before
+        if not (connection.is_mid_frame and is_same) or connection.is_reading_paused:
+            self._reads_before = connection.reads_with_frames
+            self._mid_frame_since_s = now_s
+        return now_s - self._mid_frame_since_s > self._limits.stall_s
 
     def _tick_closing(self, now_s: float) -> None:
         """What was written last still leaves; a peer that does not end its side then is cut off."""

@@ -1,0 +1,157 @@
+"""All connections of a server, or of a channel: what they hold together, and how they end.
+
+Owns: which connections are open, the tick that ends what takes too long on them, and the account of
+their memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, Protocol, TypeVar
+
+from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.limits import Limit
+
+_TICK_S: Final = 1.0
+
+
+class MemoryAccount:
+    """Counts what waits to be sent or read. Shared by all connections of one event loop; when they
+    exceed the limit together, `on_exceeded` ends one of them."""
+
+    __slots__ = ("_on_exceeded", "bytes_max", "used")
+
+    def __init__(self, bytes_max: int, on_exceeded: Callable[[], None]) -> None:
+        assert bytes_max > 0, bytes_max
+        self.bytes_max = bytes_max
+        self.used = 0
+        self._on_exceeded = on_exceeded
+
+    def add(self, size: int) -> None:
+        """`size` is negative for what is gone."""
+        self.used += size
+        if self.used > self.bytes_max and size > 0:
+            self._on_exceeded()
+
+
+class Ticking(Protocol):
+    def tick(self, now_s: float) -> None:
+        """End what takes too long."""
+        ...
+
+
+class Member(Protocol):
+    """What a connection is here."""
+
+    @property
+    def watch(self) -> Ticking: ...
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def drain(self) -> None:
+        """Take no new calls, and end when those that run have ended."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Reset what runs and end."""
+        ...
+
+    def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None: ...
+
+    def discard(self) -> None:
+        """End at once, without a word."""
+        ...
+
+
+C = TypeVar("C", bound=Member)
+
+
+class ConnectionSet(Generic[C]):
+    """Of one event loop; connections add and remove themselves."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, now: Callable[[], float], memory_bytes_max: int
+    ) -> None:
+        """`now`: monotonic seconds. `memory_bytes_max`: of what waits to be sent or read; beyond
+        it the connection that holds most of it ends."""
+        self.memory = MemoryAccount(memory_bytes_max, self._end_heaviest)
+        self._loop = loop
+        self._now = now
+        self._open: dict[C, None] = {}
+        self._ticker: asyncio.TimerHandle | None = None
+        self._emptied: asyncio.Event | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[C]:
+        """Over a copy: what is done to one may remove any."""
+        return iter(list(self._open))
+
+    def add(self, connection: C) -> None:
+        self._open[connection] = None
+        if self._ticker is None:
+            self._ticker = self._loop.call_later(_TICK_S, self._tick)
+
+    def remove(self, connection: C) -> None:
+        """Does nothing for one that is not in it."""
+        self._open.pop(connection, None)
+        if not self._open:
+            self._stop_ticking()
+            if self._emptied is not None:
+                self._emptied.set()
+
+    def _stop_ticking(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+
+    def _tick(self) -> None:
+        self._ticker = self._loop.call_later(_TICK_S, self._tick)
+        self.tick(self._now())
+
+    def tick(self, now_s: float) -> None:
+        """End what takes too long, on all of them; called once a second."""
+        for connection in self:
+            connection.watch.tick(now_s)
+
+    def _end_heaviest(self) -> None:
+        heaviest = max(self._open, key=lambda one: one.held_bytes, default=None)
+        if heaviest is not None and heaviest.held_bytes:
+            heaviest.fail(
+                ErrorCode.ENHANCE_YOUR_CALM,
+                f"all connections hold {self.memory.used} bytes, this one most of them",
+                Limit.PROCESS_MEMORY,
+            )
+
+    # --------------------------------------------------------------------------------- ending
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new calls; returns when all have ended, or after `grace_s` seconds."""
+        for connection in self:
+            connection.drain()
+        await self._until_empty(grace_s)
+
+    async def end(self, reason: str, farewell_s: float) -> None:
+        """Reset what runs. Peers have `farewell_s` to read why; then they are cut off."""
+        for connection in self:
+            connection.close(reason)
+        await self._until_empty(farewell_s)
+        for connection in self:
+            connection.discard()
+        await self._until_empty(farewell_s)
+        self._stop_ticking()
+
+    async def _until_empty(self, timeout_s: float) -> None:
+        if not self._open or timeout_s <= 0:
+            return
+        self._emptied = asyncio.Event()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._emptied = None

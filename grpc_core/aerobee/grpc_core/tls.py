@@ -1,0 +1,108 @@
+"""TLS for both ends: the protocol h2, TLS 1.2 or newer, certificates that may be replaced.
+
+New connections use what the files say now; those that are open keep what they began with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """PEM files."""
+
+    certificate: Path | None = None
+    """Who this end is, and who has signed that. A server needs it."""
+    key: Path | None = None
+    authorities: Path | None = None
+    """Who may sign the peer's certificate. A server then admits no client without one; a client
+    without this file trusts whom the system trusts."""
+
+    def stamp(self) -> tuple[object, ...]:
+        """Differs when a file was replaced. Blocks.
+
+        Raises:
+            OSError: a file is not there.
+        """
+        paths = (self.certificate, self.key, self.authorities)
+        found = [path.stat() for path in paths if path is not None]
+        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+
+
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """Blocks.
+
+    Raises:
+        OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if files.authorities is not None:
+        context.load_verify_locations(files.authorities)
+        context.verify_mode = ssl.CERT_REQUIRED
+    # A session that is resumed is not checked again, though its authority may be gone by now.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    return _completed(context, files)
+
+
+def client_context(files: TlsFiles) -> ssl.SSLContext:
+    """The same."""
+    authorities = str(files.authorities) if files.authorities is not None else None
+    return _completed(ssl.create_default_context(cafile=authorities), files)
+
+
+def _completed(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    if files.certificate is not None:
+        context.load_cert_chain(files.certificate, files.key)
+    return context
+
+
+class FollowedTls:
+    """What a server's listener or a channel takes in place of a context whose files may change."""
+
+    def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext]) -> None:
+        """`make`: `server_context` or `client_context`. Blocks, and raises what `make` does."""
+        self._files = files
+        self._make = make
+        self._stamp = files.stamp()
+        self.newest = make(files)
+
+    def for_listener(self) -> ssl.SSLContext:
+        """A context that hands each handshake to the newest. Blocks."""
+        context = self._make(self._files)
+
+        def hand_over(tls: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+            tls.context = self.newest
+
+        context.sni_callback = hand_over
+        return context
+
+    def refresh(self) -> bool:
+        """Whether the files had changed. Blocks.
+
+        Raises:
+            OSError: they cannot be used; what was read before stays in use.
+        """
+        stamp = self._files.stamp()
+        if stamp == self._stamp:
+            return False
+        self.newest = self._make(self._files)
+        self._stamp = stamp
+        return True
+
+    async def follow(self, every_s: float, on_failure: Callable[[OSError], None]) -> None:
+        """Looks for changes until it is cancelled. `on_failure` is told each time that the files
+        cannot be used, as while they are being replaced."""
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                await asyncio.to_thread(self.refresh)
+            except OSError as error:
+                on_failure(error)

@@ -1,0 +1,238 @@
+"""TLS between both ends: who is admitted, which versions, and certificates that are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import ssl
+import warnings
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+
+from aerobee.grpc_core.answer_head import CallError
+from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.method import Method, coroutine, synchronous
+from aerobee.grpc_core.server_call import ServerCall
+from aerobee.grpc_core.status import Status
+from aerobee.grpc_core.tls import FollowedTls, TlsFiles, client_context, server_context
+from tests.support.certificates import issue
+from tests.support.grpc_core_channel import ECHO, SWIFT, channel_to
+from tests.support.grpc_core_server import SERVICE, echo_methods, serving
+from tests.support.waiting import until
+
+
+def issued(authority: trustme.CA, folder: Path, name: str) -> TlsFiles:
+    """What both ends of mutual TLS have; further calls for a folder replace its files."""
+    new = folder.with_suffix(".new")
+    made = issue(authority, new, name)
+    folder.mkdir(exist_ok=True)
+    for path in (made.ca, made.certificate, made.key):
+        shutil.move(path, folder / path.name)
+    new.rmdir()
+    return TlsFiles(
+        certificate=folder / "tls.crt", key=folder / "tls.key", authorities=folder / "ca.crt"
+    )
+
+
+def visitors(seen: list[str]) -> list[Method]:
+    """`Echo` and `Chat`, which write down whose certificate their callers have."""
+
+    def note(call: ServerCall) -> None:
+        names = (call.peer_certificate() or {}).get("subjectAltName", ())
+        seen.append(names[0][1] if names else "")
+
+    def echo(request: bytes, call: ServerCall) -> bytes:
+        note(call)
+        return request
+
+    chat = next(one for one in echo_methods([]) if one.path == SERVICE + "Chat")
+    return [
+        synchronous(ECHO, echo),
+        coroutine(chat.path, chat.handler, streams_requests=True, streams_answers=True),
+    ]
+
+
+async def refusal(address: str, tls: ssl.SSLContext, server_name: str = "localhost") -> CallError:
+    async with channel_to(address, tls=tls, server_name=server_name, limits=SWIFT) as channel:
+        with pytest.raises(CallError) as refused:
+            await channel.call(ECHO, b"", timeout_s=20)
+    assert refused.value.status is Status.UNAVAILABLE
+    return refused.value
+
+
+async def test_both_ends_show_certificates(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server = issued(authority, tmp_path / "server", "localhost")
+    client = issued(authority, tmp_path / "client", "visitor.example")
+    seen: list[str] = []
+    async with serving(*visitors(seen), tls=server_context(server)) as running:
+        tls = client_context(client)
+        async with channel_to(running.target, tls=tls, server_name="localhost") as channel:
+            for size in (0, 1_000, 3_000_000):
+                assert await channel.call(ECHO, b"x" * size) == b"x" * size
+        assert seen == ["visitor.example"] * 3
+        wrong = await refusal(running.target, tls, "other.example")
+        assert "certificate is not valid" in wrong.message
+
+
+async def test_grpcio_and_our_server_show_certificates(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    server = issued(authority, tmp_path / "server", "localhost")
+    made = issue(authority, tmp_path / "client", "visitor.example")
+    credentials = grpc.ssl_channel_credentials(
+        made.ca.read_bytes(), made.key.read_bytes(), made.certificate.read_bytes()
+    )
+    options = [("grpc.ssl_target_name_override", "localhost")]
+    seen: list[str] = []
+    async with (
+        serving(*visitors(seen), tls=server_context(server)) as running,
+        grpc.aio.secure_channel(running.target, credentials, options=options) as channel,
+    ):
+        call: Any = channel.unary_unary(ECHO)
+        for size in (0, 1_000, 3_000_000):
+            assert await call(b"x" * size) == b"x" * size
+    assert seen == ["visitor.example"] * 3
+
+
+async def test_a_client_without_a_certificate_of_the_authority_is_not_admitted(
+    tmp_path: Path,
+) -> None:
+    authority = trustme.CA()
+    server = issued(authority, tmp_path / "server", "localhost")
+    stranger = issued(trustme.CA(), tmp_path / "stranger", "stranger.example")
+    stranger_with_trust = TlsFiles(
+        certificate=stranger.certificate, key=stranger.key, authorities=server.authorities
+    )
+    seen: list[str] = []
+    async with serving(*visitors(seen), tls=server_context(server)) as running:
+        for files in (TlsFiles(authorities=server.authorities), stranger_with_trust):
+            assert (await refusal(running.target, client_context(files))).is_unprocessed
+        await until(lambda: not running.server.connections)
+    assert seen == []
+
+
+async def test_only_tls_1_2_and_newer_are_spoken(tmp_path: Path) -> None:
+    files = issued(trustme.CA(), tmp_path / "server", "localhost")
+    by_file = TlsFiles(certificate=files.certificate, key=files.key)
+    async with serving(tls=server_context(by_file)) as running:
+        for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            tls = client_context(TlsFiles(authorities=files.authorities))
+            tls.maximum_version = newest
+            async with channel_to(running.target, tls=tls, server_name="localhost") as channel:
+                assert await channel.call(ECHO, b"x") == b"x"
+        old = ssl.create_default_context(cafile=str(files.authorities))
+        old.set_alpn_protocols(["h2"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            old.minimum_version = ssl.TLSVersion.TLSv1
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        assert (await refusal(running.target, old)).is_unprocessed
+
+
+async def test_a_server_that_does_not_offer_h2_is_not_spoken_to(tmp_path: Path) -> None:
+    files = issued(trustme.CA(), tmp_path / "server", "localhost")
+    theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    theirs.load_cert_chain(tmp_path / "server" / "tls.crt", tmp_path / "server" / "tls.key")
+    async with serving(tls=theirs) as running:
+        ours = client_context(TlsFiles(authorities=files.authorities))
+        assert "does not offer h2" in (await refusal(running.target, ours)).message
+        running.met.clear()
+
+
+@pytest.mark.parametrize("offered", [[], ["http/1.1"]])
+async def test_a_client_that_does_not_offer_h2_is_not_spoken_to(
+    offered: list[str], tmp_path: Path
+) -> None:
+    files = issued(trustme.CA(), tmp_path / "server", "localhost")
+    by_file = TlsFiles(certificate=files.certificate, key=files.key)
+    theirs = ssl.create_default_context(cafile=str(files.authorities))
+    theirs.set_alpn_protocols(offered)
+    async with serving(tls=server_context(by_file)) as running:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", running.port, ssl=theirs, server_hostname="localhost"
+        )
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        assert running.limits_met == [Limit.PROTOCOL]
+
+
+async def test_a_server_takes_new_certificates_without_ending_a_connection(tmp_path: Path) -> None:
+    """Of another authority, too: who has only the old one's is not admitted any more."""
+    old = issued(trustme.CA(), tmp_path / "old", "old.example")
+    folder = tmp_path / "server"
+    shutil.copytree(tmp_path / "old", folder)
+    names = TlsFiles(
+        certificate=folder / "tls.crt", key=folder / "tls.key", authorities=folder / "ca.crt"
+    )
+    server = FollowedTls(names, server_context)
+    assert not server.refresh()
+    seen: list[str] = []
+    async with serving(*visitors(seen), tls=server) as running:
+        async with channel_to(
+            running.target, tls=client_context(old), server_name="old.example", limits=SWIFT
+        ) as channel:
+            chat = channel.stream(SERVICE + "Chat")
+            await chat.write(b"before")
+            assert await chat.read() == b"before"
+            authority = trustme.CA()
+            issued(authority, folder, "new.example")
+            assert server.refresh()
+            await chat.write(b"after")
+            assert await chat.read() == b"after"
+            assert await channel.call(ECHO, b"x") == b"x"
+            assert len(channel.connections) == 1
+            chat.cancel()
+        new = issued(authority, tmp_path / "new", "new.example")
+        async with channel_to(
+            running.target, tls=client_context(new), server_name="new.example"
+        ) as channel:
+            assert await channel.call(ECHO, b"x") == b"x"
+        trusting = TlsFiles(certificate=old.certificate, key=old.key, authorities=new.authorities)
+        await refusal(running.target, client_context(trusting), "new.example")
+        await refusal(running.target, client_context(old), "old.example")
+    assert seen == ["old.example", "new.example"]
+
+
+async def test_a_channel_shows_its_new_certificate_on_its_next_connection(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    files = issued(authority, tmp_path / "client", "before.example")
+    client = FollowedTls(files, client_context)
+    tls = server_context(issued(authority, tmp_path / "server", "localhost"))
+    seen: list[str] = []
+    async with (
+        serving(*visitors(seen), tls=tls) as running,
+        channel_to(running.target, tls=client, server_name="localhost", limits=SWIFT) as channel,
+    ):
+        await channel.call(ECHO, b"")
+        issued(authority, tmp_path / "client", "after.example")
+        assert client.refresh()
+        await channel.call(ECHO, b"")
+        for connection in running.server.connections:
+            connection.drain()
+        await until(lambda: not channel.connections)
+        await channel.call(ECHO, b"", wait_for_ready=True, timeout_s=20)
+    assert seen == ["before.example", "before.example", "after.example"]
+
+
+async def test_files_that_are_being_replaced_are_told_and_tried_again(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    files = issued(authority, tmp_path / "server", "localhost")
+    followed = FollowedTls(files, server_context)
+    first = followed.newest
+    told: list[OSError] = []
+    following = asyncio.ensure_future(followed.follow(0.01, told.append))
+    (tmp_path / "server" / "tls.key").write_text("half a k")
+    await until(lambda: any(isinstance(error, ssl.SSLError) for error in told))
+    (tmp_path / "server" / "tls.key").unlink()
+    await until(lambda: any(isinstance(error, FileNotFoundError) for error in told))
+    assert followed.newest is first
+    issued(authority, tmp_path / "server", "localhost")
+    await until(lambda: followed.newest is not first)
+    following.cancel()
