@@ -18,6 +18,7 @@ from aerobee.nameserver.topics import Topics
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
 from aerobee.runtime.names import check_topic_name
+from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
 LEASES_SILENT_MAX = 2
@@ -177,7 +178,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             )
         return nameserver_pb2.DeleteTopicResponse()
 
-    async def ListTopics(
+    @answered_at_once
+    def ListTopics(
         self, request: nameserver_pb2.ListTopicsRequest, context: Context
     ) -> nameserver_pb2.ListTopicsResponse:
         self._check_cluster(request.cluster)
@@ -188,7 +190,8 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
             topics=[convert.topic_config(table.topics[name]) for name in sorted(table.topics)],
         )
 
-    async def DescribeCluster(
+    @answered_at_once
+    def DescribeCluster(
         self, request: nameserver_pb2.DescribeClusterRequest, context: Context
     ) -> nameserver_pb2.ClusterDescription:
         self._check_cluster(request.cluster)

@@ -14,6 +14,7 @@ from aerobee.broker.replication.handover import Handover
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.store.retention.retention_policy import CleanRequest
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -83,7 +84,8 @@ class AdminService(broker_pb2_grpc.AdminServiceServicer):
             kept_because=report.kept_because,
         )
 
-    async def GetStats(
+    @answered_at_once
+    def GetStats(
         self, request: broker_pb2.GetStatsRequest, context: Context
     ) -> broker_pb2.BrokerStats:
         return stats_message(self._identity, self._statistics())

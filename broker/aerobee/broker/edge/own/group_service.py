@@ -25,6 +25,7 @@ from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
+from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -169,13 +170,15 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
 
     # ---------------------------------------------------------------------- operators
 
-    async def ListGroups(
+    @answered_at_once
+    def ListGroups(
         self, request: broker_pb2.ListGroupsRequest, context: Context
     ) -> broker_pb2.ListGroupsResponse:
         known = {*self._coordinator.members.names(), *self._offsets.groups()}
         return broker_pb2.ListGroupsResponse(groups=sorted(known))
 
-    async def DescribeGroup(
+    @answered_at_once
+    def DescribeGroup(
         self, request: broker_pb2.DescribeGroupRequest, context: Context
     ) -> broker_pb2.GroupDescription:
         group = request.group
