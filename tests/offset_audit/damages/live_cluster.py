@@ -1,4 +1,4 @@
-"""A cluster of real processes with known histories, and what clients and fate do to it.
+"""A busy cluster that three more brokers join, and what clients and fate do to it.
 
 `broker-a` does the work; `broker-b` will be lost; `broker-old` has small segments, so that
 retention can be asked for; `broker-fast` has a clock that is wrong from its first moment.
@@ -7,7 +7,6 @@ retention can be asked for; `broker-fast` has a clock that is wrong from its fir
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +18,6 @@ from aerobee.client_core import ClusterConnection
 from aerobee.cluster_view.methods import (
     CLEAN_STORE,
     COMMIT_OFFSETS,
-    CREATE_TOPIC,
     DELETE_TOPIC,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUP,
@@ -31,13 +29,13 @@ from aerobee.consumer_client import ConsumerOptions, PushConsumer, ReceivedMessa
 from aerobee.producer_client import Message, MessageQueue, Producer
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2
-from tests.faults.clusters import ClusterProcess
+from tests.faults.serving import BrokerProcess
+from tests.offset_audit.damages.busy_cluster import CLUSTER, A, BusyCluster
 from tests.offset_audit.damages.joined_broker import ShiftedClock, joined_broker, registered_as
 from tests.support.gapped_log import write_gapped_log
 from tests.support.waiting import until
 
-CLUSTER = "aerobee"
-A, B, OLD, FAST = "broker-a", "broker-b", "broker-old", "broker-fast"
+B, OLD, FAST = "broker-b", "broker-old", "broker-fast"
 GAPPED = "broker-gapped"
 GROUPS_OF_BROKERS = (A, B, OLD, FAST)
 HOUR_MS = 3_600_000
@@ -47,25 +45,30 @@ QUICK = ConsumerOptions(session_timeout_ms=10_000, commit_interval_ms=100)
 
 @dataclass
 class LiveCluster:
-    """Addresses, a connection, and hands to do things with."""
+    """A connection, and hands to do things with."""
 
-    process: ClusterProcess
-    nameserver: str
-    addresses: dict[str, str]
-    connection: ClusterConnection
+    busy: BusyCluster
+    lost: BrokerProcess
     stack: AsyncExitStack
-    folder: Path
+    addresses: dict[str, str] = field(default_factory=dict)
+    """Of masters, once they were seen registered."""
     consumers: list[asyncio.Task[None]] = field(default_factory=list)
-    stopped_pids: list[int] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.busy.folder
+
+    @property
+    def nameserver(self) -> str:
+        return self.busy.nameserver
+
+    @property
+    def connection(self) -> ClusterConnection:
+        return self.busy.connection
 
     async def create_topic(self, name: str, each: int = 1) -> None:
         """`each` queues on every broker group."""
-        queues = each * len(GROUPS_OF_BROKERS)
-        await self.connection.channels.call(
-            self.nameserver,
-            CREATE_TOPIC,
-            nameserver_pb2.CreateTopicRequest(cluster=CLUSTER, name=name, queues=queues),
-        )
+        await self.busy.create_topic(name, each * len(GROUPS_OF_BROKERS))
 
     async def topics_are_there(self, *names: str) -> None:
         """Until every broker has its queues of them."""
@@ -207,9 +210,9 @@ class LiveCluster:
     async def add_second_master(self) -> None:
         """A broker that was started by hand as master, and said to be a replica of broker-a."""
         address = await self.stack.enter_async_context(
-            joined_broker(A, self.folder / "rogue", (), broker_id=1)
+            joined_broker(A, self.folder / "rogue", (), broker_id=2)
         )
-        await self.stack.enter_async_context(registered_as(self.nameserver, A, 1, address))
+        await self.stack.enter_async_context(registered_as(self.nameserver, A, 2, address))
 
     async def add_gapped_broker(self) -> None:
         """A broker that makes its queues from a log in which messages are missing."""
@@ -221,11 +224,9 @@ class LiveCluster:
         )
         await self.registered(GAPPED)
 
-    def freeze(self, name: str) -> None:
-        """The process is there and does nothing any more, as on a machine that hangs."""
-        pid = self.process.pids()[name]
-        os.kill(pid, signal.SIGSTOP)
-        self.stopped_pids.append(pid)
+    def freeze_the_lost(self) -> None:
+        """Its process is there and does nothing any more, as on a machine that hangs."""
+        self.lost.send_signal(signal.SIGSTOP)
 
     async def registered(self, *names: str) -> None:
         """Until the nameserver knows a live master of each."""
@@ -236,37 +237,36 @@ class LiveCluster:
                 DESCRIBE_CLUSTER,
                 nameserver_pb2.DescribeClusterRequest(cluster=CLUSTER),
             )
-            masters = {
-                one.identity.broker_name for one in answer.brokers if one.role == common_pb2.MASTER
+            self.addresses = {
+                one.identity.broker_name: one.address
+                for one in answer.brokers
+                if one.role == common_pb2.MASTER
             }
-            return masters >= set(names)
+            return self.addresses.keys() >= set(names)
 
         await until(holds, f"masters {names}")
 
 
 @asynccontextmanager
-async def live_cluster(folder: Path) -> AsyncIterator[LiveCluster]:
-    """Everything runs and is registered; nothing was sent yet."""
+async def joined_by_others(busy: BusyCluster) -> AsyncIterator[LiveCluster]:
+    """All brokers are registered; nothing was sent to the new ones yet."""
+    nameservers = (busy.nameserver,)
+    settings = {"broker-name": B, "nameservers": busy.nameserver}
+    lost = BrokerProcess(busy.folder / B, busy.folder / f"{B}.log", settings)
     async with AsyncExitStack() as stack:
-        process = ClusterProcess(folder, "--brokers", "2")
-        await process.start()
-        stack.push_async_callback(process.close)
-        addresses = process.addresses()
-        nameservers = (process.nameserver,)
-        addresses[OLD] = await stack.enter_async_context(
-            joined_broker(OLD, folder / OLD, nameservers, segment_bytes=8192)
+        stack.push_async_callback(lost.close)
+        await lost.start()
+        await stack.enter_async_context(
+            joined_broker(OLD, busy.folder / OLD, nameservers, segment_bytes=8192)
         )
-        addresses[FAST] = await stack.enter_async_context(
-            joined_broker(FAST, folder / FAST, nameservers, clock=ShiftedClock(HOUR_MS))
+        await stack.enter_async_context(
+            joined_broker(FAST, busy.folder / FAST, nameservers, clock=ShiftedClock(HOUR_MS))
         )
-        connection = await stack.enter_async_context(ClusterConnection(process.nameserver))
-        cluster = LiveCluster(process, nameservers[0], addresses, connection, stack, folder)
+        cluster = LiveCluster(busy, lost, stack)
         await cluster.registered(*GROUPS_OF_BROKERS)
         try:
             yield cluster
         finally:
-            for pid in cluster.stopped_pids:
-                os.kill(pid, signal.SIGCONT)
             for task in cluster.consumers:
                 task.cancel()
             await asyncio.gather(*cluster.consumers, return_exceptions=True)

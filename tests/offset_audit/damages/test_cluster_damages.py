@@ -1,33 +1,44 @@
-"""Eleven damages to a running cluster, by clients and by fate: these findings, and no others."""
+"""A busy healthy cluster has no findings above INFO, even while its master changes. Then clients
+and fate do eleven damages to it: these findings, and no others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from aerobee.offset_audit.outputs.summary import Summary
-from aerobee.offset_audit.run.request import AuditRequest
 from tests.offset_audit.damages.auditing import audit
+from tests.offset_audit.damages.busy_cluster import (
+    GROUPS,
+    TOPICS,
+    A,
+    audits_under_load,
+    busy_cluster,
+)
 from tests.offset_audit.damages.damage import Expected, told, wanted
 from tests.offset_audit.damages.live_cluster import (
     FAST,
     GAPPED,
     OLD,
-    A,
     B,
     LiveCluster,
-    live_cluster,
+    joined_by_others,
 )
 from tests.support.retention import RESERVED_MS, write_times
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+STAGES = ("brokers", "offset journals")
+"""At whose beginnings the master changes: once between the registry and the brokers, once between
+the brokers and their journals."""
 WAITED_MS = 8_000
 LIMITS = {
     "lag_messages": 1_000,
@@ -41,13 +52,13 @@ LIMITS = {
 }
 BULK = 4_000
 PAUSE_S = 0.4
-"""What a slow consumer takes for a message; it cannot come to the end while the test lasts."""
+"""What a lagging member takes for a message; it cannot come to the end while the test lasts."""
 EXPECTED: dict[str, tuple[str | None, Expected]] = {
     "stopped group": (A, Expected("STOPPED", "WARNING", "events", 0, "ghost", 40, "no members")),
     "skipped by a reset": (A, Expected("SKIPPED", "WARNING", "events", 0, "skipper", 40, "reset")),
     "stuck member": (A, Expected("STUCK", "WARNING", "events", 0, "stuck", 50, "commits nothing")),
     "lagging group": (A, Expected("LAG", "WARNING", "backlog", 0, "laggard", None, "unread")),
-    "slow group": (A, Expected("SLOW", "WARNING", "bulk", 0, "slow", None, "falls behind")),
+    "slow group": (A, Expected("SLOW", "WARNING", "payments", 0, "book", None, "falls behind")),
     "uncommitted queue": (
         A,
         Expected("UNCOMMITTED_QUEUE", "WARNING", "parts", 1, "partial", 20, "never committed"),
@@ -64,19 +75,17 @@ EXPECTED: dict[str, tuple[str | None, Expected]] = {
 COUNTED_BY_TIME = ("LAG", "SLOW", "CLOCK", "UNREACHABLE", "OUT_OF_RANGE_LOW")
 """How many are affected depends on the moment: it is only known to be there."""
 
-
-TOPICS = {"events": 1, "bulk": 1, "backlog": 1, "old": 1, "parts": 2, "doomed": 1, "quiet": 1}
+NEW_TOPICS = {"events": 1, "backlog": 1, "old": 1, "parts": 2, "doomed": 1, "quiet": 1}
 
 
 async def begin(cluster: LiveCluster) -> None:
     """Messages, and groups that consume and commit."""
-    for topic, each in TOPICS.items():
+    for topic, each in NEW_TOPICS.items():
         await cluster.create_topic(topic, each)
-    await cluster.topics_are_there(*TOPICS)
+    await cluster.topics_are_there(*NEW_TOPICS)
     await cluster.send("events", 50)
     await cluster.send("quiet", 5, broker=FAST)
     await cluster.send("backlog", BULK)
-    await cluster.send("bulk", BULK)
     for queue_id in (0, 1):
         await cluster.send("parts", 20, queue_id=queue_id)
     await cluster.send("doomed", 10)
@@ -87,9 +96,7 @@ async def begin(cluster: LiveCluster) -> None:
     await cluster.join_without_leases("partial", "parts")
     cluster.consume("stuck", "events", None)
     cluster.consume("laggard", "backlog", PAUSE_S)
-    cluster.consume("slow", "bulk", PAUSE_S)
     await cluster.committed("laggard", "backlog", 5)
-    await cluster.committed("slow", "bulk", 5)
 
 
 async def damage(cluster: LiveCluster) -> None:
@@ -99,7 +106,7 @@ async def damage(cluster: LiveCluster) -> None:
     await cluster.delete_topic("doomed")  # takes its offsets along: no damage
     await cluster.add_second_master()
     await cluster.add_gapped_broker()
-    cluster.freeze(B)
+    cluster.freeze_the_lost()
 
 
 async def remove_unread(cluster: LiveCluster) -> None:
@@ -112,27 +119,64 @@ async def remove_unread(cluster: LiveCluster) -> None:
     assert await cluster.clean(OLD)
 
 
+@dataclass(frozen=True, slots=True)
+class Audits:
+    healthy: list[Summary]
+    damaged: Summary
+
+
 @pytest.fixture(scope="module")
-def summary(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+def audits(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audits:
     return asyncio.run(audit_live(spark, tmp_path_factory.mktemp("live")))
 
 
-async def audit_live(spark: SparkSession, folder: Path) -> Summary:
-    """The second of two audits; who falls behind is seen by comparing it with the first."""
-    async with live_cluster(folder) as cluster:
-        request = AuditRequest(
-            nameservers=cluster.nameserver,
-            history=str(folder / "history"),
-            limits=LIMITS,
-            source_options={"timeoutMs": "3000"},
-        )
-        await begin(cluster)
-        begun_s = time.monotonic()
-        await asyncio.to_thread(audit, spark, request)
-        await cluster.send("bulk", BULK)
-        await damage(cluster)
-        await asyncio.sleep(max(0.0, begun_s + WAITED_MS / 1_000 + 1 - time.monotonic()))
-        return await asyncio.to_thread(audit, spark, request)
+async def audit_live(spark: SparkSession, folder: Path) -> Audits:
+    """The master changes during each audit of the healthy cluster, and the second is compared with
+    the first. The audit after the damages is compared with both, which shows who falls behind."""
+    async with busy_cluster(folder) as busy:
+        healthy = await audits_under_load(spark, busy, 2, dict(enumerate(STAGES)))
+        await busy.load.stop_producing()
+        async with joined_by_others(busy) as cluster:
+            return Audits(healthy, await audit_damaged(spark, cluster))
+
+
+async def audit_damaged(spark: SparkSession, cluster: LiveCluster) -> Summary:
+    await begin(cluster)
+    begun_s = time.monotonic()
+    cluster.busy.load.slowed.add("book")
+    await cluster.send("payments", BULK)
+    await damage(cluster)
+    await asyncio.sleep(max(0.0, begun_s + WAITED_MS / 1_000 + 1 - time.monotonic()))
+    request = replace(cluster.busy.request, limits=LIMITS, source_options={"timeoutMs": "3000"})
+    return await asyncio.to_thread(audit, spark, request)
+
+
+def assert_nothing_found(summaries: Sequence[Summary]) -> None:
+    for summary in summaries:
+        assert [one for one in summary.findings if one["severity"] != "INFO"] == []
+        assert summary.exit_code == 0
+        assert (summary.brokers_total, summary.brokers_answered) == (2, 2)
+        assert {one["role"] for one in summary.brokers} == {"MASTER", "SLAVE"}
+        assert summary.states["OK"] == sum(TOPICS[topic] for topic, _ in GROUPS.values())
+    assert len({summary.run_id for summary in summaries}) == len(summaries)
+
+
+def test_audits_of_a_busy_cluster_find_nothing_above_info(audits: Audits) -> None:
+    assert len(audits.healthy) == 2
+    assert_nothing_found(audits.healthy)
+
+
+@pytest.mark.long
+def test_ten_audits_of_a_busy_cluster_find_nothing_above_info(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    hand_overs = {3: STAGES[0], 6: STAGES[1]}
+
+    async def ten() -> list[Summary]:
+        async with busy_cluster(tmp_path) as busy:
+            return await audits_under_load(spark, busy, 10, hand_overs)
+
+    assert_nothing_found(asyncio.run(ten()))
 
 
 def comparable(expected: Expected) -> Expected:
@@ -148,14 +192,14 @@ def above_info(summary: Summary) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("damage", EXPECTED)
-def test_a_damage_is_found(summary: Summary, damage: str) -> None:
+def test_a_damage_is_found(audits: Audits, damage: str) -> None:
     broker, expected = EXPECTED[damage]
-    found = [one for one in above_info(summary) if one["check"] == expected.check]
+    found = [one for one in above_info(audits.damaged) if one["check"] == expected.check]
     assert told(found) == Counter([wanted(broker, comparable(expected))]), found
     assert expected.says in str(found[0]["evidence"])
     assert found[0]["command"]
 
 
-def test_nothing_else_is_found(summary: Summary) -> None:
+def test_nothing_else_is_found(audits: Audits) -> None:
     expected = Counter(wanted(broker, comparable(one)) for broker, one in EXPECTED.values())
-    assert told(above_info(summary)) == expected
+    assert told(above_info(audits.damaged)) == expected
