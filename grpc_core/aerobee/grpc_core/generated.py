@@ -84,12 +84,12 @@ class ServicerContext:
         return self._end_of_stream if request is None else request
 
     async def write(self, answer: Any) -> None:
-        self._check()
-        try:
-            await self._call.send(answer)
-        except RpcError:
-            self._check()
-            raise
+        call = self._call
+        if call.is_over:
+            raise asyncio.CancelledError
+        call.send_nowait(answer)
+        if call.outbox is not None:
+            await call.sendable()
 
     def set_code(self, code: object) -> None:
         """Of use only to methods that are not implemented, which raise afterwards."""
