@@ -76,9 +76,9 @@ class NamedPart:
 
 
 WARM_UP = (
-    Part(Way.SINGLE, in_flight=64, seconds=3.0),
-    Part(Way.BATCHED, 2, 960, seconds=2.0),
-    Part(Way.READ, seconds=1.0),
+    Part(Way.BATCHED, 2, 960, seconds=1.5),
+    Part(Way.SINGLE, in_flight=64, seconds=5.0),
+    Part(Way.READ, seconds=0.5),
 )
 """Java compiles what runs often. Every system gets the same time, and nothing of it is counted."""
 ECHO_WARM_UP = (Part(Way.SINGLE, in_flight=64, seconds=1.0),)

@@ -93,7 +93,8 @@ async def _measure(
                 running_load(server, folder) as load,
             ):
                 for part in stage.warm_up:
-                    await load.measure(part.scaled(scale))
+                    # Shorter parts need hardly less of it.
+                    await load.measure(part.scaled(min(1.0, 2 * scale)))
                 for named in stage.parts:
                     answer = await load.measure(named.part.scaled(scale))
                     comparison.add(system.title, named, answer)
