@@ -17,22 +17,27 @@ from aerobee.grpc_core.status import RpcError, Status
 
 PREFIX_BYTES: Final = 5
 _GZIP_WINDOW: Final = 31
+_PART_BYTES_MIN: Final = 1_024
+"""Smaller parts are put together as they come: an object for each byte would hold fifty."""
 
 
 class Inbox:
     """The receiving half of one stream that is more than one whole message at once."""
 
-    __slots__ = ("encoding", "extension", "message_bytes_max", "messages", "missing", "partial",
-                 "reader", "size")  # fmt: skip
+    __slots__ = ("_flag", "encoding", "extension", "message_bytes_max", "messages", "missing",
+                 "partial", "reader", "size")  # fmt: skip
 
     def __init__(self, message_bytes_max: int, encoding: bytes) -> None:
         """`encoding`: what `grpc-encoding` said; empty for none."""
         self.message_bytes_max = message_bytes_max
         self.encoding = encoding
         self.messages: deque[bytes] = deque()
-        self.partial = bytearray()
+        self.partial: list[bytes] = []
+        """The message that has begun, without its prefix if that is whole; joined once."""
         self.missing = 0
         """Bytes that the message that has begun still lacks."""
+        self._flag: int | None = None
+        """Of the message that has begun; None while its prefix is not whole."""
         self.size = 0
         """Bytes of all this, as the peer sent them."""
         self.extension = 0
@@ -48,13 +53,22 @@ class Inbox:
         """
         self.size += end - start
         if self.partial:
-            if self.missing > end - start:
-                self.partial += data[start:end]
-                self.missing -= end - start
+            missing = self.missing
+            if missing > end - start:
+                if end - start < _PART_BYTES_MIN and len(self.partial[-1]) < _PART_BYTES_MIN:
+                    self.partial[-1] += data[start:end]
+                else:
+                    self.partial.append(data[start:end])
+                self.missing = missing - (end - start)
                 return
-            data = bytes(self.partial) + data[start:end]
-            self.partial = bytearray()
-            start, end = 0, len(data)
+            if self._flag is None:
+                data = b"".join((*self.partial, data[start:end]))
+                start, end = 0, len(data)
+            else:
+                self.partial.append(data[start : start + missing])
+                self._add(b"".join(self.partial), self._flag)
+                start += missing
+            self.partial = []
         self.missing = 0
         while end - start >= PREFIX_BYTES:
             length = int.from_bytes(data[start + 1 : start + PREFIX_BYTES], "big")
@@ -62,19 +76,21 @@ class Inbox:
                 raise too_large(length, self.message_bytes_max)
             after = start + PREFIX_BYTES + length
             if after > end:
+                self._flag = data[start]
+                self.partial.append(data[start + PREFIX_BYTES : end])
                 self.missing = after - end
-                break
-            message = data[start + PREFIX_BYTES : after]
-            self.messages.append(
-                decompressed(message, self.encoding, self.message_bytes_max)
-                if data[start]
-                else message
-            )
+                return
+            self._add(data[start + PREFIX_BYTES : after], data[start])
             start = after
         if start < end:
-            self.partial += data[start:end]
-            if not self.missing:
-                self.missing = PREFIX_BYTES - (end - start)
+            self._flag = None
+            self.partial.append(data[start:end])
+            self.missing = PREFIX_BYTES - (end - start)
+
+    def _add(self, message: bytes, flag: int) -> None:
+        if flag:
+            message = decompressed(message, self.encoding, self.message_bytes_max)
+        self.messages.append(message)
 
     def wake(self) -> None:
         """Somebody waits for a message or for the end."""

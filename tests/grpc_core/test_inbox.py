@@ -1,0 +1,52 @@
+"""Messages are the same however the peer cuts them into frames."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from aerobee.grpc_core.inbox import Inbox, compressed
+from aerobee.grpc_core.status import RpcError
+
+
+def framed(message: bytes, flag: int = 0) -> bytes:
+    return bytes((flag,)) + len(message).to_bytes(4, "big") + message
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_that_are_cut_anywhere_come_out_whole(seed: int) -> None:
+    chance = random.Random(seed)
+    messages = [chance.randbytes(chance.choice((0, 1, 4, 900, 3_000, 70_000))) for _ in range(40)]
+    flags = [chance.randrange(2) for _ in messages]
+    sent = b"".join(
+        framed(compressed(message) if flag else message, flag)
+        for message, flag in zip(messages, flags, strict=True)
+    )
+    inbox = Inbox(1 << 20, b"gzip")
+    at = 0
+    while at < len(sent):
+        end = min(len(sent), at + chance.choice((0, 1, 3, 700, 1_100, 16_384)))
+        before, after = chance.randbytes(chance.randrange(12)), b"more"
+        inbox.feed(before + sent[at:end] + after, len(before), len(before) + end - at)
+        at = end
+    assert list(inbox.messages) == messages
+    assert (inbox.size, inbox.missing, inbox.partial) == (len(sent), 0, [])
+
+
+def test_bytes_that_come_one_by_one_do_not_hold_more_than_they_are() -> None:
+    inbox = Inbox(1 << 20, b"")
+    inbox.feed(framed(bytes(100_000))[:5], 0, 5)
+    for _ in range(99_999):
+        inbox.feed(b"x", 0, 1)
+    assert inbox.missing == 1
+    held = sum(map(sys.getsizeof, inbox.partial)) + sys.getsizeof(inbox.partial)
+    assert held < 110_000
+
+
+def test_a_message_beyond_the_limit_is_refused_by_its_prefix() -> None:
+    inbox = Inbox(10, b"")
+    inbox.feed(framed(b"x" * 11)[:3], 0, 3)
+    with pytest.raises(RpcError, match="11 bytes"):
+        inbox.feed(framed(b"x" * 11)[3:], 0, 13)
