@@ -171,6 +171,17 @@ async def test_a_reset_says_a_status(code: int, status: Status) -> None:
         assert await channel.call(ECHO, b"") == b"well"
 
 
+async def test_a_call_that_its_server_resets_after_the_deadline_is_late() -> None:
+    script = answering(lambda stream: frames.rst_stream(stream, ErrorCode.CANCEL))
+    async with raw_server(script) as raw, channel_to(raw.address) as channel:
+        call = channel.start(ECHO, b"", timeout_s=60)
+        call.expires_s = asyncio.get_running_loop().time()
+        with pytest.raises(CallError) as late:
+            await call.answer
+        assert late.value.status is Status.DEADLINE_EXCEEDED
+        assert await channel.call(ECHO, b"") == b"well"
+
+
 async def test_what_came_before_a_reset_is_still_read() -> None:
     script = answering(
         good_head,

@@ -223,8 +223,13 @@ class ClientCall(Stream):
     def on_reset(self, code: int) -> None:
         if code == ErrorCode.REFUSED_STREAM and self.head is None:
             self.on_refused()
+        elif code == ErrorCode.CANCEL and self._is_late():
+            self.on_deadline()  # the server watches it, too; grpc-go then says nothing else
         else:
             self.end(error_of_reset(code))
+
+    def _is_late(self) -> bool:
+        return self.expires_s is not None and self._channel.loop.time() >= self.expires_s
 
     def on_lost(self, reason: str) -> None:
         self.end(CallError(Status.UNAVAILABLE, f"{self._channel.address}: {reason}"))
