@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation failover fuzz image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation failover fuzz soak interop image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -82,7 +82,7 @@ protos: setup
 bench: setup
 	$(RUN) aerobee bench all
 
-# All of the long ones below, and audit-proof: about three hours. It begins with how long each takes.
+# All of the long ones below, and audit-proof: almost four hours. It begins with how long each takes.
 proof: setup
 	$(RUN) python -m tests.proof
 
@@ -131,6 +131,16 @@ k8s-test-if-built: setup
 # 1,000,000 mutated byte streams against the gRPC server.
 fuzz: setup
 	$(RUN) python -m tests.grpc_core.fuzz --streams 1000000
+
+# The gRPC core at half load for 30 minutes, among clients that cancel, hang and are killed.
+soak: setup
+	$(RUN) python -m tests.grpc_core.soak --minutes 30
+
+# grpc-go, grpc-java, grpc-js and tonic against the gRPC core, of those languages that are here. Their
+# programs are built once, into the cache folder, which takes some minutes.
+interop: setup
+	$(RUN) python -m tests.grpc_core.interop.programs
+	$(RUN) pytest tests/grpc_core/interop tests/grpc_core/test_client_shapes.py
 
 # Every page of docs/operations, carried out as it stands.
 procedures: setup

@@ -151,6 +151,21 @@ async def test_a_cancelled_call_ends_its_handler(running: Serving, channel: Any)
     assert await channel.unary_unary(SERVICE + "Echo")(b"goes on") == b"goes on"
 
 
+async def test_a_server_may_cancel_a_call(channel: Any) -> None:
+    call = channel.unary_stream(SERVICE + "CountAndCancel")(b"3")
+    assert [await call.read() for _ in range(3)] == [b"0", b"1", b"2"]
+    assert await call.code() is grpc.StatusCode.CANCELLED
+
+
+async def test_a_thousand_streams_are_open_at_once(channel: Any) -> None:
+    calls = [channel.stream_stream(SERVICE + "Chat")() for _ in range(1_000)]
+    for text in (b"once", b"again"):
+        await asyncio.gather(*[call.write(text) for call in calls])
+        assert await asyncio.gather(*[call.read() for call in calls]) == [text] * 1_000
+    await asyncio.gather(*[call.done_writing() for call in calls])
+    assert await asyncio.gather(*[call.read() for call in calls]) == [grpc.aio.EOF] * 1_000
+
+
 async def test_a_client_that_is_gone_ends_its_handlers(running: Serving) -> None:
     async with plain_channel(running) as channel:
         call = channel.unary_unary(SERVICE + "Sleep")(b"")

@@ -253,6 +253,28 @@ async def thread_server(cancelled: list[str]) -> AsyncIterator[str]:
             await asyncio.to_thread(server.stop(0).wait)
 
 
+@asynccontextmanager
+async def program_server(command: list[str], cancelled: list[str]) -> AsyncIterator[str]:
+    """Another language's server, which prints its port, and `cancelled NAME` for handlers; yields
+    its address."""
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None, "it was asked for"
+    output = process.stdout
+
+    async def listen() -> None:
+        while line := await output.readline():
+            cancelled.append(line.decode().removeprefix("cancelled ").strip())
+
+    port = int(await output.readline())
+    listening = asyncio.ensure_future(listen())
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.kill()
+        await process.wait()
+        await listening
+
+
 async def failure(channel: Channel) -> CallError:
     with pytest.raises(CallError) as failed:
         await channel.call(ECHO, b"", timeout_s=20)
