@@ -16,7 +16,7 @@ import trustme
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
-from aerobee.grpc_core.method import coroutine
+from aerobee.grpc_core.method import coroutine, synchronous
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.tls import TlsFiles, server_context
 from aerobee.runtime.clock import ManualClock
@@ -211,6 +211,44 @@ async def test_a_thousand_streams_that_nobody_reads_hold_little() -> None:
         received = 0
         while received < 300_000:
             received += len((await peer.expect(frames.DATA, 1)).payload)
+        assert running.met == []
+
+
+async def test_streams_that_nobody_reads_keep_no_other_call_waiting() -> None:
+    """Eleven streams hold 1 MiB each, most of it beyond their windows, and more than 8 MiB
+    together: other calls are answered, but no more streams begin until some of it is read."""
+
+    async def answer(request: bytes, call: ServerCall) -> AsyncIterator[bytes]:
+        yield b"x" * MIB
+
+    async with (
+        serving(
+            coroutine(SERVICE + "Answers", answer, streams_answers=True),
+            synchronous(SERVICE + "Echo", lambda request, call: request),
+            synchronous(SERVICE + "Large", lambda request, call: b"x" * int(request)),
+        ) as running,
+        raw_peer(running.port) as peer,
+    ):
+        await peer.send(frames.window_update(0, 64 * MIB))
+        for stream in range(1, 23, 2):
+            await peer.send(call(stream, SERVICE + "Answers"))
+            await peer.ping()
+        (connection,) = running.server.connections
+        assert 8 * MIB < connection.queued_bytes < 10 * MIB
+        await peer.send(call(23, SERVICE + "Answers"))
+        await peer.send(call(25, SERVICE + "Echo", b"alive"))
+        assert await peer.status(25) == b"0"
+        assert connection.queued_bytes < 10 * MIB
+        for stream in range(1, 9, 2):
+            await peer.send(frames.window_update(stream, 2 * MIB))
+        while (await peer.expect(frames.DATA)).stream_id != 23:
+            pass
+        # A single answer that waits for its window is not apart: its client must want it.
+        await peer.send(
+            *[call(stream, SERVICE + "Large", b"%d" % MIB) for stream in range(27, 67, 2)]
+        )
+        await peer.ping()
+        assert connection.queued_bytes < 18 * MIB
         assert running.met == []
 
 

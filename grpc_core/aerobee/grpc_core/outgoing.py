@@ -131,8 +131,11 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             size = stream.send_chunk(min(self.chunk_bytes, self.send_window))
             self.send_window -= size
             room -= size
-            if stream.outbox is None or stream.send_window <= 0:
+            if stream.outbox is None:
+                waiting.pop(stream, None)
+            elif stream.send_window <= 0:
                 waiting.pop(stream, None)  # a WINDOW_UPDATE brings it back
+                stream.on_blocked()
             else:
                 waiting.move_to_end(stream)
 

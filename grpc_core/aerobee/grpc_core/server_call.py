@@ -268,6 +268,8 @@ class ServerCall(Stream):
             return
         method = self.method
         assert method is not None, "calls of other methods have ended"
+        if method.streams_answers and self.server_connection.park_stream(self, message):
+            return
         try:
             request = method.deserialize(message) if method.deserialize is not None else message
             if method.style is Style.SYNCHRONOUS:
@@ -496,6 +498,14 @@ class ServerCall(Stream):
         self._is_head_sent = True
         self.server_connection.streams_answered += 1
         self.finish_sending(self.connection.header_frames(self.stream_id, block, end_stream=True))
+
+    def on_blocked(self) -> None:
+        if self.method is not None and self.method.streams_answers:
+            self.server_connection.set_apart(self)
+
+    def release(self) -> None:
+        self.server_connection.take_back(self)
+        super().release()
 
     def end_local(self) -> None:
         """All of the answer was sent: the rest of the request is not wanted (RFC 9113, 8.1)."""

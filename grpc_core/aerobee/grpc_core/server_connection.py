@@ -39,8 +39,14 @@ class ServerConnection(Connection[ServerCall]):
             server.strings, server.read_head, list_bytes_max=server.limits.header_list_bytes_max
         )
         self.has_room = True
-        """Not too much waits to be read by the peer; otherwise calls are not begun."""
+        """Not too much waits to be sent; otherwise calls are not begun. Streams of answers that
+        nobody reads are apart: each holds little more than a message, and keeps no other call
+        waiting, except that no more such streams are begun while all that waits is too much."""
+        self._apart: dict[ServerCall, int] = {}
+        """Streams of answers that wait for nothing but their own window, with their bytes."""
+        self._apart_bytes = 0
         self._parked: deque[tuple[ServerCall, bytes]] = deque()
+        self._parked_streams: deque[tuple[ServerCall, bytes]] = deque()
 
     def first_bytes(self) -> bytes:
         limits = self.limits
@@ -140,20 +146,59 @@ class ServerConnection(Connection[ServerCall]):
         if self.has_room:
             call.start(message)
         else:
-            self._parked.append((call, message))
-            self.hold_received(len(message))
+            self._park(self._parked, call, message)
+
+    def park_stream(self, call: ServerCall, message: bytes) -> bool:
+        """The same of a call that would stream its answers: True if it has to wait."""
+        if self.queued_bytes <= self.limits.queued_bytes_soft:
+            return False
+        self._park(self._parked_streams, call, message)
+        return True
+
+    def _park(
+        self, parked: deque[tuple[ServerCall, bytes]], call: ServerCall, message: bytes
+    ) -> None:
+        parked.append((call, message))
+        self.hold_received(len(message))
 
     def hold_queued(self, size: int) -> None:
         super().hold_queued(size)
-        self.has_room = self.queued_bytes <= self.limits.queued_bytes_soft
-        if size < 0 and self._parked and self.has_room:
+        self._look_for_room()
+
+    def set_apart(self, call: ServerCall) -> None:
+        """It streams its answers, and its own window is used up."""
+        size = call.outbox.size if call.outbox is not None else 0
+        self._apart_bytes += size - self._apart.get(call, 0)
+        self._apart[call] = size
+        self._look_for_room()
+
+    def enqueue(self, stream: ServerCall) -> None:
+        self.take_back(stream)
+        super().enqueue(stream)
+
+    def take_back(self, call: ServerCall) -> None:
+        """It has a window again, or has ended."""
+        size = self._apart.pop(call, 0)
+        if size:
+            self._apart_bytes -= size
+            self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        soft = self.limits.queued_bytes_soft
+        self.has_room = self.queued_bytes - self._apart_bytes <= soft
+        if (self._parked and self.has_room) or (self._parked_streams and self.queued_bytes <= soft):
             self.loop.call_soon(self._start_parked)
 
     def _start_parked(self) -> None:
         while self._parked and self.has_room:
-            call, message = self._parked.popleft()
-            self.hold_received(-len(message))
-            call.start(message)
+            self._start_first(self._parked)
+        while self._parked_streams and self.queued_bytes <= self.limits.queued_bytes_soft:
+            self._start_first(self._parked_streams)
+
+    def _start_first(self, parked: deque[tuple[ServerCall, bytes]]) -> None:
+        call, message = parked.popleft()
+        self.hold_received(-len(message))
+        call.start(message)
 
     # --------------------------------------------------------------------------------- ending
 
@@ -161,6 +206,7 @@ class ServerConnection(Connection[ServerCall]):
         """The client begins no streams: those that run still end."""
 
     def on_closed(self, reason: str) -> None:
-        while self._parked:
-            self.hold_received(-len(self._parked.popleft()[1]))
+        for parked in (self._parked, self._parked_streams):
+            while parked:
+                self.hold_received(-len(parked.popleft()[1]))
         self.server.on_disconnected(self)

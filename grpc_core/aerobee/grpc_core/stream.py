@@ -115,8 +115,15 @@ class Stream(ABC):
         self.outbox.messages.append(memoryview(data))
         self.outbox.size += len(data)
         self.connection.hold_queued(len(data))
-        if self.send_window > 0 and not self.is_closed:
+        if self.is_closed:
+            return
+        if self.send_window > 0:
             self.connection.enqueue(self)
+        else:
+            self.on_blocked()
+
+    def on_blocked(self) -> None:  # noqa: B027  (most streams need nothing done)
+        """Something waits, and only for the stream's own window."""
 
     def send_chunk(self, room: int) -> int:
         """Give up to `room` bytes of what waits to the connection, which has that much window;

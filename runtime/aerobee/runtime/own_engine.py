@@ -20,8 +20,6 @@ from aerobee.runtime.served_method import ServedMethod
 from aerobee.runtime.server_engine import ServerOptions
 
 _UNLIMITED = 1 << 30
-_SOFT_MESSAGES = 2
-_QUEUED_MESSAGES = 8
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +31,6 @@ class OwnEngine:
         limits = ConnectionLimits(
             message_bytes_max=options.message_bytes_max,
             sent_message_bytes_max=options.message_bytes_max,
-            # A client may have some streams that it does not read, each with a large message.
-            # They must not keep its other calls waiting.
-            queued_bytes_soft=_SOFT_MESSAGES * options.message_bytes_max,
-            queued_bytes_max=_QUEUED_MESSAGES * options.message_bytes_max,
         )
         if options.idle_s is not None:
             limits = replace(limits, idle_s=options.idle_s, preface_s=options.idle_s)
