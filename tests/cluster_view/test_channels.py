@@ -91,6 +91,34 @@ async def test_a_server_stream_is_read_to_its_end(
     assert await stream.read() is None
 
 
+async def test_each_answer_is_given_when_it_comes_until_the_end_or_an_error(
+    channels: Channels, served: tuple[Peer, str]
+) -> None:
+    _, address = served
+    told: list[int] = []
+
+    def note(answer: broker_pb2.SendAckFrame) -> None:
+        told.extend(ack.sequence for ack in answer.acks)
+        if told[-1] == 99:
+            raise ValueError("99")
+
+    stream = channels.open_stream(address, SEND_STREAM)
+    reading = asyncio.create_task(stream.read_each(note))
+    for sequence in range(1, 4):
+        await stream.write(frame(sequence))
+        await until(lambda sequence=sequence: told == list(range(1, sequence + 1)))
+    stream.done_writing()
+    await reading
+    failing = channels.open_stream(address, SEND_STREAM)
+    reading = asyncio.create_task(failing.read_each(note))
+    await failing.write(frame(99))
+    with pytest.raises(ValueError, match="99"):
+        await reading
+    failing.cancel()
+    with pytest.raises(errors.Unreachable):
+        await channels.open_stream("127.0.0.1:1", SEND_STREAM).read_each(note)
+
+
 async def test_messages_of_many_megabytes_pass_both_ways(
     channels: Channels, served: tuple[Peer, str]
 ) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -284,6 +285,21 @@ async def test_what_is_written_at_once_keeps_its_order_and_stops_at_the_window(
     answers = [answer.rstrip(b"x") async for answer in call]
     assert answers == [b"%d" % number for number in range(written + 1)]
     assert not call.write_at_once(b"after the call")
+
+
+async def test_a_message_written_at_once_leaves_before_anything_else_runs(called: Called) -> None:
+    call = called.channel.stream(SERVICE + "Chat")
+    await call.write(b"first")
+    assert await call.read() == b"first"
+    transport = call.connection.transport
+    assert transport is not None
+    written: list[bytes] = []
+    call.connection.transport = Mock(wraps=transport, write=written.append)
+    assert call.write_at_once(b"now")
+    call.connection.transport = transport
+    assert b"".join(written).endswith(b"now")
+    transport.write(b"".join(written))
+    assert await call.read() == b"now"
 
 
 async def test_an_answer_beyond_the_limit_ends_its_call_alone(called: Called) -> None:

@@ -17,9 +17,11 @@ from aerobee.producer_client import (
     ProducerConfig,
     SendStatus,
 )
+from aerobee.producer_client.broker_stream import ALONE_MIN
 from aerobee.runtime import errors
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fake_cluster import BrokerAt, FakeBroker, FakeNameserver
+from tests.support.waiting import until
 
 
 async def test_a_receipt_says_where_the_message_lies_and_what_was_promised(
@@ -54,6 +56,30 @@ async def test_concurrent_sends_share_a_batch(
     assert len(broker_a.batches) == batches_before + 1
     assert broker_a.bodies("orders")[1:] == [b"%d" % n for n in range(100)]
     assert len({receipt.message_id for receipt in receipts}) == 100
+
+
+async def test_a_sender_that_awaits_each_message_writes_the_next_without_another_turn(
+    nameserver: FakeNameserver, broker_a: FakeBroker
+) -> None:
+    """Many at once share a batch all the same, but for the first of them once."""
+    async with Producer(nameserver.address) as producer:
+        for _ in range(ALONE_MIN + 2):
+            await producer.send(Message("orders", b"one"))
+        delivery = producer._delivery
+        assert delivery is not None
+        sending = producer.send(Message("orders", b"next"))
+        sending.send(None)  # its first step alone: the event loop gets no turn
+        assert delivery.stream("broker-a")._in_flight, "it was written"
+        await until(lambda: broker_a.bodies("orders")[-1] == b"next")
+        await until(lambda: not delivery.stream("broker-a")._in_flight)
+        with pytest.raises(StopIteration):
+            sending.send(None)
+        batches = len(broker_a.batches)
+        await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(100)))
+        assert len(broker_a.batches) <= batches + 2
+        batches = len(broker_a.batches)
+        await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(100)))
+        assert len(broker_a.batches) == batches + 1
 
 
 async def test_a_send_batch_gives_receipts_in_the_order_of_its_messages(

@@ -83,6 +83,28 @@ class Stream(ServerStream[R], Generic[Q, R]):
         except CallError as error:
             raise _typed(error, self.address, self.request_id) from None
 
+    async def read_each(self, told: Callable[[R], None]) -> None:
+        """Give each answer to `told` in the turn of the event loop in which it comes, if the engine
+        can; return when the server has ended the stream without an error.
+
+        Raises:
+            MqError: as `read`. What `told` raises is raised as it is.
+        """
+        parse = self._parse
+
+        def parsed(answer: bytes) -> None:
+            told(parse(answer))
+
+        try:
+            await self._call.read_each(parsed)
+        except (CallError, DecodeError) as error:
+            raise _typed(error, self.address, self.request_id) from None
+
+    def write_at_once(self, request: bytes) -> bool:
+        """Hand one serialised message to the transport, if that takes no waiting; otherwise nothing
+        has happened."""
+        return self._call.write_at_once(request)
+
     async def write(self, request: Q | bytes) -> None:
         """Hand one message to the transport; waits while the peer's window is full.
 

@@ -214,7 +214,7 @@ class Connection(Outgoing[S]):
         self.rest = b""
         self._waiting.clear()
         self._out.append(frames.goaway(self.last_stream_id(), code, reason))
-        self._flush()
+        self.flush()
         self._end_streams(reason)
         self._say_goodbye()
 
@@ -268,7 +268,7 @@ class Connection(Outgoing[S]):
         if self._is_final and not self.streams and not self.is_closing:
             self.is_closing = self.must_yield = True
             self.is_fast = False
-            self._flush()
+            self.flush()
             self._say_goodbye()
 
     @property
@@ -328,13 +328,13 @@ class Connection(Outgoing[S]):
             return
         self.has_heard = True
         self.received_s = self.now()
-        self._is_write_due = True  # whatever is written meanwhile leaves at the end
+        self.is_write_due = True  # whatever is written meanwhile leaves at the end
         try:
             self.parse(self.rest + data if self.rest else data)
         except ConnectionFailure as failure:
             self.fail(failure.code, failure.reason, failure.limit)
         finally:
-            self._flush()
+            self.flush()
 
     def yield_turn(self) -> None:
         """Other connections' turn: the rest of the input waits for the next turn of the loop."""

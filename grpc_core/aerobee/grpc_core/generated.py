@@ -87,7 +87,7 @@ class ServicerContext:
         call = self._call
         if call.is_over:
             raise asyncio.CancelledError
-        call.send_nowait(answer)
+        call.send_now(answer)
         if call.outbox is not None:
             await call.sendable()
 

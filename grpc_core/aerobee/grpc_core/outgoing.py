@@ -48,7 +48,8 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
         self._transport_bytes = 0
         self._waiting: OrderedDict[S, None] = OrderedDict()
         self._out: list[bytes] = []
-        self._is_write_due = False
+        self.is_write_due = False
+        """What is written now leaves later in this turn, with what else was written."""
         self._turn_bytes = self._turn_streams = 0
         self._needs_table_update = False
 
@@ -90,23 +91,24 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
     def write(self, data: bytes) -> None:
         """Whole frames; they leave at the end of this turn of the loop."""
         self._out.append(data)
-        if not self._is_write_due:
-            self._is_write_due = True
-            self.loop.call_soon(self._flush)
+        if not self.is_write_due:
+            self.is_write_due = True
+            self.loop.call_soon(self.flush)
 
     def write_parts(self, *parts: bytes) -> None:
         """The same, of frames that lie in parts."""
         self._out += parts
-        if not self._is_write_due:
+        if not self.is_write_due:
             self._schedule()
 
     def _schedule(self) -> None:
-        if not self._is_write_due:
-            self._is_write_due = True
-            self.loop.call_soon(self._flush)
+        if not self.is_write_due:
+            self.is_write_due = True
+            self.loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
-        self._is_write_due = False
+    def flush(self) -> None:
+        """What was written leaves now, and of what waits as much as a turn may send."""
+        self.is_write_due = False
         transport = self.transport
         if transport is None:
             self._out.clear()

@@ -387,6 +387,18 @@ class ServerCall(Stream):
         assert method is not None, "calls of other methods have ended"
         self._send_bytes(answer if method.serialize is None else method.serialize(answer))
 
+    def send_now(self, answer: Any) -> None:
+        """`send_nowait` of an answer that no other of this turn follows: it leaves at once."""
+        connection = self.connection
+        if connection.is_write_due:
+            self.send_nowait(answer)
+            return
+        connection.is_write_due = True
+        try:
+            self.send_nowait(answer)
+        finally:
+            connection.flush()
+
     def _send_bytes(self, data: bytes) -> None:
         bytes_max = self.connection.limits.sent_message_bytes_max
         if bytes_max and len(data) > bytes_max:

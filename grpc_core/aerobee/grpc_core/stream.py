@@ -109,6 +109,19 @@ class Stream(ABC):
             prefix = bytes((compressed,)) + frames.pack_uint32(len(message))
             self._queue(prefix + message)
 
+    def send_at_once(self, message: bytes, compressed: int = 0) -> None:
+        """The same for one who has nothing more to send: it leaves now, without another turn of the
+        loop, unless something of this connection leaves later in this turn anyway."""
+        connection = self.connection
+        if connection.is_write_due:
+            self.send_message(message, compressed)
+            return
+        connection.is_write_due = True
+        try:
+            self.send_message(message, compressed)
+        finally:
+            connection.flush()
+
     def _queue(self, data: bytes) -> None:
         if self.outbox is None:
             self.outbox = Outbox()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.answer_head import AnswerHead, CallError
 from aerobee.grpc_core.client_call import ClientCall
 from aerobee.grpc_core.frames import ErrorCode
+from aerobee.grpc_core.inbox import Inbox
 from aerobee.grpc_core.status import Metadata, RpcError, Status
 from aerobee.grpc_core.stream import Stream
 
@@ -25,7 +26,7 @@ class StreamCall(ClientCall):
     within the stream's window. A cancelled `read` or `write` leaves the call as it was.
     """
 
-    __slots__ = ("_has_written", "_is_done_writing", "_waiters")
+    __slots__ = ("_has_written", "_is_done_writing", "_told", "_waiters")
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class StreamCall(ClientCall):
         ClientCall.__init__(self, channel, head_fields, timeout, metadata, request, waits_for_ready)
         self._is_done_writing = request is not None
         self._has_written = False
+        self._told: Callable[[bytes], None] | None = None
+        """Who gets answers in the turn in which they come."""
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -101,11 +104,12 @@ class StreamCall(ClientCall):
         self._send(message)
 
     def write_at_once(self, message: bytes) -> bool:
-        """The same if it takes no waiting; otherwise False, and nothing has happened."""
+        """The same if it takes no waiting; otherwise False, and nothing has happened. For callers
+        with nothing more to write: the message does not wait for others of this turn."""
         if not self.is_begun or self.is_over or self._is_done_writing or self.outbox is not None:
             return False
         self._has_written = True
-        self._send(message)
+        self.send_at_once(*self._channel.maybe_compressed(message))
         return True
 
     def done_writing(self) -> None:
@@ -140,6 +144,33 @@ class StreamCall(ClientCall):
                 await inbox.reader
             finally:
                 inbox.reader = None
+
+    async def read_each(self, told: Callable[[bytes], None]) -> None:
+        """Give each answer to `told` as soon as it comes, without a task between; return when the
+        server has ended the call by OK. What `told` raises is raised here.
+
+        Raises:
+            CallError: the call ended otherwise.
+        """
+        self._told = told
+        try:
+            while (message := await self.read()) is not None:
+                told(message)
+        finally:
+            self._told = None
+
+    def _tell(self, inbox: Inbox) -> None:
+        reader = inbox.reader
+        if self._told is None or reader is None or reader.done():
+            inbox.wake()
+            return
+        try:
+            while inbox.messages and self._told is not None:
+                self._told(self.take(self.connection.limits.streaming_window_bytes))
+        except Exception as error:
+            if reader.done():
+                raise
+            reader.set_exception(error)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -192,7 +223,7 @@ class StreamCall(ClientCall):
         if end_stream:
             self.end_without_status()
         elif inbox.messages:
-            inbox.wake()
+            self._tell(inbox)
 
     def stop_or_end(self, error: CallError | None) -> None:
         if error is None and self.inbox is not None and self.inbox.partial:

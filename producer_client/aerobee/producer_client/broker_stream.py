@@ -2,7 +2,9 @@
 
 Owns: what waits for this broker (the accumulator), what it was sent and has not acknowledged, and
 the stream itself, which is opened when there is work and opened again when it broke. One task
-writes, one reads; nothing else runs per message or per batch.
+writes; nothing else runs per message or per batch. Acknowledgements are taken in the turn of the
+event loop in which they come, and a sender that awaits each message before the next writes it in
+its own turn.
 
 Every batch that enters leaves exactly once through the owner: stored, refused, lost or expired.
 Batches whose queue was chosen by the caller wait here, in order, until the group has a master again
@@ -20,7 +22,7 @@ from aerobee.client_core.cluster import ClusterConnection
 from aerobee.cluster_view.channels import Stream
 from aerobee.cluster_view.methods import SEND_STREAM
 from aerobee.cluster_view.route import Endpoint
-from aerobee.producer_client.accumulator import Accumulator, Batch
+from aerobee.producer_client.accumulator import Accumulator, Batch, EncodedBatch
 from aerobee.producer_client.config import ProducerConfig
 from aerobee.producer_client.encoder import Encoder
 from aerobee.producer_client.frame import encode_frame
@@ -40,6 +42,8 @@ CONNECT_TIMEOUT_S = 5.0
 FAILURES_PER_QUERY = 4
 """After as many failed attempts in a row a nameserver is asked whether the master is another."""
 QUERY_TIMEOUT_MS = 500
+ALONE_MIN = 8
+"""Messages awaited one by one, after which the next does not wait for others of its moment."""
 ASK_AGAIN_S_MIN = 0.05
 """With less time than this left, what a broker stored and could not confirm is not asked again."""
 
@@ -120,6 +124,12 @@ class BrokerStream:
         self._expiry: asyncio.TimerHandle | None = None
         self._expiry_s = 0.0
         self._stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame] | None = None
+        self._settled_since_write = 0
+        """Messages that were acknowledged since the last frame was written."""
+        self._alone_count = 0
+        """How many frames in a row followed the acknowledgement of a single message."""
+        self._unwritten: bytes | None = None
+        """A frame that could not leave in the turn of its send."""
         self._endpoint: Endpoint | None = None
         self._has_moved = False
         self._route_changed = asyncio.Event()
@@ -133,6 +143,27 @@ class BrokerStream:
         idle = self._idle
         if idle is not None and not idle.done():
             idle.set_result(None)
+
+    def offer(self, batch: Batch) -> None:
+        """`wake` for a batch that was just opened. It leaves at once if a few messages before it
+        were each sent and acknowledged alone; of many, the first must not leave the others behind.
+        """
+        idle, stream = self._idle, self._stream
+        if (
+            self._alone_count >= ALONE_MIN
+            and self._settled_since_write == 1
+            and not self._in_flight
+            and stream is not None
+            and idle is not None
+            and not idle.done()
+            and len(self.accumulator) == 1
+            and not self._encoder.is_long_work((batch,))
+        ):
+            frame = self._next_frame()
+            if frame is not None and stream.write_at_once(frame):
+                return
+            self._unwritten = frame
+        self.wake()
 
     def watch_deadline(self, batch: Batch) -> None:
         """To be called for each batch that enters the accumulator."""
@@ -205,7 +236,7 @@ class BrokerStream:
             await _wait_connected(stream)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(stream), name=f"send:{self.broker_name}:read")
-                await self._write(stream, endpoint.store_host_ipv6)
+                await self._write(stream)
         except ExceptionGroup as failures:
             expected = failures.subgroup(errors.MqError)
             if expected is None or len(expected.exceptions) != len(failures.exceptions):
@@ -214,6 +245,8 @@ class BrokerStream:
             raise error from None
         finally:
             self._stream = None
+            self._settled_since_write = self._alone_count = 0
+            self._unwritten = None
             stream.cancel()
 
     async def _find_endpoint(self) -> Endpoint:
@@ -235,71 +268,91 @@ class BrokerStream:
             )
         return endpoint
 
-    async def _write(
-        self, stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame], store_host_ipv6: bool
-    ) -> None:
+    async def _write(self, stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame]) -> None:
         while True:
+            if self._unwritten is not None:
+                frame, self._unwritten = self._unwritten, None
+                await stream.write(frame)
             now_s = self._clock.monotonic_s()
-            batches: list[Batch] = []
-            if self._in_flight_bytes < self._inflight_bytes_max:
-                batches = self.accumulator.take(
-                    now_s, bytes_max=self._frame_bytes_max, claim=self._turns.claim
-                )
+            first_sequence, batches = self._take(now_s)
             if not batches:
                 self._wake_at_linger(now_s)
                 await self._wait_idle()
                 continue
-            first_sequence = self._sequence
-            self._sequence += len(batches)
-            for index, batch in enumerate(batches):
-                self._in_flight[first_sequence + index] = batch
-                self._in_flight_bytes += batch.size
-                batch.attempts += 1
-                batch.sent_s = now_s
-                if batch.is_unnamed:
-                    batch.name(self._ids.next_ids(self._clock.now_ms(), len(batch)))
-                if self._sequences is not None and not batch.producer_id:
-                    batch.producer_id, batch.producer_sequence = self._sequences.take(
-                        batch.queue, len(batch)
-                    )
-            await self._encode(batches, store_host_ipv6)
-            frame = encode_frame(batches, first_sequence=first_sequence, now_s=now_s)
-            await stream.write(frame)
+            if self._encoder.is_long_work(batches):
+                # Done by a thread, in order, while nothing is written.
+                encoded = await asyncio.to_thread(self._encoded, batches)
+            else:
+                encoded = self._encoded(batches)
+            _fill(batches, encoded)
+            await stream.write(encode_frame(batches, first_sequence=first_sequence, now_s=now_s))
 
-    async def _encode(self, batches: Sequence[Batch], store_host_ipv6: bool) -> None:
-        """Fills `encoded`; long work is done by a thread, in order, while nothing is written."""
-        if self._encoder.is_long_work(batches):
-            encoded = await asyncio.to_thread(
-                self._encoder.encode_all, batches, store_host_ipv6=store_host_ipv6
-            )
-        else:
-            encoded = self._encoder.encode_all(batches, store_host_ipv6=store_host_ipv6)
-        for batch, each in zip(batches, encoded, strict=True):
-            batch.encoded = each
+    def _next_frame(self) -> bytes | None:
+        """What is due now, where encoding it is short; None: nothing."""
+        now_s = self._clock.monotonic_s()
+        first_sequence, batches = self._take(now_s)
+        if not batches:
+            return None
+        _fill(batches, self._encoded(batches))
+        return encode_frame(batches, first_sequence=first_sequence, now_s=now_s)
+
+    def _take(self, now_s: float) -> tuple[int, Sequence[Batch]]:
+        """What is to be written now, with the sequence of its first batch."""
+        first_sequence = self._sequence
+        if self._in_flight_bytes >= self._inflight_bytes_max:
+            return first_sequence, ()
+        batches = self.accumulator.take(
+            now_s, bytes_max=self._frame_bytes_max, claim=self._turns.claim
+        )
+        self._sequence += len(batches)
+        if batches:
+            was_alone = self._settled_since_write == 1 and not self._in_flight
+            self._alone_count = self._alone_count + 1 if was_alone else 0
+            self._settled_since_write = 0
+        for index, batch in enumerate(batches):
+            self._in_flight[first_sequence + index] = batch
+            self._in_flight_bytes += batch.size
+            batch.attempts += 1
+            batch.sent_s = now_s
+            if batch.is_unnamed:
+                batch.name(self._ids.next_ids(self._clock.now_ms(), len(batch)))
+            if self._sequences is not None and not batch.producer_id:
+                batch.producer_id, batch.producer_sequence = self._sequences.take(
+                    batch.queue, len(batch)
+                )
+        return first_sequence, batches
+
+    def _encoded(self, batches: Sequence[Batch]) -> list[EncodedBatch]:
+        """[any thread] Changes nothing."""
+        assert self._endpoint is not None, "it is served"
+        return self._encoder.encode_all(batches, store_host_ipv6=self._endpoint.store_host_ipv6)
 
     async def _read(self, stream: Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame]) -> None:
-        while (frame := await stream.read()) is not None:
-            self._failures = 0
-            self._last_error = None
-            for ack in frame.acks:
-                batch = self._in_flight.pop(ack.sequence, None)
-                if batch is None:
-                    continue  # its deadline has passed before
-                self._in_flight_bytes -= batch.size
-                status = _STORED.get(ack.code)
-                if status is None:
-                    self._owner.on_refused(self.broker_name, batch, _error_of(ack))
-                    continue
-                stored = self._stored(batch, ack, status)
-                if 0 < ack.stored_count < len(batch):
-                    self._owner.on_partly_stored(self.broker_name, batch, stored, ack.stored_count)
-                elif status is SendStatus.OK or not self._may_ask_again(batch):
-                    self._owner.on_stored(self.broker_name, batch, stored)
-                else:
-                    self._owner.on_unconfirmed(self.broker_name, batch, stored)
-            if self.accumulator:
-                self.wake()
+        await stream.read_each(self._take_acks)
         raise errors.Unreachable(f"{stream.address} ended the send stream")
+
+    def _take_acks(self, frame: broker_pb2.SendAckFrame) -> None:
+        self._failures = 0
+        self._last_error = None
+        for ack in frame.acks:
+            batch = self._in_flight.pop(ack.sequence, None)
+            if batch is None:
+                continue  # its deadline has passed before
+            self._in_flight_bytes -= batch.size
+            self._settled_since_write += len(batch)
+            status = _STORED.get(ack.code)
+            if status is None:
+                self._owner.on_refused(self.broker_name, batch, _error_of(ack))
+                continue
+            stored = self._stored(batch, ack, status)
+            if 0 < ack.stored_count < len(batch):
+                self._owner.on_partly_stored(self.broker_name, batch, stored, ack.stored_count)
+            elif status is SendStatus.OK or not self._may_ask_again(batch):
+                self._owner.on_stored(self.broker_name, batch, stored)
+            else:
+                self._owner.on_unconfirmed(self.broker_name, batch, stored)
+        if self.accumulator:
+            self.wake()
 
     def _may_ask_again(self, batch: Batch) -> bool:
         time_left_s = batch.deadline_s - self._clock.monotonic_s()
@@ -385,6 +438,11 @@ async def _wait_connected(
         raise errors.Unreachable(
             f"cannot reach {stream.address}: no connection within {CONNECT_TIMEOUT_S:g} s"
         ) from None
+
+
+def _fill(batches: Sequence[Batch], encoded: Sequence[EncodedBatch]) -> None:
+    for batch, each in zip(batches, encoded, strict=True):
+        batch.encoded = each
 
 
 def _error_of(ack: broker_pb2.SendAck) -> errors.MqError:

@@ -163,7 +163,7 @@ class Delivery:
         log_event(log, "one-way message lost", level=logging.WARNING, topic=topic, reason=error)
 
     def open(self, batch: Batch) -> None:
-        """A new batch that more messages may join.
+        """A new batch with its first message, which more may join unless it was written.
 
         Raises:
             ShuttingDown: the producer was closed meanwhile.
@@ -174,7 +174,7 @@ class Delivery:
         stream = self.stream(batch.queue.broker_name)
         stream.accumulator.open(batch)
         stream.watch_deadline(batch)
-        stream.wake()
+        stream.offer(batch)
 
     def submit(self, batch: Batch) -> None:
         """A complete batch, new or to be tried again."""

@@ -325,10 +325,12 @@ class Producer:
                 skip_wait=skip_wait,
             )
             batch.is_unnamed = True
+            batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
             delivery.open(batch)
             if not is_pinned:
                 target.current = batch
-        batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
+        else:
+            batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
         if batch.size >= size_max:
             delivery.stream(batch.queue.broker_name).wake()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -56,7 +56,8 @@ class ClientStream(Protocol):
         ...
 
     def write_at_once(self, message: bytes) -> bool:
-        """Hand one message over, if that takes no waiting; otherwise nothing has happened."""
+        """Hand one message over, if that takes no waiting; otherwise nothing has happened. It may
+        leave at once, without others of this turn."""
         ...
 
     async def write(self, message: bytes) -> None:
@@ -70,6 +71,11 @@ class ClientStream(Protocol):
 
     async def read(self) -> bytes | None:
         """The next answer; None after the last. Raises CallError."""
+        ...
+
+    async def read_each(self, told: Callable[[bytes], None]) -> None:
+        """Give each answer to `told` when it comes; return after the last. Raises CallError, and
+        what `told` raises."""
         ...
 
     def cancel(self) -> None:

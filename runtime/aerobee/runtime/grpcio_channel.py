@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import grpc
@@ -222,6 +222,10 @@ class _GrpcioStream:
         except _FAILURES as error:
             _raise_typed(error, self._address)
         return None if answer is grpc.aio.EOF else answer
+
+    async def read_each(self, told: Callable[[bytes], None]) -> None:
+        while (answer := await self.read()) is not None:
+            told(answer)
 
     def cancel(self) -> None:
         self._call.cancel()
