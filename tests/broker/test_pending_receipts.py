@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 
 from aerobee.broker.edge.own.send_service import ACKS_PER_FRAME_MAX, RECEIPTS_MAX, PendingReceipts
 from aerobee.broker.sending.durability import Late
@@ -23,7 +24,59 @@ class HandDurability:
 
 
 def pending_receipts(durability: HandDurability) -> PendingReceipts:
-    return PendingReceipts(durability, ManualClock(), lambda in_time, elapsed_s: None)
+    """Of a client that takes nothing at once."""
+    return receipts_of(durability, lambda receipts: False)
+
+
+def receipts_of(
+    durability: HandDurability, write_at_once: Callable[[Sequence[Receipt]], bool]
+) -> PendingReceipts:
+    return PendingReceipts(
+        durability, ManualClock(), lambda in_time, elapsed_s: None, write_at_once
+    )
+
+
+async def test_all_that_one_flush_makes_true_is_written_at_once_in_one_frame() -> None:
+    durability = HandDurability()
+    written: list[list[int]] = []
+
+    def write(receipts: Sequence[Receipt]) -> bool:
+        written.append([receipt.sequence for receipt in receipts])
+        return True
+
+    pending = receipts_of(durability, write)
+    for n in range(1, 65):
+        pending.add([Receipt(n, wait_end=100 * n)], 100, 0.0)
+    assert written == []
+    durability.acknowledged.reached(6_350)
+    assert written == [list(range(1, 64))]
+    durability.acknowledged.reached(6_400)
+    assert written[1:] == [[64]]
+    pending.add([Receipt(65, TopicNotFound("t"))], 100, 0.0)
+    assert written[2:] == [[65]]
+    pending.finish()
+    assert await pending.take() == []
+
+
+async def test_what_a_client_does_not_take_at_once_is_given_later_once_and_in_order() -> None:
+    durability = HandDurability()
+    takes = False
+    written: list[int] = []
+
+    def write(receipts: Sequence[Receipt]) -> bool:
+        written.extend(receipt.sequence for receipt in receipts if takes)
+        return takes
+
+    pending = receipts_of(durability, write)
+    for n in (1, 2, 3):
+        pending.add([Receipt(n, wait_end=n)], 100, 0.0)
+    durability.acknowledged.reached(2)
+    assert [receipt.sequence for receipt in await pending.take()] == [1, 2]
+    takes = True
+    pending.finish()
+    durability.acknowledged.reached(3)
+    assert written == [3]
+    assert await pending.take() == []
 
 
 async def test_at_the_deadline_a_frame_s_safe_batches_are_not_called_late() -> None:

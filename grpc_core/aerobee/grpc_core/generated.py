@@ -91,6 +91,14 @@ class ServicerContext:
         if call.outbox is not None:
             await call.sendable()
 
+    def write_at_once(self, answer: Any) -> bool:
+        """The same if it takes no waiting; otherwise nothing has happened."""
+        call = self._call
+        if call.is_over or call.outbox is not None:
+            return False
+        call.send_now(answer)
+        return True
+
     def set_code(self, code: object) -> None:
         """Of use only to methods that are not implemented, which raise afterwards."""
 

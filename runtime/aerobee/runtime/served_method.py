@@ -74,6 +74,14 @@ def answered_later(method: F) -> F:
     return method
 
 
+def writer_at_once(context: Any) -> Callable[[Any], bool]:
+    """What writes an answer of a stream in the turn of the event loop in which it is called, and
+    says whether it could: not while the client is behind, and never by grpcio. `context.write`
+    waits."""
+    write: Callable[[Any], bool] | None = getattr(context, "write_at_once", None)
+    return write if write is not None else lambda answer: False
+
+
 def style_of(behaviour: Callable[..., Any]) -> Style | None:
     """None for protoc's placeholder of a method that a servicer does not have."""
     style: Style | None = getattr(behaviour, _STYLE, None)

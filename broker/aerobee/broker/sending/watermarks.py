@@ -50,6 +50,7 @@ class EndWaiters:
         self._deadlines: list[_Waiter] = []
         self._timer_s = _NEVER
         self._progress: asyncio.Event = asyncio.Event()
+        self._afterwards: dict[Callable[[], None], None] = {}
 
     def __repr__(self) -> str:
         return f"EndWaiters(end={self._end}, waiting={len(self._waiters)})"
@@ -71,6 +72,7 @@ class EndWaiters:
         """Wait for `end`, an exclusive log position that was appended."""
         if end <= self._end:
             told(True)
+            self._end_telling()
             return
         waiter = _Waiter(end, deadline_s, told)
         if self._waiters and self._waiters[-1].end > end:
@@ -83,6 +85,17 @@ class EndWaiters:
                 self._deadlines = [one for one in self._deadlines if one.told is not None]
                 heapify(self._deadlines)
             self._arm(deadline_s)
+
+    def afterwards(self, call: Callable[[], None]) -> None:
+        """For those who are being told: call this when all have been who are told now; once,
+        however many of them ask for it."""
+        self._afterwards[call] = None
+
+    def _end_telling(self) -> None:
+        if self._afterwards:
+            calls, self._afterwards = self._afterwards, {}
+            for call in calls:
+                call()
 
     def _insert(self, waiter: _Waiter) -> None:
         place = len(self._waiters)
@@ -100,6 +113,7 @@ class EndWaiters:
             told, waiter.told = waiter.told, None
             if told is not None:
                 told(True)
+        self._end_telling()
         self._progress.set()
         self._progress = asyncio.Event()
 
@@ -110,6 +124,7 @@ class EndWaiters:
             told, waiter.told = waiter.told, None
             if told is not None:
                 told(False)
+        self._end_telling()
         self._progress.set()
         self._progress = asyncio.Event()
 
@@ -125,6 +140,7 @@ class EndWaiters:
             if told is not None:
                 told(False)
             deadlines = self._deadlines  # `told` may have added another
+        self._end_telling()
         if deadlines:
             self._arm(deadlines[0].deadline_s)
 

@@ -2,8 +2,9 @@
 
 With page-cache acknowledgement a frame is read, stored and answered without leaving its task. With
 SYNC_FLUSH or SYNC_MASTER receipts wait for the disk or the replicas while further frames are read;
-a second task writes what has come true, many receipts to a frame. A single send has no task: it is
-answered by what makes its message safe.
+what a flush or a replica makes true of a stream leaves in that turn, in one frame. A second task
+writes only what the client does not take at once. A single send has no task: it is answered by what
+makes its message safe.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from aerobee.broker.sending.message_encoder import EncodedMessage, MessageEncode
 from aerobee.broker.sending.watermarks import EndWaiters
 from aerobee.runtime.call_border import Reply
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.served_method import answered_later
+from aerobee.runtime.served_method import answered_later, writer_at_once
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, broker_pb2_grpc
 
@@ -92,7 +93,12 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
                 await self._durability.wait_progress()
 
     async def _stream_with_waits(self, context: Context) -> None:
-        pending = PendingReceipts(self._durability, self._clock, self._on_acknowledged)
+        write_frame = writer_at_once(context)
+
+        def write(receipts: Sequence[Receipt]) -> bool:
+            return write_frame(ack_frame(receipts, self._promise))
+
+        pending = PendingReceipts(self._durability, self._clock, self._on_acknowledged, write)
         async with asyncio.TaskGroup() as tasks:
             writer = tasks.create_task(self._write_receipts(context, pending), name="send-receipts")
             while (frame := await context.read()) is not grpc.aio.EOF:
@@ -184,7 +190,8 @@ class Acknowledging(Protocol):
 class PendingReceipts:
     """Receipts of one stream that wait for disk or replicas, and those that have come true.
 
-    Always holds: `take` gives each receipt once, and only when it is true, refused or expired.
+    Always holds: each receipt is written at once or given by `take`, one time, and only when it is
+    true, refused or expired.
     """
 
     def __init__(
@@ -192,7 +199,10 @@ class PendingReceipts:
         durability: Acknowledging,
         clock: Clock,
         on_acknowledged: Callable[[bool, float], None],
+        write_at_once: Callable[[Sequence[Receipt]], bool],
     ) -> None:
+        """`write_at_once` says whether it could write them; if not they wait for `take`."""
+        self._write_at_once = write_at_once
         self._durability = durability
         self._clock = clock
         self._on_acknowledged = on_acknowledged
@@ -210,7 +220,7 @@ class PendingReceipts:
         waiting = [receipt for receipt in receipts if receipt.wait_end]
         if len(waiting) < len(receipts):
             self._ready.extend(receipt for receipt in receipts if not receipt.wait_end)
-            self._changed.set()
+            self._write_ready()
         if not waiting:
             return
         # Usually one group: a client uses one timeout.
@@ -235,11 +245,26 @@ class PendingReceipts:
             self._ready.extend(receipts)
             self._waiting -= 1
             self._bytes -= size
-            self._changed.set()
             self._room.set()
+            waiters.afterwards(self._write_ready)
 
-        deadline_s = _deadline_s(receipts[0], now_s)
-        self._durability.acknowledged.add(_end_of(receipts), deadline_s, told)
+        waiters = self._durability.acknowledged
+        waiters.add(_end_of(receipts), _deadline_s(receipts[0], now_s), told)
+
+    def _write_ready(self) -> None:
+        while self._ready:
+            receipts = self._next_ready()
+            if not self._write_at_once(receipts):
+                self._ready.extendleft(reversed(receipts))
+                break
+            self._untaken -= len(receipts)
+            self._room.set()
+        if self._ready or self._finished:
+            self._changed.set()
+
+    def _next_ready(self) -> list[Receipt]:
+        count = min(len(self._ready), ACKS_PER_FRAME_MAX)
+        return [self._ready.popleft() for _ in range(count)]
 
     async def wait_room(self) -> None:
         """Until the stream may be read on."""
@@ -254,10 +279,10 @@ class PendingReceipts:
                 return []
             self._changed.clear()
             await self._changed.wait()
-        count = min(len(self._ready), ACKS_PER_FRAME_MAX)
-        self._untaken -= count
+        receipts = self._next_ready()
+        self._untaken -= len(receipts)
         self._room.set()
-        return [self._ready.popleft() for _ in range(count)]
+        return receipts
 
     def finish(self) -> None:
         """No more frames come."""
