@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from aerobee.grpc_core import channel as channel_module
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.channel import Channel, ChannelState
@@ -107,6 +108,25 @@ async def test_a_half_open_connection_is_noticed_by_keepalive() -> None:
         with pytest.raises(CallError, match="PING was not answered") as lost:
             await call.answer
         assert lost.value.status is Status.UNAVAILABLE
+
+
+async def test_a_channel_closes_at_once_though_its_server_does_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One whose machine is gone, or which has no time, holds nobody up: a slave that is elected
+    leaves its former master so."""
+    monkeypatch.setattr(channel_module, "_FAREWELL_S", 3_600.0)
+
+    async def idle(peer: RawPeer) -> None:
+        await requested(peer)
+        await asyncio.Event().wait()
+
+    async with raw_server(idle) as raw:
+        stopped = ManualClock().monotonic_s  # no tick cuts it off
+        async with asyncio.timeout(20), channel_to(raw.address, now=stopped) as channel:
+            call = channel.start(ECHO, b"")
+            await until(lambda: raw.peers and raw.peers[0].frames)
+        assert call.answer.done()
 
 
 async def test_an_unused_channel_sends_no_pings() -> None:

@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from aerobee.grpc_core import frames
+from aerobee.grpc_core import server as server_module
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.limits import ConnectionLimits, Limit
 from aerobee.grpc_core.method import coroutine, synchronous
@@ -274,3 +275,25 @@ async def test_a_server_looks_at_its_connections_by_itself() -> None:
         await until(lambda: running.server.connections)
         await until(lambda: not running.server.connections)
         writer.close()
+
+
+async def test_a_client_that_does_not_leave_holds_a_stop_up_for_the_grace_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a master that steps down, whose folder is opened again: others wait for it."""
+    monkeypatch.setattr(server_module, "_FAREWELL_S", 3_600.0)
+    stopped = ManualClock().monotonic_s  # no tick cuts it off
+    async with serving(now=stopped) as running, raw_peer(running.port) as peer:
+        await peer.ping()
+        async with asyncio.timeout(20):
+            await running.server.stop(0.05)
+
+
+async def test_a_stop_waits_for_calls_and_not_for_answers_to_its_goaway() -> None:
+    stopped = ManualClock().monotonic_s
+    async with serving(now=stopped) as running, raw_peer(running.port) as peer:
+        await peer.ping()
+        async with asyncio.timeout(20):
+            await running.server.stop(3_600)
+        goaway = await peer.expect(frames.GOAWAY)
+        assert goaway.payload[:4] == bytes(4), "a call on its way is known not to have begun"

@@ -236,3 +236,26 @@ async def test_files_that_are_being_replaced_are_told_and_tried_again(tmp_path: 
     issued(authority, tmp_path / "server", "localhost")
     await until(lambda: followed.newest is not first)
     following.cancel()
+
+
+async def test_a_handshake_that_ends_after_a_stop_has_begun_gives_no_connection(
+    tmp_path: Path,
+) -> None:
+    files = issued(trustme.CA(), tmp_path / "both", "localhost")
+    async with serving(tls=server_context(files)) as running:
+        tls = client_context(files)
+        async with channel_to(running.target, tls=tls, server_name="localhost") as channel:
+            call = channel.start(SERVICE + "Never", b"")
+            await until(lambda: running.server.connections)
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            await asyncio.sleep(0.02)  # for the server to accept it
+            stopping = asyncio.ensure_future(running.server.stop(20))
+            await asyncio.sleep(0)
+            with contextlib.suppress(ConnectionError):
+                await writer.start_tls(tls, server_hostname="localhost")
+                assert await reader.read() == b"", "not even SETTINGS"
+            assert not stopping.done()
+            assert len(running.server.connections) == 1
+            writer.close()
+            call.cancel()
+            await stopping

@@ -43,7 +43,7 @@ from aerobee.grpc_core.unary_call import UnaryCall
 
 _CACHED_MAX: Final = 1_024
 _FAREWELL_S: Final = 0.25
-"""For a peer to take our last words, and to end its side: one that is gone takes all of it."""
+"""For what is written to leave, and for TLS to end: a peer that is gone takes all of it."""
 
 
 class ChannelState(StrEnum):

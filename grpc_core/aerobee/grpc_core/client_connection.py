@@ -60,6 +60,7 @@ class ClientConnection(Connection["ClientCall"]):
         """Why it ends, where this side knows."""
         self.has_left = False
         """It takes no more calls."""
+        self._owes_reason = False
         self._next_stream_id = 1
         self.table = HeaderTable(strings)
         self._decoder: Decoder[AnswerHead] = Decoder(
@@ -191,8 +192,18 @@ class ClientConnection(Connection["ClientCall"]):
 
     def _close(self, code: ErrorCode, reason: str) -> None:
         self.reason = self.reason or reason
+        self._owes_reason = code is not ErrorCode.NO_ERROR
         self._leave()
         super()._close(code, reason)
+
+    def _say_goodbye(self) -> None:
+        """Only a server that broke the protocol is told why, and so given the time to read it. Any
+        other has nothing to say that a client still needs: one that is gone, or slow, holds nobody
+        up."""
+        if self._owes_reason:
+            super()._say_goodbye()
+        elif self.transport is not None:
+            self.transport.close()
 
     def abort(self, reason: str, limit: Limit) -> None:
         self.reason = self.reason or reason

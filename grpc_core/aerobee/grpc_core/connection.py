@@ -99,6 +99,9 @@ class Connection(Outgoing[S]):
     def on_closed(self, reason: str) -> None:
         """The transport has ended; all streams have been told."""
 
+    def on_parted(self) -> None:
+        """All calls of a connection that takes no more have ended."""
+
     def on_stream_reset(self, stream: S) -> None:
         """The peer has reset a stream, which has been told."""
 
@@ -257,6 +260,12 @@ class Connection(Outgoing[S]):
             + frames.frame(frames.PING, 0, 0, _DRAIN_PING)
         )
 
+    def part(self) -> None:
+        """The same in one step, which waits for no answer of the peer's: what is on its way to us
+        is refused, and so known not to have begun."""
+        self.is_draining = True
+        self.finish_drain()
+
     def finish_drain(self) -> None:
         """What the peer sent before it read our first GOAWAY has come."""
         if self.is_draining and not self._is_final and not self.is_closing:
@@ -270,6 +279,7 @@ class Connection(Outgoing[S]):
             self.is_fast = False
             self.flush()
             self._say_goodbye()
+            self.on_parted()
 
     @property
     def takes_streams(self) -> bool:

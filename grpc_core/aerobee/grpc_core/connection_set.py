@@ -50,6 +50,9 @@ class Member(Protocol):
     @property
     def held_bytes(self) -> int: ...
 
+    @property
+    def is_closing(self) -> bool: ...
+
     def drain(self) -> None:
         """Take no new calls, and end when those that run have ended."""
         ...
@@ -82,6 +85,8 @@ class ConnectionSet(Generic[C]):
         self._open: dict[C, None] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._emptied: asyncio.Event | None = None
+        self._awaited: set[C] = set()
+        """Which of them are waited for: to have no calls, or to end."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -98,10 +103,15 @@ class ConnectionSet(Generic[C]):
     def remove(self, connection: C) -> None:
         """Does nothing for one that is not in it."""
         self._open.pop(connection, None)
+        self.note_parted(connection)
         if not self._open:
             self._stop_ticking()
-            if self._emptied is not None:
-                self._emptied.set()
+
+    def note_parted(self, connection: C) -> None:
+        """Its calls have ended, and its peer has yet to hear of that."""
+        self._awaited.discard(connection)
+        if not self._awaited and self._emptied is not None:
+            self._emptied.set()
 
     def _stop_ticking(self) -> None:
         if self._ticker is not None:
@@ -132,20 +142,23 @@ class ConnectionSet(Generic[C]):
         """Take no new calls; returns when all have ended, or after `grace_s` seconds."""
         for connection in self:
             connection.drain()
-        await self._until_empty(grace_s)
+        self._awaited = {one for one in self._open if not one.is_closing}
+        await self._until_none_is_awaited(grace_s)
 
     async def end(self, reason: str, farewell_s: float) -> None:
         """Reset what runs. Peers have `farewell_s` to read why; then they are cut off."""
         for connection in self:
             connection.close(reason)
-        await self._until_empty(farewell_s)
+        self._awaited = set(self._open)
+        await self._until_none_is_awaited(farewell_s)
         for connection in self:
             connection.discard()
-        await self._until_empty(farewell_s)
+        self._awaited = set(self._open)
+        await self._until_none_is_awaited(farewell_s)
         self._stop_ticking()
 
-    async def _until_empty(self, timeout_s: float) -> None:
-        if not self._open or timeout_s <= 0:
+    async def _until_none_is_awaited(self, timeout_s: float) -> None:
+        if not self._awaited or timeout_s <= 0:
             return
         self._emptied = asyncio.Event()
         try:

@@ -27,6 +27,8 @@ from aerobee.grpc_core.tls import FollowedTls
 _AGE_SPREAD: Final = 0.1
 _BACKLOG: Final = 1_024
 _FAREWELL_S: Final = 1.0
+"""For peers to read why, at most."""
+_FAREWELL_S_MIN: Final = 0.1
 
 
 class Interceptor(Protocol):
@@ -77,6 +79,7 @@ class Server:
         )
         self.memory: MemoryAccount = self._connections.memory
         self._listeners: list[asyncio.Server] = []
+        self._is_stopping = False
 
     def add(self, *methods: Method) -> None:
         """Serve these, too; all must be added before the first connection.
@@ -129,16 +132,21 @@ class Server:
         return list(self._connections)
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new calls, let those that run end for `grace_s` seconds, then cancel them."""
+        """Refuse new calls, let those that run end for `grace_s` seconds, then cancel them. Peers
+        that do not take in what was said last hold it up for as long again, within 0.1 to 1 s."""
+        self._is_stopping = True
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
+        for connection in self._connections:
+            connection.part()
         await self._connections.drain(grace_s)
         for task in list(self.tasks):
             if task is not None:
                 task.add_done_callback(self.tasks.discard)
                 task.cancel()
-        await self._connections.end("the server stops", _FAREWELL_S)
+        farewell_s = min(max(grace_s, _FAREWELL_S_MIN), _FAREWELL_S)
+        await self._connections.end("the server stops", farewell_s)
         running = [task for task in self.tasks if task is not None]
         if running:
             await asyncio.wait(running, timeout=_FAREWELL_S)
@@ -150,12 +158,19 @@ class Server:
         return ServerConnection(self, self.loop)
 
     def admit(self, connection: ServerConnection) -> bool:
-        """The transport is there; one too many is closed at once, without a word."""
+        """The transport is there; one too many is closed at once, without a word. So is one that
+        was accepted before the listener closed, and had its TLS or its turn only now."""
+        if self._is_stopping:
+            connection.discard()
+            return False
         if len(self._connections) >= self._connections_max:
             connection.abort(f"more than {self._connections_max} connections", Limit.CONNECTIONS)
             return False
         self._connections.add(connection)
         return True
+
+    def on_parted(self, connection: ServerConnection) -> None:
+        self._connections.note_parted(connection)
 
     def on_disconnected(self, connection: ServerConnection) -> None:
         self._connections.remove(connection)

@@ -205,6 +205,9 @@ class ServerConnection(Connection[ServerCall]):
     def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
         """The client begins no streams: those that run still end."""
 
+    def on_parted(self) -> None:
+        self.server.on_parted(self)
+
     def on_closed(self, reason: str) -> None:
         for parked in (self._parked, self._parked_streams):
             while parked:
