@@ -13,6 +13,8 @@ from aerobee.grpc_core import frames
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.channel import Channel, ChannelState
 from aerobee.grpc_core.client_connection import ClientConnection
+from aerobee.grpc_core.server import Server
+from aerobee.grpc_core.server_connection import ServerConnection
 from aerobee.grpc_core.status import Status
 from aerobee.runtime.clock import ManualClock
 from tests.support.grpc_core_channel import (
@@ -191,6 +193,39 @@ async def test_no_call_is_lost_to_our_server_when_it_drains_connections() -> Non
         draining = asyncio.ensure_future(drain())
         await _call_until_renewed(channel, times=5)
         draining.cancel()
+
+
+async def test_a_connection_that_is_drained_as_soon_as_it_is_made_loses_no_call() -> None:
+    """Its GOAWAY comes with its SETTINGS: no call has begun on it, and the next one takes them."""
+    async with serving() as running, channel_to(running.target, limits=SWIFT) as channel:
+        drained = drain_first(running.server, 2)
+        calls = [channel.call(ECHO, b"%d" % number, timeout_s=20) for number in range(10)]
+        assert await asyncio.gather(*calls) == [b"%d" % number for number in range(10)]
+        assert len(drained) == 2
+
+
+async def test_a_server_that_drains_every_connection_at_once_fails_calls() -> None:
+    async with serving() as running, channel_to(running.target, limits=SWIFT) as channel:
+        drain_first(running.server, 1_000)
+        failed = await failure(channel)
+        assert failed.status is Status.UNAVAILABLE
+        assert failed.is_unprocessed
+        assert channel.state is ChannelState.BACKOFF
+
+
+def drain_first(server: Server, count: int) -> list[ServerConnection]:
+    """The server drains so many connections in the turn in which it accepts them; returns those."""
+    drained: list[ServerConnection] = []
+    admit = server.admit
+
+    def admit_and_drain(connection: ServerConnection) -> bool:
+        if len(drained) < count:
+            drained.append(connection)
+            server.loop.call_soon(connection.drain)
+        return admit(connection)
+
+    server.admit = admit_and_drain  # type: ignore[method-assign]
+    return drained
 
 
 async def _call_until_renewed(channel: Channel, times: int) -> None:

@@ -44,6 +44,8 @@ from aerobee.grpc_core.unary_call import UnaryCall
 _CACHED_MAX: Final = 1_024
 _FAREWELL_S: Final = 0.25
 """For what is written to leave, and for TLS to end: a peer that is gone takes all of it."""
+_SENT_AWAY_MAX: Final = 3
+"""Connections in a row that their server drained before any call began; then its calls fail."""
 
 
 class ChannelState(StrEnum):
@@ -98,6 +100,7 @@ class Channel:
         self._backoff = Backoff(self.limits.backoff_first_s, self.limits.backoff_max_s, random)
         self._pause: asyncio.TimerHandle | None = None
         self._dialing: asyncio.Task[None] | None = None
+        self._sent_away = 0
         self._current: ClientConnection | None = None
         self._connections: ConnectionSet[ClientConnection] = ConnectionSet(
             self.loop, now, self.limits.memory_bytes_max
@@ -312,8 +315,13 @@ class Channel:
             return
         self._dialing = None
         if connection.has_left:  # before this task had its turn
-            self._pause_after(connection.reason)
+            self._sent_away += 1
+            if connection.is_sent_away and self._sent_away <= _SENT_AWAY_MAX:
+                self._rest(connection.reason)
+            else:
+                self._pause_after(connection.reason)
             return
+        self._sent_away = 0
         self._current = connection
         self.state = ChannelState.READY
         self.on_room()
@@ -330,6 +338,12 @@ class Channel:
         )
         self._connections.add(connection)
         return connection
+
+    def _rest(self, reason: str) -> None:
+        """A pause in which calls wait."""
+        self.state = ChannelState.IDLE
+        self.last_failure = reason
+        self._pause = self.loop.call_later(self._backoff.next_s(), self._end_pause)
 
     def _pause_after(self, failure: str) -> None:
         """Calls that do not wait for a connection fail, now and until the pause is over."""
@@ -351,12 +365,12 @@ class Channel:
         if connection is not self._current:
             return
         self._current = None
-        self.state = ChannelState.IDLE
-        self.last_failure = connection.reason
         age_s = self._now() - connection.begun_s
         if not connection.streams_answered and age_s < self.limits.backoff_max_s:
-            self._pause = self.loop.call_later(self._backoff.next_s(), self._end_pause)
+            self._rest(connection.reason)
             return
+        self.state = ChannelState.IDLE
+        self.last_failure = connection.reason
         self._backoff.reset()
         if self.waiting:
             self._connect()

@@ -60,6 +60,8 @@ class ClientConnection(Connection["ClientCall"]):
         """Why it ends, where this side knows."""
         self.has_left = False
         """It takes no more calls."""
+        self.is_sent_away = False
+        """Its server takes no more calls on it, and has no complaint."""
         self._owes_reason = False
         self._next_stream_id = 1
         self.table = HeaderTable(strings)
@@ -167,6 +169,7 @@ class ClientConnection(Connection["ClientCall"]):
 
     def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
         self.reason = self.reason or f"the server ends the connection: {reason or code}"
+        self.is_sent_away = code == ErrorCode.NO_ERROR
         self._leave()
         refused = [call for number, call in self.streams.items() if number > last_stream_id]
         for call in refused:
