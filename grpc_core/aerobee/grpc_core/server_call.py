@@ -388,9 +388,10 @@ class ServerCall(Stream):
         self._send_bytes(answer if method.serialize is None else method.serialize(answer))
 
     def send_now(self, answer: Any) -> None:
-        """`send_nowait` of an answer that no other of this turn follows: it leaves at once."""
+        """`send_nowait` of an answer that leaves at once, unless more requests have come already:
+        then it leaves with their answers, for each write is a system call."""
         connection = self.connection
-        if connection.is_write_due:
+        if connection.is_write_due or (self.inbox is not None and self.inbox.messages):
             self.send_nowait(answer)
             return
         connection.is_write_due = True
