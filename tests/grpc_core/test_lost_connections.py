@@ -158,6 +158,17 @@ async def test_a_connection_that_ends_at_once_is_followed_by_pauses() -> None:
         assert len(raw.peers) < 20
 
 
+async def test_a_connection_that_carried_a_stream_is_followed_by_no_pause() -> None:
+    limits = replace(SWIFT, backoff_first_s=60.0, backoff_max_s=60.0)
+    async with serving() as running, channel_to(running.target, limits=limits) as channel:
+        call = channel.stream(SERVICE + "Chat")
+        await call.write(b"x")
+        assert await call.read() == b"x"
+        running.server.connections[0].drain()
+        await until(lambda: channel.state is ChannelState.IDLE)
+        assert await channel.call(ECHO, b"y", timeout_s=20) == b"y"
+
+
 async def test_a_server_that_stops_lets_calls_end_and_takes_no_new_ones() -> None:
     async with serving() as running, channel_to(running.target, limits=SWIFT) as channel:
         call = channel.stream(SERVICE + "Chat")

@@ -366,7 +366,7 @@ class Channel:
             return
         self._current = None
         age_s = self._now() - connection.begun_s
-        if not connection.streams_answered and age_s < self.limits.backoff_max_s:
+        if not connection.is_of_use and age_s < self.limits.backoff_max_s:
             self._rest(connection.reason)
             return
         self.state = ChannelState.IDLE

@@ -129,7 +129,7 @@ class ClientCall(Stream):
             self.is_begun = self.is_local_closed = False
             self._channel.place(self)
         else:
-            reason = "the server has refused the call twice, and has not begun it"
+            reason = "the server has refused the call, and has not begun it"
             self.end(CallError(Status.UNAVAILABLE, reason, is_unprocessed=True))
 
     # ---------------------------------------------------------------------------- the answer

@@ -60,6 +60,8 @@ class ClientConnection(Connection["ClientCall"]):
         """Why it ends, where this side knows."""
         self.has_left = False
         """It takes no more calls."""
+        self.has_streamed = False
+        """A call that streams was begun by the server."""
         self.is_sent_away = False
         """Its server takes no more calls on it, and has no complaint."""
         self._owes_reason = False
@@ -95,6 +97,11 @@ class ClientConnection(Connection["ClientCall"]):
             self.owner.on_room()
 
     # -------------------------------------------------------------------------------- streams
+
+    @property
+    def is_of_use(self) -> bool:
+        """A call has had something of it."""
+        return self.has_streamed or self.streams_answered > 0
 
     def has_room(self) -> bool:
         """Another call may begin."""

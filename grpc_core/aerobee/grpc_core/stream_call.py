@@ -209,6 +209,7 @@ class StreamCall(ClientCall):
     def on_head(self, head: AnswerHead) -> None:
         assert self.inbox is not None, "a stream that has begun has one"
         self.inbox.encoding = head.encoding
+        self.client_connection.has_streamed = True
         self._wake()
 
     def receive_data(self, data: bytes, start: int, end: int, end_stream: bool) -> None:
