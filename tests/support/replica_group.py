@@ -259,6 +259,8 @@ class ReplicaGroup:
         assert len(contents) == 1, "replicas' logs differ"
 
     def _log_bytes(self, broker_id: int, end: int) -> bytes:
+        if end == 0:
+            return b""  # there may be no folder yet
         folder = self.replicas[broker_id].folder / "commitlog"
         parts = []
         for path in sorted(folder.iterdir()):
