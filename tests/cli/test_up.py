@@ -100,7 +100,9 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(tmp_path: Path) 
         up.process.send_signal(signal.SIGINT)
         wait_until(lambda: "stopping brokers" in up.said(), "it is stopping")
         assert up.end(signal.SIGINT) == 130
-        assert up.said().splitlines()[-1] == ("aerobee: stopped at once; processes were killed")
+        # Not the last line: asyncio, which a forked start has in place of uvloop, may add that its
+        # loop was closed before it heard of all deaths.
+        assert "aerobee: stopped at once; processes were killed" in up.said().splitlines()
     assert not any(is_alive(pid) for pid in pids)
 
 
