@@ -19,9 +19,10 @@ pytestmark = pytest.mark.slow
             "produce",
             ("produce, batches of 500, 6 in flight, fsync", "produce, single, 1 in flight"),
         ),
+        ("consume", ("bare stream, 512 KiB frames down", "consume, push listener")),
         ("cold", ("cold queue and log, one consumer", "beside ", "sends alone, 64 in flight")),
     ],
-    ids=["produce", "cold"],
+    ids=["produce", "consume", "cold"],
 )
 def test_a_small_run_ends_with_figures_of_messages_that_were_sent(
     what: str, names: tuple[str, ...]

@@ -46,7 +46,7 @@ async def _download(_requests: object, context: Any) -> None:
 
 async def _serve() -> None:
     server = new_engine(Engine.OWN, ServerOptions())
-    for path, handler in (("/bare/Upload", _upload), ("/bare.Echo/Download", _download)):
+    for path, handler in (("/bare/Upload", _upload), ("/bare/Download", _download)):
         server.add(ServedMethod(path, handler, Style.COROUTINE, True, True, None, None))
     port = await server.listen("127.0.0.1:0")
     print(port, flush=True)
