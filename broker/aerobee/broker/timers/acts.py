@@ -1,0 +1,86 @@
+"""The numbers under which intents are carried out, and how a new master finds out what was.
+
+Every act is a record that the broker appends as an idempotent producer of its own: act n has the
+sequence n modulo 2**24 of producer OWN_PRODUCERS + n // 2**24. A replica knows by its producers'
+windows, which follow from the log alone, whether such a record is stored. So
+
+    an intent that was lost     took its acts along: they come after it in the log
+    an act that was stored      is found, and not done again
+    an act that is not found    is done now, under the same number
+
+The acts of one intent that go to the same queue should have consecutive numbers, as they have if
+the sources are in the order of where they go: they are one interval in that queue's window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from aerobee.broker.store.producers.producer_windows import ProducerName
+from aerobee.broker.store.producers.window import AlreadyStored
+from aerobee.broker.timers.entries import Intent, Source
+from aerobee.store_format.producer_number import SEQUENCE_BITS, SEQUENCE_END, ProducerRun
+
+OWN_PRODUCERS: Final = 0xFF << 32
+"""The first of 2**32 producer ids that are the broker's own; clients must not use them."""
+
+
+class Destination(NamedTuple):
+    """Where a copy goes."""
+
+    topic: str
+    queue_id: int
+
+
+class Act(NamedTuple):
+    """One copy to be appended."""
+
+    number: int
+    source: Source
+    destination: Destination
+
+
+Standing = Callable[[ProducerName, int, int], AlreadyStored | None]
+"""See `ProducerWindows.standing`."""
+
+
+class ActsUnknown(Exception):
+    """The windows do not reach back to an intent that is open. Neither to do its acts nor to leave
+    them out would be right."""
+
+
+def producer_runs(first_number: int, count: int) -> Iterator[ProducerRun]:
+    """The numbers of `count` acts as producers' ids and sequences."""
+    end = first_number + count
+    while first_number < end:
+        sequence = first_number % SEQUENCE_END
+        run = min(end - first_number, SEQUENCE_END - sequence)
+        yield ProducerRun(OWN_PRODUCERS + (first_number >> SEQUENCE_BITS), sequence, run)
+        first_number += run
+
+
+def all_acts(intent: Intent, destinations: Sequence[Destination]) -> list[Act]:
+    """`destinations`: where each source's copy goes, in the intent's order."""
+    numbers = range(intent.first_number, intent.end_number)
+    return [Act(*each) for each in zip(numbers, intent.sources, destinations, strict=True)]
+
+
+def missing_acts(acts: Sequence[Act], given_up: Collection[int], standing: Standing) -> list[Act]:
+    """Those of an open intent's acts that are still to be done.
+
+    Raises:
+        ActsUnknown: it cannot be known.
+    """
+    missing = []
+    for act in acts:
+        if act.number in given_up:
+            continue
+        run = next(producer_runs(act.number, 1))
+        name = ProducerName(*act.destination, run.producer_id)
+        found = standing(name, run.first_sequence, 1)
+        if found is None:
+            raise ActsUnknown(f"whether act {act.number} to {act.destination} is stored is unknown")
+        if not found.stored_count:
+            missing.append(act)
+    return missing

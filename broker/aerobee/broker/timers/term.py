@@ -1,0 +1,185 @@
+"""A master's side of the journal of timers: what it decides stands at once, and counts once
+confirmed.
+
+    intend -> the intent is in the log -> append the acts, any time -> note_acted
+
+Owns: the progress as it will be when everything that waits is confirmed; plans are made from that.
+Acts may follow their intent at once: whoever has them in his log has the intent before them.
+Always: no intent is added while another one is open, so `open` is all that a new master must look
+after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+from aerobee.broker.journal.records import ImageEnd
+from aerobee.broker.timers.entries import (
+    Acted,
+    Floor,
+    GivenUp,
+    Intent,
+    IntentKind,
+    Mark,
+    Marked,
+    Removed,
+    Source,
+    TimerEntry,
+)
+from aerobee.broker.timers.progress import LOOSE_MAX, TimerProgress
+from aerobee.broker.timers.state import TimerJournalState
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy
+
+REASON_LENGTH_MAX: Final = 200
+
+
+class Done(Protocol):
+    """What a term asks of an entry's future."""
+
+    def done(self) -> bool: ...
+
+    def exception(self) -> BaseException | None: ...
+
+
+class EntryWriter(Protocol):
+    """What a term needs of `JournalWriter`."""
+
+    def add(self, entry: TimerEntry | ImageEnd, *, is_durable: bool = True) -> Any: ...
+
+    def flush(self) -> None: ...
+
+
+class TimerTerm:
+    """A `JournalTerm`; on the loop."""
+
+    def __init__(self, state: TimerJournalState, writer: EntryWriter, clock: Clock) -> None:
+        self._state = state
+        self._writer = writer
+        self._clock = clock
+        self.progress = state.progress.copy()
+        """Not to be changed. Another object after something was dropped."""
+
+    # ------------------------------------------------------------------------------ acting
+
+    def intend(
+        self,
+        kind: IntentKind,
+        sources: Sequence[Source],
+        marks: Sequence[Mark] = (),
+        *,
+        basis: TimerProgress,
+        new_due_ms: int = 0,
+    ) -> Intent:
+        """The intent is in the log, though not confirmed. Carry it out, in its order, then call
+        `note_acted`. It names the sources that are not done by now.
+
+        `basis`: what `progress` was when sources and marks were chosen.
+
+        Raises:
+            MqError: it is not in the log, and nothing is done. Busy: choose again, something that
+                was counted on has not come true.
+        """
+        self._writer.flush()
+        progress = self.progress
+        if basis is not progress:
+            # A mark could cover a message whose removal was dropped since.
+            raise Busy("what the plan was made from has changed; plan again")
+        assert progress.open is None, "one intent after the other"
+        intent = Intent(
+            kind,
+            progress.next_number,
+            tuple(source for source in sources if not progress.is_done(source)),
+            tuple(marks),
+            new_due_ms,
+            self._clock.now_ms(),
+        )
+        # Not before the disk has it: the copies are as durable as what follows in the log.
+        done: Done = self._add(intent, is_durable=False)
+        self._writer.flush()
+        if done.done() and (error := done.exception()) is not None:
+            raise error
+        return intent
+
+    def note_acted(self) -> None:
+        """The open intent has been carried out. Said to the journal with what comes next, before
+        long: until then a new master looks for each of its acts. Raises MqError."""
+        if self.progress.open is not None:
+            self._add(Acted(self.progress.open.end_number), is_durable=False)
+
+    def give_up(self, number: int, reason: str) -> Any:
+        """One of the open intent's acts cannot be done, not now and not later. Returns what
+        `remove` does. Raises MqError."""
+        return self._add(
+            GivenUp(number, reason[:REASON_LENGTH_MAX], self._clock.now_ms()), is_durable=True
+        )
+
+    def remove(self, sources: Sequence[Source], reason: str) -> Any:
+        """They will not be delivered. Returns the writer's future: done when that is confirmed and
+        on the disk.
+
+        Raises:
+            Busy: too much is done out of turn already; or too much waits to be written.
+            NotMaster: the term is over.
+        """
+        if self.progress.loose_count + len(sources) > LOOSE_MAX:
+            raise Busy(
+                f"{LOOSE_MAX} messages were recalled, delivered early or put off before their time "
+                "came: try again when some of it has come"
+            )
+        return self._add(
+            Removed(tuple(sources), reason[:REASON_LENGTH_MAX], self._clock.now_ms()),
+            is_durable=True,
+        )
+
+    def raise_floor(self, queue: int, offset: int) -> None:
+        """All messages of the queue below this offset are done. Raises MqError."""
+        if offset > self.progress.of(queue).floor:
+            self._add(Marked((Floor(queue, offset),)), is_durable=False)
+
+    def _add(self, entry: TimerEntry, *, is_durable: bool) -> Any:
+        done = self._writer.add(entry, is_durable=is_durable)
+        self.progress.apply((entry,))
+        return done
+
+    # ------------------------------------------------------------------------------ JournalTerm
+
+    def counted(self, entries: Sequence[TimerEntry | ImageEnd]) -> None:
+        """Already here."""
+
+    def dropped(self, waiting: Iterable[TimerEntry | ImageEnd]) -> None:
+        """As if what was not appended had never been added."""
+        self.progress = self._state.progress.copy()
+        self.progress.apply(entry for entry in waiting if not isinstance(entry, ImageEnd))
+
+    def image(self) -> Iterator[TimerEntry]:
+        return self.progress.image()
+
+
+class TimerTerms:
+    """A `JournalClient`: one `TimerTerm` for each term as master."""
+
+    def __init__(
+        self,
+        state: TimerJournalState,
+        clock: Clock,
+        *,
+        on_begin: Callable[[TimerTerm], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        """`on_begin` may not await anything: it starts what moves messages, which first looks at
+        the term's open intent. `on_end`: nothing is moved any more."""
+        self._state = state
+        self._clock = clock
+        self._on_begin = on_begin
+        self._on_end = on_end
+
+    def begin(self, writer: EntryWriter, epoch: int, *, is_unclean: bool) -> TimerTerm:
+        """Everything in the log is confirmed and applied."""
+        term = TimerTerm(self._state, writer, self._clock)
+        self._on_begin(term)
+        return term
+
+    def end(self) -> None:
+        self._on_end()
