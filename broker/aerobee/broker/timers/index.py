@@ -1,0 +1,283 @@
+"""The waiting messages of the timer queue by time, with bounded memory.
+
+    fed      came from the queue and are in no file yet
+    runs     sorted files; together they have everything below `covered_end` that waits
+    near     in memory: everything that waits with a key up to `loaded_until`
+
+Every message that waits is fed or in a run; near holds those that are due next once more, so that
+the loop never waits for the disk. The index is derived: it begins with its manifest, goes on from
+`fed_end` of the queue, and is begun anew when any of its files is not what it was.
+
+What is done is dropped when files are written. That must never be ahead of the journal: the
+manifest says by how many of its records things were dropped, and does not count where the journal
+or the queue has lost so much that it ends before.
+
+On the loop. At most one work is out at a time: `next_work`, run on a thread, `finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.timers.index_works import (
+    INDEX_FOLDER,
+    MANIFEST,
+    IndexWork,
+    LoadWork,
+    Manifest,
+    OldestWork,
+    RewriteWork,
+    SearchWork,
+    remove_strays,
+)
+from aerobee.broker.timers.near_table import NearTable
+from aerobee.broker.timers.pending import FIRST, LAST, BoolArray, Key, Rows
+from aerobee.broker.timers.progress import DoneView
+from aerobee.broker.timers.runs import IndexDamaged, Run, open_run
+
+_MERGED_AT: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexLimits:
+    """Rows in memory: 40 bytes each."""
+
+    spill_rows: int = 100_000
+    """So many new ones become a run."""
+    near_rows_max: int = 200_000
+    load_rows: int = 50_000
+    """Read at once; near is filled up when it has fewer than this."""
+
+
+class PendingIndex:
+    def __init__(
+        self, disk: Disk, *, limits: IndexLimits, begin: int, runs: tuple[Run, ...], next_run: int
+    ) -> None:
+        """See `open_index`."""
+        self._disk = disk
+        self._limits = limits
+        self._runs = runs
+        self._next_run = next_run
+        self._covered_end = begin
+        self._fed: list[Rows] = []
+        self._fed_end = begin
+        self._near = NearTable()
+        self._near_stale = 0
+        self._is_exhausted = False
+        self._work: IndexWork | None = None
+        self._spilling = 0
+        self._spilling_end = begin
+        self.loaded_until = FIRST if runs else LAST
+
+    def __repr__(self) -> str:
+        return f"PendingIndex(near={len(self._near)}, runs={len(self._runs)}, end={self._fed_end})"
+
+    @property
+    def fed_end(self) -> int:
+        """The queue offset from which on it wants to be fed."""
+        return self._fed_end
+
+    @property
+    def covered_end(self) -> int:
+        """From where a start after a crash would want to be fed."""
+        return self._covered_end
+
+    @property
+    def rows_in_runs(self) -> int:
+        """Some of them may be done."""
+        return sum(run.rows for run in self._runs)
+
+    @property
+    def rows_in_memory(self) -> int:
+        return len(self._near) + sum(len(rows) for rows in self._fed)
+
+    def feed(self, rows: Rows, end: int) -> None:
+        """The next messages of the queue, in its order; all below `end` have been fed then. An
+        offset without a row is no message that waits."""
+        assert end >= self._fed_end, "the queue is fed in its order"
+        self._fed_end = end
+        if len(rows):
+            self._fed.append(rows)
+            until = self.loaded_until
+            self._remember(rows if until == LAST else _between(rows, FIRST, until))
+
+    def _remember(self, rows: Rows) -> None:
+        self._near.add(rows)
+        self._near_stale += len(rows)
+
+    def note_taken(self, count: int) -> None:
+        """So many that `select` gave are to be done: their room is looked for before long."""
+        self._near_stale += count
+
+    def note_exhausted(self) -> None:
+        """Nothing that waits is left up to `loaded_until`, and more of it is wanted."""
+        self._is_exhausted = self.loaded_until < LAST
+
+    def select(self, low: Key, high: Key, *, offset_low: int, offset_end: int, limit: int) -> Rows:
+        """The first waiting messages, at most `limit`, with keys in (low, high] and offsets in
+        [offset_low, offset_end). Of keys after `loaded_until` nothing is known; what is done may
+        be among them."""
+        return self._near.select(
+            low,
+            min(high, self.loaded_until),
+            offset_low=offset_low,
+            offset_end=offset_end,
+            limit=limit,
+        )
+
+    # ------------------------------------------------------------------------------ works
+
+    def next_work(
+        self, view: Callable[[], DoneView], journal_offset: int, *, saves: bool = False
+    ) -> IndexWork | None:
+        """What a thread should do now, if anything. `view`: what is done as the journal's
+        confirmed records below `journal_offset` say. `saves`: write what was fed, however little,
+        so that a start finds it."""
+        if self._work is not None:
+            return None
+        self._bound_near(view)
+        limits = self._limits
+        fed = self._fed_end - self._covered_end
+        merged = self._mergeable()
+        is_short = len(self._near) < limits.load_rows or self._is_exhausted
+        if is_short and self.loaded_until < LAST:
+            self._is_exhausted = False
+            self._work = LoadWork(
+                self._disk, view(), self._runs, self.loaded_until, limits.load_rows
+            )
+        elif fed >= limits.spill_rows or (saves and fed):
+            self._spilling, self._spilling_end = len(self._fed), self._fed_end
+            self._work = self._rewrite(view(), journal_offset, (), self._fed_end)
+        elif merged:
+            self._spilling = 0
+            self._work = self._rewrite(view(), journal_offset, merged, self._covered_end)
+        return self._work
+
+    def _rewrite(
+        self, view: DoneView, journal_offset: int, replaced: tuple[Run, ...], covered_end: int
+    ) -> RewriteWork:
+        return RewriteWork(
+            disk=self._disk,
+            view=view,
+            journal_offset=journal_offset,
+            covered_end=covered_end,
+            number=self._next_run,
+            runs=self._runs,
+            replaced=replaced,
+            fed=self._fed[: self._spilling],
+        )
+
+    def finish(self, work: IndexWork) -> None:
+        """It has run without an error."""
+        assert work is self._work, "one work at a time"
+        self._work = None
+        if isinstance(work, LoadWork):
+            assert work.result is not None
+            self._remember(work.result)
+            for rows in self._fed:
+                self._remember(_between(rows, work.after, work.until))
+            self.loaded_until = work.until
+            return
+        self._runs = work.result
+        self._next_run += 1
+        self._covered_end = work.covered_end
+        del self._fed[: self._spilling]
+        self._spilling = 0
+
+    def give_up(self, work: IndexWork) -> None:
+        """It could not be done now: a full disk; everything is as before it."""
+        assert work is self._work, "one work at a time"
+        self._work = None
+        self._spilling = 0
+
+    def _bound_near(self, view: Callable[[], DoneView]) -> None:
+        near = self._near
+        if self._near_stale < self._limits.load_rows and not self._is_exhausted:
+            return
+        near.drop_done(view())
+        last = near.cut(self._limits.near_rows_max)
+        if last is not None:
+            self.loaded_until = last
+        self._near_stale = 0
+
+    def _mergeable(self) -> tuple[Run, ...]:
+        """Runs of about the same length, once there are many."""
+        tiers: dict[int, list[Run]] = {}
+        for run in self._runs:
+            tier, rows = 0, self._limits.spill_rows
+            while run.rows > rows:
+                tier, rows = tier + 1, rows * _MERGED_AT
+            tiers.setdefault(tier, []).append(run)
+            if len(tiers[tier]) >= _MERGED_AT:
+                return tuple(tiers[tier])
+        return ()
+
+    # ------------------------------------------------------------------------------ looking
+
+    def search(
+        self,
+        view: DoneView,
+        low: Key,
+        high: Key,
+        *,
+        limit: int,
+        accepts: Callable[[Rows], BoolArray],
+    ) -> SearchWork:
+        """To be run on a thread. If it meets damage, `reset`."""
+        return SearchWork(self._disk, view, self._runs, list(self._fed), low, high, limit, accepts)
+
+    def oldest(self, view: DoneView, *, limit: int) -> OldestWork:
+        """To be run on a thread. If it meets damage, `reset`."""
+        return OldestWork(self._disk, view, self._runs, list(self._fed), limit)
+
+
+def open_index(
+    disk: Disk, *, begin: int, queue_end: int, journal_end: int, limits: IndexLimits | None = None
+) -> PendingIndex:
+    """The index as its files say, or an empty one that wants to be fed from `begin` on: below that
+    nothing waits. `queue_end` and `journal_end` are what the log has now; call it before anything
+    is appended. May block.
+
+    Raises OSError: the files could not even be removed.
+    """
+    limits = limits or IndexLimits()
+    try:
+        manifest = Manifest.decode(disk.read_file(MANIFEST))
+        if manifest.covered_end > queue_end or manifest.journal_offset > journal_end:
+            raise IndexDamaged("the log has lost what the index knows")
+        runs = tuple(open_run(disk, name, rows) for name, rows in manifest.runs)
+        if len({run.name for run in runs}) != len(runs):
+            raise IndexDamaged("a run is named twice")
+    except (OSError, ValueError, IndexDamaged):
+        return reset_index(disk, begin=begin, limits=limits)
+    remove_strays(disk, {run.name for run in runs})
+    return PendingIndex(
+        disk,
+        limits=limits,
+        begin=max(begin, manifest.covered_end),
+        runs=runs,
+        next_run=manifest.next_run,
+    )
+
+
+def reset_index(disk: Disk, *, begin: int, limits: IndexLimits) -> PendingIndex:
+    """An empty one, that nothing of the old one's files outlives. Raises OSError."""
+    disk.make_directory(INDEX_FOLDER)
+    disk.fsync_directory("")
+    if disk.exists(MANIFEST):
+        disk.remove(MANIFEST)
+        disk.fsync_directory(INDEX_FOLDER)
+    remove_strays(disk, set())
+    return PendingIndex(disk, limits=limits, begin=begin, runs=(), next_run=0)
+
+
+def _between(rows: Rows, low: Key, high: Key) -> Rows:
+    """Of rows in any order those with keys in (low, high]."""
+    due, offsets = rows["due_ms"], rows["offset"]
+    after_low = (due > low.due_ms) | ((due == low.due_ms) & (offsets > low.offset))
+    up_to_high = (due < high.due_ms) | ((due == high.due_ms) & (offsets <= high.offset))
+    chosen: Rows = rows[after_low & up_to_high]
+    return chosen
