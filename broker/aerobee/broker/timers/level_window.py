@@ -1,0 +1,113 @@
+"""What waits next in the queue of one delay level.
+
+A level's queue is its own index: messages wait equally long, so they are due in the order in which
+they came, and leave in that order. Here is a window of it, with bounded memory, that is filled from
+the queue's entries: as they come, or from where it ends.
+
+Clocks step. A message that is due later than any that is stored now would be (the clock was ahead
+then, or the level was longer) counts as due; one that is due earlier than those before it waits for
+them. Both as Apache's broker has it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from aerobee.broker.timers.pending import Int64Array
+from aerobee.broker.timers.progress import QueueProgress
+
+WINDOW_ENTRIES: Final = 16_384
+
+
+class Due(NamedTuple):
+    """Messages of one queue that are due now, in the order of delivery."""
+
+    offsets: Int64Array
+    due_ms: Int64Array
+    """In rising order; of a message that waited for those before it, when those were due."""
+    positions: Int64Array
+    sizes: Int64Array
+
+
+NOTHING_DUE: Final = Due(*(np.empty(0, np.int64) for _ in range(4)))
+
+
+class LevelWindow:
+    """On the loop."""
+
+    def __init__(self, queue: int, delay_ms: int, *, begin: int) -> None:
+        """`queue`: the level; `begin`: an offset at or below which everything is done."""
+        self.queue = queue
+        self._delay_ms = delay_ms
+        self._begin = begin
+        self._entries = np.empty((3, 0), np.int64)
+        self.queue_end = begin
+        """Where the queue ends as far as anybody has told."""
+
+    def __repr__(self) -> str:
+        return f"LevelWindow({self.queue}, {self._begin}..{self._end} of {self.queue_end})"
+
+    @property
+    def _end(self) -> int:
+        return self._begin + self._entries.shape[1]
+
+    def wants(self, progress: QueueProgress) -> int | None:
+        """From which offset on entries are wanted, WINDOW_ENTRIES at most; None: there are enough
+        for now."""
+        self._forget(progress)
+        is_short = self._entries.shape[1] < WINDOW_ENTRIES // 2
+        return self._end if is_short and self._end < self.queue_end else None
+
+    def feed(
+        self, begin: int, due_ms: Int64Array, positions: Int64Array, sizes: Int64Array
+    ) -> None:
+        """Entries of the queue from `begin` on; those that do not continue the window are asked
+        for later."""
+        self.queue_end = max(self.queue_end, begin + len(due_ms))
+        first = self._end - begin
+        room = WINDOW_ENTRIES - self._entries.shape[1]
+        if 0 <= first < len(due_ms) and room > 0:
+            chosen = slice(first, first + room)
+            new = np.stack((due_ms[chosen], positions[chosen], sizes[chosen]))
+            self._entries = np.concatenate((self._entries, new), axis=1)
+
+    def skip_to(self, offset: int) -> None:
+        """The queue begins later than this window ends: retention has removed the rest."""
+        if offset > self._end:
+            self._begin, self._entries = offset, np.empty((3, 0), np.int64)
+            self.queue_end = max(self.queue_end, offset)
+
+    def due(self, now_ms: int, progress: QueueProgress, limit: int) -> Due:
+        """The first messages, at most `limit`, that are due and not done."""
+        self._forget(progress)
+        if not self._entries.shape[1]:
+            return NOTHING_DUE
+        due_ms, positions, sizes = self._entries[:, : limit + len(progress.loose)]
+        is_due = (due_ms <= now_ms) | (due_ms > now_ms + self._delay_ms)
+        count = len(is_due) if is_due.all() else int(np.argmin(is_due))
+        offsets = np.arange(self._begin, self._begin + count)
+        in_turn = np.maximum.accumulate(np.minimum(due_ms[:count], now_ms))
+        found = Due(offsets, in_turn, positions[:count], sizes[:count])
+        if progress.loose:
+            waits = [offset not in progress.loose for offset in offsets.tolist()]
+            found = Due(*(column[waits] for column in found))
+        return Due(*(column[:limit] for column in found))
+
+    def next_due_ms(self, now_ms: int, progress: QueueProgress) -> int | None:
+        """When the first message is due that is not done; None: there is none in the window."""
+        self._forget(progress)
+        for at, due_ms in enumerate(self._entries[0].tolist()):
+            if self._begin + at not in progress.loose:
+                return now_ms if due_ms > now_ms + self._delay_ms else int(due_ms)
+        return None
+
+    def _forget(self, progress: QueueProgress) -> None:
+        passed = min(progress.floor - self._begin, self._entries.shape[1])
+        if passed > 0:
+            self._begin += passed
+            self._entries = self._entries[:, passed:]
+        if progress.floor > self._begin:
+            self._begin = progress.floor
+            self.queue_end = max(self.queue_end, progress.floor)

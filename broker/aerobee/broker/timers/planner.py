@@ -1,0 +1,333 @@
+"""PURE: what is to be moved now, in the order of time, in bounded batches; and when to look again.
+
+The timer queue is moved in *lanes*: intervals of time, each worked off from its beginning. There is
+one as long as all is in time. When the first message is late by more than `late_after_ms`, as after
+an outage or a step of the clock, a second lane begins after those that are late: what falls due
+goes on in time, and what is late follows in the order of time at a bounded rate. The lanes are one
+again when the first has reached the second. Nothing remembers them but the frontier: where its ends
+rise a lane begins.
+
+Delay levels keep the order of their queues, so each is one lane whose late messages come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from aerobee.broker.timers.entries import TIMER_QUEUE, Floor, Mark, Source
+from aerobee.broker.timers.frontier import Frontier, Region
+from aerobee.broker.timers.level_window import Due, LevelWindow
+from aerobee.broker.timers.pending import FIRST, LAST, NUMBER_MAX, Int64Array, Key, Rows, no_rows
+from aerobee.broker.timers.progress import QueueProgress, TimerProgress
+from aerobee.runtime.clock import Clock
+
+STEPS_MAX: Final = 16
+"""Of the frontier. With more, messages are moved one by one until some have gone."""
+_STEPS_MANY: Final = 10
+"""From here on a lane goes on where it is before it looks for late arrivals."""
+_LANES_MAX: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLimits:
+    batch_messages: int = 500
+    batch_bytes: int = 1 << 20
+    """One record may go beyond."""
+    late_after_ms: int = 2_000
+    late_per_s: int = 20_000
+    """How many of those that are late are moved at most. Above what falls due in each second, or a
+    delay level that is late once would stay so."""
+    late_burst: int = 1_000
+
+
+class TimersByTime(Protocol):
+    """What a plan needs of `PendingIndex`."""
+
+    @property
+    def fed_end(self) -> int: ...
+
+    @property
+    def loaded_until(self) -> Key: ...
+
+    def select(
+        self, low: Key, high: Key, *, offset_low: int, offset_end: int, limit: int
+    ) -> Rows: ...
+
+    def note_taken(self, count: int) -> None: ...
+
+    def note_exhausted(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to move now, in this order: columns of equal length. The marks are true once all of it
+    is moved."""
+
+    queues: Int64Array
+    offsets: Int64Array
+    due_ms: Int64Array
+    positions: Int64Array
+    """In the log."""
+    sizes: Int64Array
+    marks: tuple[Mark, ...]
+    basis: TimerProgress
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def sources(self) -> list[Source]:
+        columns = (self.queues.tolist(), self.offsets.tolist(), self.due_ms.tolist())
+        return list(map(Source, *columns))
+
+
+@dataclass(slots=True)
+class _Lane:
+    """What is due in one lane, and how much of it is late."""
+
+    queue: int
+    due: Due
+    late: int
+    region: Region | None = None
+    """Of the timer queue: which keys are looked at, below which offset; its `high` is reached
+    unless there was more than the limit."""
+    is_cut: bool = False
+    top: Key = FIRST
+    """Of the timer queue: up to which key the lane has got before."""
+    taken: int = 0
+
+    def mark(self) -> Mark | None:
+        """What is done when the first `taken` messages are."""
+        if self.region is None:
+            return (
+                Floor(self.queue, int(self.due.offsets[self.taken - 1]) + 1) if self.taken else None
+            )
+        low, high, end = self.region
+        reached = low
+        if self.taken:
+            last = self.taken - 1
+            reached = Key(int(self.due.due_ms[last]), int(self.due.offsets[last]))
+        if self.taken == len(self.due.offsets) and not self.is_cut:
+            # All that is there: what the lane had got to before counts for the new end, too.
+            reached = max(reached, min(self.top, high))
+        return Region(low, reached, end) if reached > low else None
+
+
+class Planner:
+    """On the loop; knows the time only by its clock."""
+
+    def __init__(
+        self,
+        timers: TimersByTime,
+        levels: Mapping[int, LevelWindow],
+        clock: Clock,
+        limits: PlanLimits | None = None,
+    ) -> None:
+        self._timers = timers
+        self._levels = levels
+        self._clock = clock
+        self._limits = limits or PlanLimits()
+        self._late_allowed = float(self._limits.late_burst)
+        self._late_s = clock.monotonic_s()
+
+    def plan(self, progress: TimerProgress) -> Plan | None:
+        """The next batch; None if nothing is due, or what is due is late and has to wait for its
+        rate: see `wake_ms`."""
+        now_ms = self._clock.now_ms()
+        lanes = self._timer_lanes(progress.of(TIMER_QUEUE), now_ms)
+        for number, window in self._levels.items():
+            due = window.due(now_ms, progress.of(number), self._limits.batch_messages)
+            lanes.append(_Lane(number, due, self._late_count(due, now_ms)))
+        lanes = [lane for lane in lanes if len(lane.due.offsets) or lane.region is not None]
+        if not any(len(lane.due.offsets) for lane in lanes):
+            return None
+        counts = [len(lane.due.offsets) for lane in lanes]
+        queues = np.repeat([lane.queue for lane in lanes], counts)
+        due = Due(
+            *(
+                np.concatenate(columns)
+                for columns in zip(*(lane.due for lane in lanes), strict=True)
+            )
+        )
+        order = self._choose(lanes, due)
+        if not len(order):
+            return None
+        marks = self._marks(lanes, progress.of(TIMER_QUEUE).frontier)
+        self._timers.note_taken(len(order))
+        chosen = Due(*(column[order] for column in due))
+        return Plan(queues[order], *chosen, marks, progress)
+
+    def wake_ms(self, progress: TimerProgress) -> int | None:
+        """At which time of the clock something may be due next, after `plan` gave nothing; None:
+        nothing waits. Look again when more is fed or loaded, and when the clock was set."""
+        now_ms = self._clock.now_ms()
+        found = [
+            due_ms
+            for number, window in self._levels.items()
+            if (due_ms := window.next_due_ms(now_ms, progress.of(number))) is not None
+        ]
+        timers = progress.of(TIMER_QUEUE)
+        for region in timers.frontier.regions():
+            rows = self._pending(timers, region._replace(end=self._timers.fed_end), region.end, 1)
+            if len(rows):
+                found.append(int(rows["due_ms"][0]))
+        if self._timers.loaded_until < LAST:
+            found.append(self._timers.loaded_until.due_ms)
+        if not found:
+            return None
+        # What is due already has to wait for its rate.
+        return max(min(found), now_ms + 1 + int(1_000 / self._limits.late_per_s))
+
+    # ------------------------------------------------------------------------------ lanes
+
+    def _timer_lanes(self, timers: QueueProgress, now_ms: int) -> list[_Lane]:
+        now = min(Key(now_ms, NUMBER_MAX), self._timers.loaded_until)
+        lanes = []
+        for regions in self._split(timers, now_ms):
+            # From its beginning, for what came late; unless that would make ever more steps.
+            first = regions[0]
+            end = self._timers.fed_end
+            if len(timers.frontier.steps) >= _STEPS_MANY and first.end and len(regions) > 1:
+                end = first.end
+            low, high = first.low, min(regions[-1].high, now)
+            if low >= high:
+                continue
+            limit = self._limits.batch_messages
+            parts, count = [no_rows()], 0
+            for region in regions:
+                if count < limit and region.low < high:
+                    looked_at = Region(region.low, min(region.high, high), end)
+                    parts.append(self._pending(timers, looked_at, region.end, limit - count))
+                    count += len(parts[-1])
+            rows = np.concatenate(parts)
+            due = Due(rows["offset"], rows["due_ms"], rows["position"], rows["size"])
+            # Before another lane all that is there may count as reached.
+            is_last = regions[-1].high == LAST
+            tops = [region.high for region in regions if region.end or not is_last]
+            top = max(tops, default=FIRST)
+            lane = _Lane(TIMER_QUEUE, due, self._late_count(due, now_ms))
+            lane.region, lane.is_cut, lane.top = Region(low, high, end), count >= limit, top
+            lanes.append(lane)
+        loaded = self._timers.loaded_until
+        if loaded < Key(now_ms, NUMBER_MAX) and not any(len(lane.due.offsets) for lane in lanes):
+            self._timers.note_exhausted()
+        return lanes
+
+    def _split(self, timers: QueueProgress, now_ms: int) -> list[list[Region]]:
+        """The regions of each lane."""
+        lanes: list[list[Region]] = []
+        before = -1
+        for region in timers.frontier.regions():
+            if not lanes or (region.end > before and before >= 0):
+                lanes.append([])
+            lanes[-1].append(region)
+            before = region.end
+        last = lanes[-1]
+        late_ms = now_ms - self._limits.late_after_ms
+        split = Key(late_ms, NUMBER_MAX)
+        open_end = last[-1]
+        end = self._timers.fed_end
+        is_late = any(
+            len(self._pending(timers, Region(low, min(high, split), end), done_end, 1))
+            for low, high, done_end in last
+            if low < split
+        )
+        if (
+            open_end.end == 0
+            and open_end.low < split
+            and is_late
+            and len(lanes) < _LANES_MAX
+            and len(timers.frontier.steps) < _STEPS_MANY
+        ):
+            last[-1] = Region(open_end.low, split, 0)
+            lanes.append([Region(split, open_end.high, 0)])
+        return lanes
+
+    def _pending(self, timers: QueueProgress, region: Region, done_end: int, limit: int) -> Rows:
+        """What waits in a region below its end; below `done_end` everything is done."""
+        low, found, count = region.low, [no_rows()], 0
+        while count < limit:
+            rows = self._timers.select(
+                low,
+                region.high,
+                offset_low=max(done_end, timers.floor),
+                offset_end=region.end,
+                limit=limit,
+            )
+            is_last = len(rows) < limit
+            if len(rows):
+                low = Key(int(rows["due_ms"][-1]), int(rows["offset"][-1]))
+                rows = rows[_waiting(timers, rows)][: limit - count]
+            found.append(rows)
+            count += len(rows)
+            if is_last:
+                break
+        return np.concatenate(found)
+
+    def _late_count(self, due: Due, now_ms: int) -> int:
+        return int(np.searchsorted(due.due_ms, now_ms - self._limits.late_after_ms))
+
+    # ------------------------------------------------------------------------------ choosing
+
+    def _choose(self, lanes: Sequence[_Lane], due: Due) -> Int64Array:
+        """Which of the lanes' messages, `due`, are moved, in their order; sets how many each lane
+        gives. What is in time leaves a quarter of the batch to what is late, and takes the rest."""
+        limits = self._limits
+        counts = [len(lane.due.offsets) for lane in lanes]
+        lane_of = np.repeat(np.arange(len(lanes)), counts)
+        is_late = np.concatenate(
+            [np.arange(count) < lane.late for count, lane in zip(counts, lanes, strict=True)]
+        )
+        order = np.argsort(due.due_ms, kind="stable")
+        late, in_time = order[is_late[order]], order[~is_late[order]]
+        kept = min(len(in_time), limits.batch_messages * 3 // 4)
+        late = late[: min(self._late_rate(), limits.batch_messages - kept)]
+        late = _within(late, due.sizes, limits.batch_bytes // (4 if len(in_time) else 1))
+        taken = np.bincount(lane_of[late], minlength=len(lanes))
+        # While a lane has late messages nothing else of it may go first.
+        is_clear = taken == [lane.late for lane in lanes]
+        in_time = in_time[is_clear[lane_of[in_time]]][: limits.batch_messages - len(late)]
+        bytes_left = limits.batch_bytes - int(due.sizes[late].sum())
+        in_time = _within(in_time, due.sizes, bytes_left) if bytes_left > 0 else in_time[:0]
+        taken += np.bincount(lane_of[in_time], minlength=len(lanes))
+        for lane, count in zip(lanes, taken.tolist(), strict=True):
+            lane.taken = count
+        self._late_allowed -= len(late)
+        return np.concatenate((late, in_time))
+
+    def _late_rate(self) -> int:
+        """How many late messages may be moved now."""
+        limits, now_s = self._limits, self._clock.monotonic_s()
+        grown = self._late_allowed + (now_s - self._late_s) * limits.late_per_s
+        self._late_allowed = min(grown, limits.late_burst)
+        self._late_s = now_s
+        return int(self._late_allowed)
+
+    def _marks(self, lanes: Sequence[_Lane], frontier: Frontier) -> tuple[Mark, ...]:
+        """Those that do not make the frontier too long."""
+        marks: list[Mark] = []
+        for lane in lanes:
+            mark = lane.mark()
+            if isinstance(mark, Floor):
+                marks.append(mark)
+            elif mark is not None:
+                raised = frontier.raised(*mark)
+                if len(raised.steps) <= max(STEPS_MAX, len(frontier.steps)):
+                    frontier = raised
+                    marks.append(mark)
+        return tuple(marks)
+
+
+def _waiting(timers: QueueProgress, rows: Rows) -> list[bool]:
+    if not timers.loose:
+        return [True] * len(rows)
+    return [offset not in timers.loose for offset in rows["offset"].tolist()]
+
+
+def _within(chosen: Int64Array, sizes: Int64Array, bytes_max: int) -> Int64Array:
+    """As many as have this size together; one if there are any."""
+    count = int(np.searchsorted(np.cumsum(sizes[chosen]), bytes_max, side="right"))
+    return chosen[: max(count, 1)]
