@@ -1,0 +1,640 @@
+"""The core of timers without a broker: a log, two replicas' worth of faults, and a judge.
+
+The log is a list of records in the order in which they were appended: messages that wait, journal
+records, copies that were moved. A crash or a fail-over may cut what was not confirmed, between any
+two steps of the mover. What the core knows afterwards follows from the log alone, by the product's
+own code: state, windows, index. Nothing here depends on time or chance but by the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+
+from aerobee.broker.journal.records import ImageEnd, body_of, read_body
+from aerobee.broker.store.producers.producer_windows import ProducerWindows
+from aerobee.broker.timers.acts import (
+    Act,
+    Destination,
+    all_acts,
+    missing_acts,
+    producer_runs,
+)
+from aerobee.broker.timers.entries import (
+    TIMER_QUEUE,
+    Intent,
+    IntentKind,
+    Source,
+    TimerEntry,
+    decode_entry,
+)
+from aerobee.broker.timers.index import IndexLimits, PendingIndex, open_index, reset_index
+from aerobee.broker.timers.level_window import LevelWindow
+from aerobee.broker.timers.pending import make_rows, no_rows
+from aerobee.broker.timers.planner import PlanLimits, Planner
+from aerobee.broker.timers.state import TimerJournalState, file_reader
+from aerobee.broker.timers.term import TimerTerm
+from aerobee.runtime.clock import ManualClock
+from aerobee.runtime.errors import Busy, MqError, NotMaster
+from tests.support.power_failure import draw_fate
+from tests.support.simulated_disk import SimulatedDisk
+
+LEVELS_MS = {1: 1_000, 2: 5_000, 3: 30_000}
+INDEX_LIMITS = IndexLimits(spill_rows=12, near_rows_max=10, load_rows=6)
+PLAN_LIMITS = PlanLimits(
+    batch_messages=5, batch_bytes=450, late_after_ms=700, late_per_s=40, late_burst=6
+)
+DESTINATIONS = [Destination("flights", 0), Destination("flights", 1), Destination("gates", 0)]
+
+
+class Crash(Exception):
+    """The process is gone between two steps."""
+
+
+class Broken(AssertionError):
+    """A promise was broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A message that was stored to be delivered later."""
+
+    name: int
+    queue: int
+    offset: int
+    due_ms: int
+    destination: Destination
+    rolls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A copy in the topic it was meant for; `number` of the act."""
+
+    name: int
+    destination: Destination
+    number: int
+    offset: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Journalled:
+    offset: int
+    body: bytes
+
+
+Entries = list[TimerEntry | ImageEnd]
+Record = Waiting | Moved | Journalled
+
+
+@dataclass(slots=True)
+class Log:
+    """Records by the position in which they are; `numbers`: those that have an act's number."""
+
+    records: list[Record] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    ends: dict[object, int] = field(default_factory=dict)
+    confirmed: int = 0
+
+    def append(self, record: Record, number: int | None = None) -> None:
+        if number is not None:
+            self.numbers[len(self.records)] = number
+        self.records.append(record)
+        self.ends[place_of(record)] = self.end_of(place_of(record)) + 1
+
+    def end_of(self, place: object) -> int:
+        return self.ends.get(place, 0)
+
+    def cut(self, end: int) -> None:
+        for at in range(end, len(self.records)):
+            self.numbers.pop(at, None)
+        kept, self.records, self.ends = self.records[:end], [], {}
+        for record in kept:
+            self.records.append(record)
+            self.ends[place_of(record)] = self.end_of(place_of(record)) + 1
+
+
+def place_of(record: Record) -> object:
+    """The queue of a record."""
+    if isinstance(record, Waiting):
+        return ("waiting", record.queue)
+    return record.destination if isinstance(record, Moved) else "journal"
+
+
+class Written:
+    """An entry's future."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.is_done = False
+
+    def done(self) -> bool:
+        return self.is_done
+
+    def exception(self) -> BaseException | None:
+        return self.error
+
+
+@dataclass(slots=True)
+class _Batch:
+    entries: list[TimerEntry | ImageEnd]
+    done: Written
+    offset: int = -1
+    end: int = 0
+
+
+class SceneWriter:
+    """A `JournalWriter` over the scene's log."""
+
+    def __init__(self, scene: TimerScene) -> None:
+        self._scene = scene
+        self._open: _Batch | None = None
+        self._waiting: list[_Batch] = []
+        self.term: TimerTerm | None = None
+        self.is_over = False
+
+    def add(self, entry: TimerEntry | ImageEnd, *, is_durable: bool = True) -> Written:
+        if self.is_over:
+            raise NotMaster("the term is over")
+        if self._open is None:
+            self._open = _Batch([], Written())
+        self._open.entries.append(entry)
+        return self._open.done
+
+    def flush(self) -> None:
+        batch, self._open = self._open, None
+        if batch is None:
+            return
+        scene = self._scene
+        entries = scene.journalled(batch.entries)
+        if scene.chance.random() < scene.full_share:
+            batch.done.is_done, batch.done.error = True, Busy("the disk is full")
+            assert self.term is not None
+            self.term.dropped([each for one in self._waiting for each in one.entries])
+            return
+        texts = [
+            each.text() if isinstance(each, ImageEnd) else scene.state.encode(each)
+            for each in entries
+        ]
+        batch.offset = scene.log.end_of("journal")
+        scene.log.append(Journalled(batch.offset, body_of(texts)))
+        batch.entries, batch.end = entries, len(scene.log.records)
+        self._waiting.append(batch)
+
+    def confirm(self) -> None:
+        """What the log has confirmed counts."""
+        while self._waiting and self._waiting[0].end <= self._scene.log.confirmed:
+            batch = self._waiting.pop(0)
+            self._scene.state.apply(batch.entries, batch.offset)
+            batch.done.is_done = True
+
+
+class TimerScene:
+    """One master after the other, over one log."""
+
+    def __init__(self, seed: int, *, loses_confirmed: bool = False) -> None:
+        self.loses_confirmed = loses_confirmed
+        self.chance = random.Random(seed)
+        self.clock = ManualClock(now_ms=1_000_000)
+        self.log = Log()
+        self.disk = SimulatedDisk()
+        self.saved_state: bytes | None = None
+        self.full_share = 0.0
+        self.crash_share = 0.0
+        self._names = 0
+        self.acknowledged: dict[int, Waiting] = {}
+        self.recalled: dict[int, list[Written]] = {}
+        self.earliest_ms: dict[int, int] = {}
+        self.stored_on_level: dict[int, Waiting] = {}
+        self.seen: dict[int, int] = {}
+        """Name -> position of the copy that consumers have seen."""
+        self._seen_end = 0
+        self.open()
+
+    # ------------------------------------------------------------------------------ variants
+
+    def journalled(self, entries: list[TimerEntry | ImageEnd]) -> list[TimerEntry | ImageEnd]:
+        """What of the entries gets into the record; a variant may lose some."""
+        return entries
+
+    def standing_acts(self, acts: Sequence[Act], given_up: Iterable[int]) -> list[Act]:
+        """What a new master finds missing."""
+        return missing_acts(acts, set(given_up), self.windows.standing)
+
+    def rolled(self, message: Waiting) -> Waiting | None:
+        """The copy that takes a rolled message's place."""
+        return message
+
+    # ------------------------------------------------------------------------------ opening
+
+    def open(self) -> None:
+        """A process begins, or another replica takes over: everything follows from the log."""
+        log = self.log
+        log.confirmed = len(log.records)
+        self.windows = ProducerWindows()
+        offsets: dict[object, int] = {}
+        for at, record in enumerate(log.records):
+            place = place_of(record)
+            offset = offsets.get(place, 0)
+            offsets[place] = offset + 1
+            if at in log.numbers:
+                self._fill_window(record, log.numbers[at], offset)
+        journal = [record for record in log.records if isinstance(record, Journalled)]
+        self.state = TimerJournalState()
+        if self.saved_state is not None:
+            try:
+                self.state = file_reader(len(journal))(self.saved_state)
+            except ValueError:
+                self.saved_state = None
+        for record in journal[self.state.next_offset :]:
+            entries = read_body(record.body, decode_entry)
+            self.state.apply(cast("Entries", entries), record.offset)
+        self.writer = SceneWriter(self)
+        self.term = TimerTerm(self.state, self.writer, self.clock)
+        self.writer.term = self.term
+        self.index: PendingIndex = open_index(
+            self.disk,
+            begin=0,
+            queue_end=log.end_of(("waiting", TIMER_QUEUE)),
+            journal_end=len(journal),
+            limits=INDEX_LIMITS,
+        )
+        self.levels = {
+            number: LevelWindow(
+                number, delay_ms, begin=min(self.state.progress.of(number).floor, 1 << 60)
+            )
+            for number, delay_ms in LEVELS_MS.items()
+        }
+        self.planner = Planner(self.index, self.levels, self.clock, PLAN_LIMITS)
+        self.feed()
+
+    def _fill_window(self, record: Record, number: int, offset: int) -> None:
+        if isinstance(record, Moved):
+            topic, queue_id = record.destination
+        else:
+            assert isinstance(record, Waiting)
+            topic, queue_id = "timers", 0
+        runs = list(producer_runs(number, 1))
+        self.windows.appended(topic, queue_id, runs, offset, self.clock.now_ms())
+
+    def waiting_in(self, queue: int, begin: int = 0) -> list[tuple[int, Waiting]]:
+        """Confirmed ones, with their positions."""
+        return [
+            (at, record)
+            for at, record in enumerate(self.log.records[: self.log.confirmed])
+            if isinstance(record, Waiting) and record.queue == queue and record.offset >= begin
+        ]
+
+    def feed(self) -> None:
+        """What was confirmed reaches index and windows of levels."""
+        found = self.waiting_in(TIMER_QUEUE, self.index.fed_end)
+        if found:
+            rows = make_rows(
+                [record.due_ms for _, record in found],
+                [record.offset for _, record in found],
+                [at for at, _ in found],
+                [100] * len(found),
+            )
+            self.index.feed(rows, found[-1][1].offset + 1)
+        for number, window in self.levels.items():
+            members = self.waiting_in(number)
+            window.queue_end = max(window.queue_end, len(members))
+            begin = window.wants(self.term.progress.of(number))
+            if begin is not None:
+                rest = members[begin:]
+                columns = (
+                    [record.due_ms for _, record in rest],
+                    [at for at, _ in rest],
+                    [100] * len(rest),
+                )
+                window.feed(begin, *(np.array(column, np.int64) for column in columns))
+
+    # ------------------------------------------------------------------------------ faults
+
+    def may_crash(self) -> None:
+        if self.chance.random() < self.crash_share:
+            raise Crash
+
+    def fall_over(self) -> None:
+        """The process dies, perhaps with its machine, and what was not confirmed may be lost."""
+        if self.chance.random() < 0.5:
+            promised, end = self.disk.sequence_range
+            fate = draw_fate(self.chance, promised=promised, end=end, has_journal=True)
+            self.disk = self.disk.after_power_failure(fate)
+        if self.loses_confirmed and self.chance.random() < 0.3:
+            self._lose_confirmed()
+        end = self.chance.randint(self.log.confirmed, len(self.log.records))
+        self.log.cut(end)
+        for name in [name for name in self.acknowledged if name not in self._stored_names()]:
+            raise Broken(f"message {name} was confirmed and is gone")
+        self.open()
+
+    def _lose_confirmed(self) -> None:
+        """What consumers have seen is gone, too: nothing is promised of that. Of what is left all
+        is promised."""
+        end = self.chance.randint(max(0, self.log.confirmed - 30), self.log.confirmed)
+        self.log.cut(end)
+        self.log.confirmed, self._seen_end = end, min(end, self._seen_end)
+        stored = self._stored_names()
+        self.acknowledged = {
+            name: message for name, message in self.acknowledged.items() if name in stored
+        }
+        self.seen = {name: at for name, at in self.seen.items() if at < end}
+        for recall in [each for recalls in self.recalled.values() for each in recalls]:
+            recall.is_done = recall.is_done and recall.error is not None
+
+    def _stored_names(self) -> set[int]:
+        return {record.name for record in self.log.records if isinstance(record, Waiting)}
+
+    def lose_index(self) -> None:
+        self.index = reset_index(self.disk, begin=0, limits=INDEX_LIMITS)
+        self.planner = Planner(self.index, self.levels, self.clock, PLAN_LIMITS)
+        self.feed()
+
+    # ------------------------------------------------------------------------------ steps
+
+    def store(self) -> None:
+        """A producer sends a message."""
+        queue = self.chance.choice((TIMER_QUEUE, TIMER_QUEUE, TIMER_QUEUE, *LEVELS_MS))
+        now_ms = self.clock.now_ms()
+        delay_ms = LEVELS_MS.get(queue) or self.chance.choice((10, 300, 2_000, 9_000, 200_000))
+        destination = self.chance.choice(DESTINATIONS)
+        offset = self.log.end_of(("waiting", queue))
+        self._names += 1
+        message = Waiting(self._names, queue, offset, now_ms + delay_ms, destination)
+        self.earliest_ms[message.name] = message.due_ms
+        if queue in LEVELS_MS:
+            self.stored_on_level[message.name] = message
+        self.log.append(message)
+
+    def confirm(self) -> None:
+        """More of the log is confirmed: consumers see it."""
+        self.log.confirmed = self.chance.randint(self.log.confirmed, len(self.log.records))
+        self.writer.confirm()
+        self.feed()
+        for at in range(self._seen_end, self.log.confirmed):
+            record = self.log.records[at]
+            if isinstance(record, Waiting):
+                self.acknowledged.setdefault(record.name, record)
+            elif isinstance(record, Moved):
+                self._see(at, record)
+        self._seen_end = self.log.confirmed
+
+    def _see(self, at: int, copy: Moved) -> None:
+        name = copy.name
+        if name in self.seen:
+            raise Broken(f"message {name} came twice")
+        # A delay level counts a message as due that was stored while the clock was ahead.
+        on_level = self.stored_on_level.get(name)
+        is_from_ahead = (
+            on_level is not None and on_level.due_ms > copy.at_ms + LEVELS_MS[on_level.queue]
+        )
+        if copy.at_ms < self.earliest_ms[name] and not is_from_ahead:
+            raise Broken(f"message {name} came {self.earliest_ms[name] - copy.at_ms} ms early")
+        if self._is_recalled(name):
+            raise Broken(f"message {name} came after its recall was confirmed")
+        self.seen[name] = at
+
+    def _is_recalled(self, name: int) -> bool:
+        """Whether somebody has been told so."""
+        return any(each.is_done and each.error is None for each in self.recalled.get(name, ()))
+
+    def _may_be_recalled(self, name: int) -> bool:
+        return any(each.error is None for each in self.recalled.get(name, ()))
+
+    def save(self) -> None:
+        """The file of the state, of what is confirmed; a process that dies keeps it."""
+        self.saved_state = self.state.encode_file()
+
+    def work(self) -> None:
+        """One work of the index, and its thread takes no time."""
+        work = self.index.next_work(
+            self.state.view, self.state.next_offset, saves=self.chance.random() < 0.2
+        )
+        if work is not None:
+            work.run()
+            self.index.finish(work)
+
+    def image(self) -> None:
+        first = self.log.end_of("journal")
+        for entry in list(self.term.image()):
+            self.writer.add(entry)
+        self.writer.add(ImageEnd(len(self.log.records), first, self.clock.now_ms()))
+        self.writer.flush()
+
+    # ------------------------------------------------------------------------------ the mover
+
+    def message_of(self, source: Source) -> Waiting:
+        found = self.waiting_in(source.queue, source.offset)
+        return found[0][1]
+
+    def settle(self) -> None:
+        """Do what is missing of the open intent; as a term begins, and after an act failed."""
+        intent = self.term.progress.open
+        if intent is not None:
+            acts = self._acts(intent)
+            self._act(intent, self.standing_acts(acts, self.term.progress.given_up))
+
+    def _acts(self, intent: Intent) -> list[Act]:
+        is_move = intent.kind is IntentKind.MOVE
+        return all_acts(
+            intent,
+            [
+                self.message_of(source).destination if is_move else Destination("timers", 0)
+                for source in intent.sources
+            ],
+        )
+
+    def _act(self, intent: Intent, acts: Sequence[Act]) -> None:
+        for act in acts:
+            self.may_crash()
+            message = self.message_of(act.source)
+            record: Record | None
+            if intent.kind is IntentKind.MOVE:
+                offset = self.log.end_of(act.destination)
+                # It was due when that was decided, whatever the clock says by now.
+                record = Moved(
+                    message.name, act.destination, act.number, offset, intent.timestamp_ms
+                )
+            else:
+                offset = self.log.end_of(("waiting", TIMER_QUEUE))
+                due_ms = message.due_ms
+                if intent.kind is IntentKind.RETIME:
+                    due_ms = intent.new_due_ms
+                record = self.rolled(
+                    Waiting(
+                        message.name,
+                        TIMER_QUEUE,
+                        offset,
+                        due_ms,
+                        message.destination,
+                        message.rolls + 1,
+                    )
+                )
+            if record is not None:
+                self.log.append(record, act.number)
+                self._fill_window(record, act.number, offset)
+        self.may_crash()
+        self.term.note_acted()
+
+    def intend(self, kind: IntentKind, sources: Sequence[Source], new_due_ms: int = 0) -> None:
+        """Out of turn."""
+        self.settle()
+        self._carry_out(
+            self.term.intend(kind, sources, basis=self.term.progress, new_due_ms=new_due_ms)
+        )
+
+    def _carry_out(self, intent: Intent) -> None:
+        self.may_crash()
+        if self.term.progress.open is intent:
+            self._act(intent, self._acts(intent))
+
+    def move(self) -> bool:
+        """One turn of the mover; whether it moved anything."""
+        self.settle()
+        plan = self.planner.plan(self.term.progress)
+        if plan is None:
+            return False
+        if self.chance.random() < 0.2:
+            self.recall()  # comes while the records are read
+        sources = sorted(plan.sources(), key=lambda each: self.message_of(each).destination)
+        self._carry_out(self.term.intend(IntentKind.MOVE, sources, plan.marks, basis=plan.basis))
+        return True
+
+    def a_pending_one(self) -> Waiting | None:
+        pending = [
+            message
+            for queue in (TIMER_QUEUE, *LEVELS_MS)
+            for _, message in self.waiting_in(queue)
+            if not self.term.progress.is_done(Source(queue, message.offset, message.due_ms))
+        ]
+        return self.chance.choice(pending) if pending else None
+
+    def recall(self) -> None:
+        message = self.a_pending_one()
+        if message is not None:
+            source = Source(message.queue, message.offset, message.due_ms)
+            done = self.term.remove([source], "recalled")
+            self.recalled.setdefault(message.name, []).append(done)
+
+    def deliver_now(self) -> None:
+        message = self.a_pending_one()
+        if message is not None:
+            self.earliest_ms[message.name] = 0
+            source = Source(message.queue, message.offset, message.due_ms)
+            self.intend(IntentKind.MOVE, [source])
+
+    def change_time(self) -> None:
+        message = self.a_pending_one()
+        if message is not None:
+            new_due_ms = self.clock.now_ms() + self.chance.choice((100, 5_000))
+            # Which of both times holds until the change is confirmed nobody has been told.
+            earliest = min(self.earliest_ms[message.name], new_due_ms)
+            self.earliest_ms[message.name] = earliest
+            source = Source(message.queue, message.offset, message.due_ms)
+            self.intend(IntentKind.RETIME, [source], new_due_ms)
+
+    def roll(self) -> None:
+        """The oldest go to the end of the log, and the queue's floor follows."""
+        self.settle()
+        oldest = self.index.oldest(self.term.progress.view(), limit=4)
+        oldest.run()
+        rows = oldest.result if oldest.result is not None else no_rows()
+        sources = [
+            Source(TIMER_QUEUE, *each)
+            for each in zip(rows["offset"].tolist(), rows["due_ms"].tolist(), strict=True)
+        ]
+        if len(sources) < 4:
+            return
+        floor = sources[-1].offset + 1
+        self.intend(IntentKind.ROLL, sources)
+        self.term.raise_floor(TIMER_QUEUE, floor)
+
+    # ------------------------------------------------------------------------------ judging
+
+    def run(self, steps: int) -> None:
+        """Faults and all, then peace until everything that waits has come."""
+        chance = self.chance
+        actions = [
+            *[self.store] * 8,
+            *[self.confirm] * 6,
+            *[self.move] * 6,
+            *[self.work] * 3,
+            self.recall,
+            self.deliver_now,
+            self.change_time,
+            self.roll,
+            self.save,
+            self.image,
+            self.writer_flush,
+            self.lose_index,
+        ]
+        self.crash_share, self.full_share = chance.choice((0.0, 0.02, 0.1)), chance.choice((0, 0.1))
+        for _ in range(steps):
+            try:
+                if chance.random() < 0.03:
+                    raise Crash
+                self.clock.advance_ms(chance.choice((0, 1, 50, 400)))
+                if chance.random() < 0.02:
+                    self.clock.step_wall_ms(chance.choice((-20_000, -300, 300, 20_000)))
+                chance.choice(actions)()
+            except Crash:
+                self.fall_over()
+            except MqError:
+                pass
+            if chance.random() < 0.01:
+                self.clock.advance_ms(30_000)  # an outage
+        self._end()
+
+    def writer_flush(self) -> None:
+        self.writer.flush()
+
+    def _end(self) -> None:
+        self.crash_share = self.full_share = 0
+        self.clock.advance_ms(400_000)
+        for _ in range(2_000):
+            self.clock.advance_ms(60)
+            is_moving = self.move()
+            self.work()
+            self.writer.flush()
+            self.log.confirmed = len(self.log.records)
+            self.confirm()
+            if not is_moving and self.planner.wake_ms(self.term.progress) is None:
+                break
+        else:
+            raise Broken("moving does not come to an end")
+        for name in self.acknowledged:
+            if name not in self.seen and not self._may_be_recalled(name):
+                raise Broken(f"message {name} is lost")
+        steps = len(self.state.progress.of(TIMER_QUEUE).frontier.steps)
+        if steps > 16:
+            raise Broken(f"the frontier has {steps} steps")
+
+
+class LosesRolls(TimerScene):
+    """A message that is rolled is done at its old place, and not at a new one."""
+
+    def rolled(self, message: Waiting) -> Waiting | None:
+        return None if self.chance.random() < 0.3 else message
+
+
+class RepeatsMoves(TimerScene):
+    """A new master does the last intent's acts without asking which of them happened."""
+
+    def standing_acts(self, acts: Sequence[Act], given_up: Iterable[int]) -> list[Act]:
+        return list(acts)
+
+
+class LosesEntries(TimerScene):
+    """Now and then an entry is left out of its record."""
+
+    def journalled(self, entries: list[TimerEntry | ImageEnd]) -> list[TimerEntry | ImageEnd]:
+        return [each for each in entries if not self._is_lost(each)]
+
+    def _is_lost(self, entry: TimerEntry | ImageEnd) -> bool:
+        return isinstance(entry, Intent) and self.chance.random() < 0.2
