@@ -18,6 +18,9 @@ from aerobee.store_format.record_arrays import Int64Array
 SEQUENCE_BITS: Final = 24
 SEQUENCE_END: Final = 1 << SEQUENCE_BITS
 PRODUCER_ID_END: Final = 1 << 40
+BROKER_PRODUCER_IDS: Final = 0xFFFF << 24
+"""From here on the ids are those under which a broker appends copies of its own: 2**24 of them. A
+client that draws one of them by chance does no harm, as with any other id that is not its own."""
 _SIGN: Final = 1 << 63
 
 

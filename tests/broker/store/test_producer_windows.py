@@ -16,7 +16,7 @@ from aerobee.broker.store.producers.producer_windows import (
     ProducerName,
     ProducerWindows,
 )
-from aerobee.broker.store.producers.window import INTERVALS_MAX, AlreadyStored, ProducerWindow
+from aerobee.broker.store.producers.window import INTERVALS_MAX, NEW, AlreadyStored, ProducerWindow
 from aerobee.broker.store.producers.windows_file import (
     WINDOWS_FILE,
     WindowsFile,
@@ -25,7 +25,7 @@ from aerobee.broker.store.producers.windows_file import (
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import OutOfSequence
 from aerobee.store_format.batch import number_batch
-from aerobee.store_format.producer_number import PRODUCER_ID_END, ProducerRun
+from aerobee.store_format.producer_number import BROKER_PRODUCER_IDS, PRODUCER_ID_END, ProducerRun
 from aerobee.store_format.scan import scan_records
 from aerobee.store_format.tags import TagsCodes
 from tests.support.fault_disk import FaultDisk, no_space
@@ -322,6 +322,29 @@ def test_idle_windows_go_and_too_many_never_stay() -> None:
     for sequence in range(30):
         add(12, sequence * 2, IDLE_MS + 11)
     assert sum(len(each) for _, each in windows.items()) <= 30
+
+
+def test_clients_do_not_displace_what_the_broker_itself_has_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By it a new master knows which timed messages the last one moved."""
+    monkeypatch.setattr(producer_windows, "BROKER_WINDOWS_MAX", 3)
+    windows = ProducerWindows(windows_max=10, intervals_max=30)
+    broker = BROKER_PRODUCER_IDS
+    for producer in range(4):
+        windows.appended("T", 0, [ProducerRun(broker + producer, 7, 1)], producer, 0)
+    for producer in range(1, 200):
+        windows.appended("T", 0, [ProducerRun(producer, 0, 1)], producer, 5 * IDLE_MS)
+    restored = ProducerWindows(windows_max=10, intervals_max=30)
+    restored.restore(windows.take_all())
+    for known in (windows, restored):
+        stored = [
+            producer
+            for producer in range(4)
+            if known.standing(ProducerName("T", 0, broker + producer), 7, 1) != NEW
+        ]
+        assert stored == [1, 2, 3]
+        assert len(known) == 13
 
 
 # ---------------------------------------------------------------------------------- the file

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.timers.acts import (
-    OWN_PRODUCERS,
     ActsUnknown,
     Destination,
     all_acts,
@@ -37,7 +36,7 @@ from aerobee.broker.timers.frontier import Frontier, Region
 from aerobee.broker.timers.pending import FIRST, Key, make_rows
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.state import TimerJournalState, file_reader
-from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
+from aerobee.store_format.producer_number import BROKER_PRODUCER_IDS, PRODUCER_ID_END, SEQUENCE_END
 
 SMALL = st.integers(0, 12)
 KEYS = st.builds(Key, SMALL, SMALL)
@@ -229,10 +228,10 @@ def test_a_file_that_is_ahead_of_the_journal_or_damaged_does_not_count() -> None
 def test_numbers_go_on_with_the_next_producer_when_its_sequences_end() -> None:
     runs = list(producer_runs(SEQUENCE_END - 2, 5))
     assert [tuple(run) for run in runs] == [
-        (OWN_PRODUCERS, SEQUENCE_END - 2, 2),
-        (OWN_PRODUCERS + 1, 0, 3),
+        (BROKER_PRODUCER_IDS, SEQUENCE_END - 2, 2),
+        (BROKER_PRODUCER_IDS + 1, 0, 3),
     ]
-    (last,) = producer_runs((1 << 56) - 1, 1)
+    (last,) = producer_runs((1 << 48) - 1, 1)
     assert last.producer_id == PRODUCER_ID_END - 1
 
 

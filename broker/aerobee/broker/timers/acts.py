@@ -1,8 +1,8 @@
 """The numbers under which intents are carried out, and how a new master finds out what was.
 
 Every act is a record that the broker appends as an idempotent producer of its own: act n has the
-sequence n modulo 2**24 of producer OWN_PRODUCERS + n // 2**24. A replica knows by its producers'
-windows, which follow from the log alone, whether such a record is stored. So
+sequence n modulo 2**24 of producer BROKER_PRODUCER_IDS + n // 2**24. A replica knows by its
+producers' windows, which follow from the log alone, whether such a record is stored. So
 
     an intent that was lost     took its acts along: they come after it in the log
     an act that was stored      is found, and not done again
@@ -15,15 +15,17 @@ the sources are in the order of where they go: they are one interval in that que
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from aerobee.broker.store.producers.producer_windows import ProducerName
 from aerobee.broker.store.producers.window import AlreadyStored
 from aerobee.broker.timers.entries import Intent, Source
-from aerobee.store_format.producer_number import SEQUENCE_BITS, SEQUENCE_END, ProducerRun
-
-OWN_PRODUCERS: Final = 0xFF << 32
-"""The first of 2**32 producer ids that are the broker's own; clients must not use them."""
+from aerobee.store_format.producer_number import (
+    BROKER_PRODUCER_IDS,
+    SEQUENCE_BITS,
+    SEQUENCE_END,
+    ProducerRun,
+)
 
 
 class Destination(NamedTuple):
@@ -56,7 +58,7 @@ def producer_runs(first_number: int, count: int) -> Iterator[ProducerRun]:
     while first_number < end:
         sequence = first_number % SEQUENCE_END
         run = min(end - first_number, SEQUENCE_END - sequence)
-        yield ProducerRun(OWN_PRODUCERS + (first_number >> SEQUENCE_BITS), sequence, run)
+        yield ProducerRun(BROKER_PRODUCER_IDS + (first_number >> SEQUENCE_BITS), sequence, run)
         first_number += run
 
 

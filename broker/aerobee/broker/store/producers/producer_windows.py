@@ -4,18 +4,27 @@ Owns: the windows by topic, queue and producer, in the order of their newest rec
 them changed since they were last written. Bounded: a window whose producer has sent nothing to the
 queue for an hour of the log's own time goes when another one comes, and beyond the bounds those go
 that have been idle for longest. What comes again after its window has gone is stored again.
+
+The broker's own producers have windows apart: the newest BROKER_WINDOWS_MAX, however long ago. By
+them a new master knows what the last one moved, and clients that came first must not displace them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from aerobee.broker.store.producers.window import NEW, AlreadyStored, ProducerWindow
-from aerobee.store_format.producer_number import ProducerRun, producer_ids, sequences
+from aerobee.store_format.producer_number import (
+    BROKER_PRODUCER_IDS,
+    ProducerRun,
+    producer_ids,
+    sequences,
+)
 from aerobee.store_format.scan import ScanResult
 from aerobee.store_format.topic_end import TopicEnd
 
@@ -24,6 +33,10 @@ IDLE_MS: Final = 3_600_000
 WINDOWS_MAX: Final = 100_000
 INTERVALS_MAX: Final = 1_000_000
 """Of all windows together: 24 bytes each."""
+
+
+BROKER_WINDOWS_MAX: Final = 4_096
+"""More queues than the broker appends to under one intent."""
 
 
 class ProducerName(NamedTuple):
@@ -50,6 +63,7 @@ class ProducerWindows:
         self, *, windows_max: int = WINDOWS_MAX, intervals_max: int = INTERVALS_MAX
     ) -> None:
         self._windows: OrderedDict[ProducerName, ProducerWindow] = OrderedDict()
+        self._of_broker: OrderedDict[ProducerName, ProducerWindow] = OrderedDict()
         self._windows_max = windows_max
         self._intervals_max = intervals_max
         self._intervals = 0
@@ -58,18 +72,22 @@ class ProducerWindows:
         self.forgotten_early = 0
 
     def __repr__(self) -> str:
-        return f"ProducerWindows({len(self._windows)} windows, {self._intervals} intervals)"
+        return f"ProducerWindows({len(self)} windows, {self._intervals} intervals)"
 
     def __len__(self) -> int:
-        return len(self._windows)
+        return len(self._windows) + len(self._of_broker)
 
     def items(self) -> Iterator[tuple[ProducerName, ProducerWindow]]:
-        """Those idle for longest first."""
-        return iter(self._windows.items())
+        """Those idle for longest first; the broker's own after all others."""
+        return chain(self._windows.items(), self._of_broker.items())
+
+    def _with(self, name: ProducerName) -> OrderedDict[ProducerName, ProducerWindow]:
+        """Those among which a producer's are."""
+        return self._windows if name.producer_id < BROKER_PRODUCER_IDS else self._of_broker
 
     def standing(self, name: ProducerName, sequence: int, count: int) -> AlreadyStored | None:
         """See `ProducerWindow.standing`. Of a producer that is not known everything is new."""
-        window = self._windows.get(name)
+        window = self._with(name).get(name)
         return NEW if window is None else window.standing(sequence, count)
 
     # ------------------------------------------------------------------------------ growing
@@ -91,8 +109,8 @@ class ProducerWindows:
 
     def end_topic(self, topic: str) -> None:
         """The topic has ended: what was sent to it before is new to its next life."""
-        for name in [name for name in self._windows if name.topic == topic]:
-            self._intervals -= len(self._windows.pop(name))
+        for name in [name for name, _ in self.items() if name.topic == topic]:
+            self._intervals -= len(self._with(name).pop(name))
             self._changed[name] = None
 
     def feed(self, result: ScanResult, first: int = 0, ends: Sequence[TopicEnd] = ()) -> None:
@@ -149,16 +167,20 @@ class ProducerWindows:
     def _add(
         self, name: ProducerName, sequence: int, count: int, queue_offset: int, timestamp_ms: int
     ) -> None:
-        window = self._windows.get(name)
+        windows = self._with(name)
+        window = windows.get(name)
         if window is None:
-            self._make_room(timestamp_ms)
-            window = self._windows[name] = ProducerWindow()
+            if windows is self._windows:
+                self._make_room(timestamp_ms)
+            elif len(windows) >= BROKER_WINDOWS_MAX:
+                self._forget(*windows.popitem(last=False))
+            window = windows[name] = ProducerWindow()
         else:
-            self._windows.move_to_end(name)
+            windows.move_to_end(name)
         self._intervals += window.add(sequence, count, queue_offset)
         window.timestamp_ms = timestamp_ms
         self._changed[name] = None
-        if self._intervals > self._intervals_max:
+        if self._intervals > self._intervals_max and self._windows:
             self._forget_oldest(timestamp_ms)
 
     def _make_room(self, timestamp_ms: int) -> None:
@@ -173,22 +195,25 @@ class ProducerWindows:
 
     def _forget_oldest(self, timestamp_ms: int) -> None:
         name, window = self._windows.popitem(last=False)
-        self._intervals -= len(window)
-        self._changed[name] = None
+        self._forget(name, window)
         if window.timestamp_ms > timestamp_ms - IDLE_MS:
             self.forgotten_early += 1
+
+    def _forget(self, name: ProducerName, window: ProducerWindow) -> None:
+        self._intervals -= len(window)
+        self._changed[name] = None
 
     # ------------------------------------------------------------------------------ files
 
     def cut(self, queue_end: Callable[[str, int], int]) -> None:
         """Forget the records that the log has lost; `queue_end` says where queues end."""
-        for name, window in list(self._windows.items()):
+        for name, window in list(self.items()):
             self._intervals -= len(window)
             window.cut(queue_end(name.topic, name.queue_id))
             self._intervals += len(window)
             self._changed[name] = None
             if not window.intervals:
-                del self._windows[name]
+                del self._with(name)[name]
 
     @property
     def has_unwritten(self) -> bool:
@@ -199,14 +224,14 @@ class ProducerWindows:
         self._changed.clear()
         return [
             WindowRow(name, window.floor, window.timestamp_ms, window.intervals.tobytes())
-            for name, window in self._windows.items()
+            for name, window in self.items()
         ]
 
     def take_changed(self) -> list[WindowRow]:
         """The windows that changed since the last taking."""
         rows: list[WindowRow] = []
         for name in self._changed:
-            window = self._windows.get(name)
+            window = self._with(name).get(name)
             if window is None:
                 rows.append(WindowRow(name, 0, 0, b""))
             else:
@@ -226,7 +251,7 @@ class ProducerWindows:
         for row in sorted(found.values(), key=_age):
             window = ProducerWindow(row.floor, row.timestamp_ms)
             window.intervals.frombytes(row.intervals)
-            self._windows[row.name] = window
+            self._with(row.name)[row.name] = window
             self._intervals += len(window)
 
 
