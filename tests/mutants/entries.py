@@ -9,5 +9,6 @@ from tests.mutants.groups import GROUPS
 from tests.mutants.nameserver import NAMESERVER
 from tests.mutants.replication import REPLICATION
 from tests.mutants.store import STORE
+from tests.mutants.timers import TIMERS
 
-MUTANTS: Final = (*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER)
+MUTANTS: Final = (*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS)

@@ -1,0 +1,102 @@
+"""Errors in messages that arrive at a time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_TIMERS = "broker/aerobee/broker/timers"
+_TESTS = "tests/broker/timers"
+
+TIMERS: Final = (
+    Mutant(
+        name="acts-not-looked-for",
+        breaks="after a fail-over the last messages that were moved are moved again",
+        file=f"{_TIMERS}/acts.py",
+        old="if not found.stored_count:",
+        new="if True:",
+        tests=(
+            f"{_TESTS}/test_timer_progress.py"
+            "::test_a_new_master_does_exactly_the_acts_that_are_not_stored",
+        ),
+    ),
+    Mutant(
+        name="plan-outlives-its-basis",
+        breaks="a message whose recall failed on a full disk is never delivered",
+        file=f"{_TIMERS}/term.py",
+        old="if basis is not progress:",
+        new="if False:",
+        tests=(
+            f"{_TESTS}/test_timer_journal.py"
+            "::test_a_plan_does_not_outlive_a_removal_that_it_counted_on",
+        ),
+    ),
+    Mutant(
+        name="cut-batch-marks-all",
+        breaks="of more messages than a batch takes the rest is never delivered",
+        file=f"{_TIMERS}/planner.py",
+        old="if self.taken == len(self.due.offsets) and not self.is_cut:",
+        new="if True:",
+        tests=(
+            f"{_TESTS}/test_timer_planner.py"
+            "::test_whatever_comes_each_message_is_moved_once_and_not_early",
+        ),
+    ),
+    Mutant(
+        name="index-ahead-of-journal",
+        breaks="after a power failure messages whose moves were lost are never delivered",
+        file=f"{_TIMERS}/index.py",
+        old="manifest.covered_end > queue_end or manifest.journal_offset > journal_end",
+        new="manifest.covered_end > queue_end",
+        tests=(
+            f"{_TESTS}/test_pending_index.py"
+            "::test_an_index_that_knows_more_than_the_log_is_begun_anew",
+        ),
+    ),
+    Mutant(
+        name="progress-ahead-of-journal",
+        breaks="after a power failure messages whose moves were lost are never delivered",
+        file=f"{_TIMERS}/state.py",
+        old="if place.next_offset > journal_end:",
+        new="if False:",
+        tests=(
+            f"{_TESTS}/test_timer_progress.py"
+            "::test_a_file_that_is_ahead_of_the_journal_or_damaged_does_not_count",
+        ),
+    ),
+    Mutant(
+        name="loaded-without-what-was-fed",
+        breaks="a message that came while others were read from the disk is delivered after a "
+        "restart only",
+        file=f"{_TIMERS}/index.py",
+        old="for rows in self._fed:",
+        new="for rows in ():",
+        tests=(
+            f"{_TESTS}/test_pending_index.py"
+            "::test_everything_that_was_fed_is_found_in_the_order_of_time",
+        ),
+    ),
+    Mutant(
+        name="level-waits-for-a-clock-ahead",
+        breaks="a delayed message that was stored while the clock was a year ahead waits a year",
+        file=f"{_TIMERS}/level_window.py",
+        old="is_due = (due_ms <= now_ms) | (due_ms > now_ms + self._delay_ms)",
+        new="is_due = due_ms <= now_ms",
+        tests=(
+            f"{_TESTS}/test_timer_planner.py"
+            "::test_a_delayed_message_from_a_clock_that_was_ahead_counts_as_due",
+        ),
+    ),
+    Mutant(
+        name="clients-displace-the-brokers-windows",
+        breaks="after an outage of hours the last message that was moved is moved again",
+        file="broker/aerobee/broker/store/producers/producer_windows.py",
+        old="name.producer_id < BROKER_PRODUCER_IDS",
+        new="name.producer_id >= 0",
+        tests=(
+            "tests/broker/store/test_producer_windows.py"
+            "::test_clients_do_not_displace_what_the_broker_itself_has_stored",
+        ),
+    ),
+)
