@@ -7,16 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aerobee.broker.timers.frontier import Frontier, Step
 from aerobee.broker.timers.index import IndexLimits, PendingIndex, open_index
-from aerobee.broker.timers.index_works import INDEX_FOLDER
+from aerobee.broker.timers.index_works import INDEX_FOLDER, IndexWork
 from aerobee.broker.timers.pending import FIRST, LAST, Key, Rows, key_of, make_rows
 from aerobee.broker.timers.progress import DoneView
 from aerobee.broker.timers.runs import IndexDamaged
 from tests.support.power_failure import draw_fate
+from tests.support.property_runs import examples
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_power import PowerCut
 
@@ -84,6 +85,7 @@ def test_everything_that_was_fed_is_found_in_the_order_of_time(
     assert everything(index, NOTHING_DONE) == sorted(Key(due, at) for at, due in waiting.items())
 
 
+@settings(max_examples=examples(25))
 @given(st.randoms())
 def test_what_is_done_is_dropped_and_nothing_else(chance: random.Random) -> None:
     index = open_index(SimulatedDisk(), begin=0, queue_end=0, journal_end=0, limits=LIMITS)
@@ -120,6 +122,35 @@ def test_what_is_done_is_dropped_and_nothing_else(chance: random.Random) -> None
         low = search.until
     assert found == sorted(key for key in left if key <= Key(700, 0) and key.offset % 2 == 0)
     assert everything(index, view) == sorted(left)
+
+
+@settings(max_examples=examples(25))
+@given(st.randoms())
+def test_what_is_due_is_loaded_beside_a_merge_that_takes_long(chance: random.Random) -> None:
+    index = open_index(SimulatedDisk(), begin=0, queue_end=0, journal_end=0, limits=LIMITS)
+    due = {offset: chance.randrange(10_000) for offset in range(1_500)}
+    out: list[IndexWork] = []
+    for first in range(0, 1_500, 25):
+        index.feed(rows_of({at: due[at] for at in range(first, first + 25)}), first + 25)
+        while (work := index.next_work(lambda: NOTHING_DONE, 0)) is not None:
+            out.append(work)
+            if chance.random() < 0.5:
+                break
+        if out and chance.random() < 0.6:
+            end(index, out.pop(chance.randrange(len(out))))
+        assert len(out) <= 2
+    for work in out:
+        end(index, work)
+    assert everything(index, NOTHING_DONE) == sorted(Key(at, key) for key, at in due.items())
+
+
+def end(index: PendingIndex, work: IndexWork) -> None:
+    try:
+        work.run()
+    except FileNotFoundError:
+        index.give_up(work)
+    else:
+        index.finish(work)
 
 
 def filled(disk: SimulatedDisk, count: int = 9_000) -> PendingIndex:

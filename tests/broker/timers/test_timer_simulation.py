@@ -16,7 +16,7 @@ from tests.support.timer_scene import (
     TimerScene,
 )
 
-SEEDS = 150
+SEEDS = 100
 STEPS = 200
 
 

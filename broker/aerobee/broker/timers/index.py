@@ -12,7 +12,8 @@ What is done is dropped when files are written. That must never be ahead of the 
 manifest says by how many of its records things were dropped, and does not count where the journal
 or the queue has lost so much that it ends before.
 
-On the loop. At most one work is out at a time: `next_work`, run on a thread, `finish`.
+On the loop. Works are taken by `next_work`, run on threads, and handed to `finish`. At most one is
+out, or a merge, which may take long, and beside it what near needs.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ class PendingIndex:
         self._near = NearTable()
         self._near_stale = 0
         self._is_exhausted = False
-        self._work: IndexWork | None = None
-        self._spilling = 0
-        self._spilling_end = begin
+        self._load: LoadWork | None = None
+        self._rewrite: RewriteWork | None = None
+        self._spilling = False
+        """Then nothing is loaded, which would miss what is on its way from fed to a run."""
+        self._spilled = 0
         self.loaded_until = FIRST if runs else LAST
 
     def __repr__(self) -> str:
@@ -136,7 +139,7 @@ class PendingIndex:
         """What a thread should do now, if anything. `view`: what is done as the journal's
         confirmed records below `journal_offset` say. `saves`: write what was fed, however little,
         so that a start finds it."""
-        if self._work is not None:
+        if self._load is not None or self._spilling:
             return None
         self._bound_near(view)
         limits = self._limits
@@ -145,18 +148,21 @@ class PendingIndex:
         is_short = len(self._near) < limits.load_rows or self._is_exhausted
         if is_short and self.loaded_until < LAST:
             self._is_exhausted = False
-            self._work = LoadWork(
+            self._load = LoadWork(
                 self._disk, view(), self._runs, self.loaded_until, limits.load_rows
             )
-        elif fed >= limits.spill_rows or (saves and fed):
-            self._spilling, self._spilling_end = len(self._fed), self._fed_end
-            self._work = self._rewrite(view(), journal_offset, (), self._fed_end)
+            return self._load
+        if self._rewrite is not None:
+            return None
+        if fed >= limits.spill_rows or (saves and fed):
+            self._spilling, self._spilled = True, len(self._fed)
+            self._rewrite = self._rewriting(view(), journal_offset, (), self._fed_end)
         elif merged:
-            self._spilling = 0
-            self._work = self._rewrite(view(), journal_offset, merged, self._covered_end)
-        return self._work
+            self._spilled = 0
+            self._rewrite = self._rewriting(view(), journal_offset, merged, self._covered_end)
+        return self._rewrite
 
-    def _rewrite(
+    def _rewriting(
         self, view: DoneView, journal_offset: int, replaced: tuple[Run, ...], covered_end: int
     ) -> RewriteWork:
         return RewriteWork(
@@ -167,13 +173,12 @@ class PendingIndex:
             number=self._next_run,
             runs=self._runs,
             replaced=replaced,
-            fed=self._fed[: self._spilling],
+            fed=self._fed[: self._spilled],
         )
 
     def finish(self, work: IndexWork) -> None:
         """It has run without an error."""
-        assert work is self._work, "one work at a time"
-        self._work = None
+        self.give_up(work)
         if isinstance(work, LoadWork):
             assert work.result is not None
             self._remember(work.result)
@@ -184,14 +189,17 @@ class PendingIndex:
         self._runs = work.result
         self._next_run += 1
         self._covered_end = work.covered_end
-        del self._fed[: self._spilling]
-        self._spilling = 0
+        del self._fed[: self._spilled]
 
     def give_up(self, work: IndexWork) -> None:
-        """It could not be done now: a full disk; everything is as before it."""
-        assert work is self._work, "one work at a time"
-        self._work = None
-        self._spilling = 0
+        """It could not be done now: a full disk, or a file that a merge has removed meanwhile.
+        Everything is as before it."""
+        if isinstance(work, LoadWork):
+            assert work is self._load, "it is taken back once"
+            self._load = None
+        else:
+            assert work is self._rewrite, "it is taken back once"
+            self._rewrite, self._spilling = None, False
 
     def _bound_near(self, view: Callable[[], DoneView]) -> None:
         near = self._near

@@ -140,8 +140,8 @@ class Planner:
         lanes = self._timer_lanes(progress.of(TIMER_QUEUE), now_ms)
         for number, window in self._levels.items():
             due = window.due(now_ms, progress.of(number), self._limits.batch_messages)
-            lanes.append(_Lane(number, due, self._late_count(due, now_ms)))
-        lanes = [lane for lane in lanes if len(lane.due.offsets) or lane.region is not None]
+            if len(due.offsets):
+                lanes.append(_Lane(number, due, self._late_count(due, now_ms)))
         if not any(len(lane.due.offsets) for lane in lanes):
             return None
         counts = [len(lane.due.offsets) for lane in lanes]

@@ -192,7 +192,10 @@ class TimerProgress:
             self._queue(source.queue).add_loose(source)
 
     def _queue(self, number: int) -> QueueProgress:
-        return self._queues.setdefault(number, QueueProgress())
+        found = self._queues.get(number)
+        if found is None:
+            found = self._queues[number] = QueueProgress()
+        return found
 
     # ------------------------------------------------------------------------------ saying again
 

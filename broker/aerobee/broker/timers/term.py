@@ -123,15 +123,20 @@ class TimerTerm:
             Busy: too much is done out of turn already; or too much waits to be written.
             NotMaster: the term is over.
         """
-        if self.progress.loose_count + len(sources) > LOOSE_MAX:
-            raise Busy(
-                f"{LOOSE_MAX} messages were recalled, delivered early or put off before their time "
-                "came: try again when some of it has come"
-            )
+        self.check_out_of_turn(len(sources))
         return self._add(
             Removed(tuple(sources), reason[:REASON_LENGTH_MAX], self._clock.now_ms()),
             is_durable=True,
         )
+
+    def check_out_of_turn(self, count: int) -> None:
+        """May so many messages more be delivered early, put off or removed? Rolls need not ask: the
+        floor follows them. Raises Busy."""
+        if self.progress.loose_count + count > LOOSE_MAX:
+            raise Busy(
+                f"{LOOSE_MAX} messages were recalled, delivered early or put off before their time "
+                "came: try again when some of it has come"
+            )
 
     def raise_floor(self, queue: int, offset: int) -> None:
         """All messages of the queue below this offset are done. Raises MqError."""
