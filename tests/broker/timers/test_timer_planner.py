@@ -126,6 +126,23 @@ def test_after_an_outage_what_is_late_follows_at_its_rate_and_new_ones_are_in_ti
     assert len(scene.progress.of(TIMER_QUEUE).frontier.steps) <= 2, "one lane again"
 
 
+def test_late_messages_that_come_after_others_were_moved_hold_up_none_in_time() -> None:
+    scene = Scene(PlanLimits(late_per_s=100, late_burst=10))
+    scene.add_timers(NOW_MS)
+    assert scene.moved() == [NOW_MS]
+    scene.add_timers(*range(NOW_MS - 50_000, NOW_MS - 40_000, 10))
+    late: list[int] = []
+    while scene.waiting():
+        scene.clock.advance_ms(100)
+        now_ms = scene.clock.now_ms()
+        scene.add_timers(now_ms)
+        moved = scene.moved()
+        late += [due for due in moved if due < NOW_MS]
+        assert [due for due in moved if due >= NOW_MS] == [now_ms]
+        assert len(moved) <= 11
+    assert late == list(range(NOW_MS - 50_000, NOW_MS - 40_000, 10))
+
+
 def test_a_clock_that_jumps_forward_moves_in_bounded_bursts() -> None:
     limits = PlanLimits(late_per_s=10_000, late_burst=100)
     scene = Scene(limits)
@@ -146,6 +163,21 @@ def test_a_clock_that_jumps_back_moves_nothing_twice_and_waits_for_the_times_to_
     assert scene.planner.wake_ms(scene.progress) == NOW_MS + 1
     scene.clock.step_wall_ms(3_600_000 + 49)
     assert scene.moved() == list(range(NOW_MS + 1, NOW_MS + 50))
+
+
+def test_a_clock_that_is_set_back_again_and_again_keeps_nothing_waiting() -> None:
+    """Each time there are messages before those that were moved, and after them."""
+    scene = Scene()
+    for _ in range(3 * STEPS_MAX):
+        now_ms = scene.clock.now_ms()
+        scene.add_timers(now_ms, now_ms + 90_000)
+        assert scene.moved() == [now_ms]
+        scene.clock.step_wall_ms(-10_000)
+    assert len(scene.progress.of(TIMER_QUEUE).frontier.steps) <= STEPS_MAX
+    scene.clock.step_wall_ms(900_000)
+    assert len(scene.moved()) == 3 * STEPS_MAX
+    assert scene.progress.loose_count <= 3 * STEPS_MAX
+    assert scene.waiting() == set()
 
 
 def test_a_delay_level_keeps_the_order_of_its_queue() -> None:

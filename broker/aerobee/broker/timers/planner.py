@@ -1,9 +1,9 @@
 """PURE: what is to be moved now, in the order of time, in bounded batches; and when to look again.
 
 The timer queue is moved in *lanes*: intervals of time, each worked off from its beginning. There is
-one as long as all is in time. When the first message is late by more than `late_after_ms`, as after
-an outage or a step of the clock, a second lane begins after those that are late: what falls due
-goes on in time, and what is late follows in the order of time at a bounded rate. The lanes are one
+one as long as all is in time. When a message is late by more than `late_after_ms`, as after an
+outage or a step of the clock, a second lane begins after those that are late: what falls due goes
+on in time, and what is late follows in the order of time at a bounded rate. The lanes are one
 again when the first has reached the second. Nothing remembers them but the frontier: where its ends
 rise a lane begins.
 
@@ -187,34 +187,38 @@ class Planner:
         now = min(Key(now_ms, NUMBER_MAX), self._timers.loaded_until)
         lanes = []
         for regions in self._split(timers, now_ms):
-            # From its beginning, for what came late; unless that would make ever more steps.
-            first = regions[0]
-            end = self._timers.fed_end
-            if len(timers.frontier.steps) >= _STEPS_MANY and first.end and len(regions) > 1:
-                end = first.end
-            low, high = first.low, min(regions[-1].high, now)
-            if low >= high:
+            if regions[0].low >= min(regions[-1].high, now):
                 continue
-            limit = self._limits.batch_messages
-            parts, count = [no_rows()], 0
-            for region in regions:
-                if count < limit and region.low < high:
-                    looked_at = Region(region.low, min(region.high, high), end)
-                    parts.append(self._pending(timers, looked_at, region.end, limit - count))
-                    count += len(parts[-1])
-            rows = np.concatenate(parts)
-            due = Due(rows["offset"], rows["due_ms"], rows["position"], rows["size"])
-            # Before another lane all that is there may count as reached.
-            is_last = regions[-1].high == LAST
-            tops = [region.high for region in regions if region.end or not is_last]
-            top = max(tops, default=FIRST)
-            lane = _Lane(TIMER_QUEUE, due, self._late_count(due, now_ms))
-            lane.region, lane.is_cut, lane.top = Region(low, high, end), count >= limit, top
+            # From its beginning, for what came late; unless that would make ever more steps: then
+            # what was begun is finished first.
+            lane = None
+            if len(timers.frontier.steps) >= _STEPS_MANY and regions[0].end:
+                lane = self._lane(timers, regions, regions[0].end, now)
+            if lane is None or not len(lane.due.offsets):
+                lane = self._lane(timers, regions, self._timers.fed_end, now)
+            lane.late = self._late_count(lane.due, now_ms)
             lanes.append(lane)
-        loaded = self._timers.loaded_until
-        if loaded < Key(now_ms, NUMBER_MAX) and not any(len(lane.due.offsets) for lane in lanes):
+        if now.due_ms < now_ms and not any(len(lane.due.offsets) for lane in lanes):
             self._timers.note_exhausted()
         return lanes
+
+    def _lane(self, timers: QueueProgress, regions: Sequence[Region], end: int, now: Key) -> _Lane:
+        """What is due in some regions up to `now`, at offsets below `end`."""
+        low, high = regions[0].low, min(regions[-1].high, now)
+        limit = self._limits.batch_messages
+        parts, count = [no_rows()], 0
+        for region in regions:
+            if count < limit and region.low < high:
+                looked_at = Region(region.low, min(region.high, high), end)
+                parts.append(self._pending(timers, looked_at, region.end, limit - count))
+                count += len(parts[-1])
+        rows = np.concatenate(parts)
+        due = Due(rows["offset"], rows["due_ms"], rows["position"], rows["size"])
+        # Before another lane all that is there may count as reached.
+        is_last = regions[-1].high == LAST
+        tops = [region.high for region in regions if region.end or not is_last]
+        top = max(tops, default=FIRST)
+        return _Lane(TIMER_QUEUE, due, 0, Region(low, high, end), count >= limit, top)
 
     def _split(self, timers: QueueProgress, now_ms: int) -> list[list[Region]]:
         """The regions of each lane."""
@@ -225,25 +229,22 @@ class Planner:
                 lanes.append([])
             lanes[-1].append(region)
             before = region.end
-        last = lanes[-1]
-        late_ms = now_ms - self._limits.late_after_ms
-        split = Key(late_ms, NUMBER_MAX)
-        open_end = last[-1]
+        if len(lanes) == _LANES_MAX or len(timers.frontier.steps) >= _STEPS_MANY:
+            return lanes
+        split = Key(now_ms - self._limits.late_after_ms, NUMBER_MAX)
+        late = [
+            region._replace(high=min(region.high, split))
+            for region in lanes[-1]
+            if region.low < split
+        ]
         end = self._timers.fed_end
-        is_late = any(
-            len(self._pending(timers, Region(low, min(high, split), end), done_end, 1))
-            for low, high, done_end in last
-            if low < split
-        )
-        if (
-            open_end.end == 0
-            and open_end.low < split
-            and is_late
-            and len(lanes) < _LANES_MAX
-            and len(timers.frontier.steps) < _STEPS_MANY
-        ):
-            last[-1] = Region(open_end.low, split, 0)
-            lanes.append([Region(split, open_end.high, 0)])
+        if any(len(self._pending(timers, each._replace(end=end), each.end, 1)) for each in late):
+            in_time = [
+                region._replace(low=max(region.low, split))
+                for region in lanes[-1]
+                if region.high > split
+            ]
+            lanes[-1:] = [late, in_time]
         return lanes
 
     def _pending(self, timers: QueueProgress, region: Region, done_end: int, limit: int) -> Rows:
