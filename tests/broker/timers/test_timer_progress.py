@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd
+from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd, read_body
 from aerobee.broker.store.producers.producer_windows import ProducerWindows
 from aerobee.broker.timers.acts import (
     ActsUnknown,
@@ -130,6 +133,22 @@ REMOVED: dict[str, object] = {"kind": "removed", "timestamp": 1, "reason": ""}
 def test_what_is_no_entry_is_refused(value: dict[str, object]) -> None:
     with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
         decode_entry(value)
+
+
+def test_the_documented_example_is_what_the_page_says() -> None:
+    page = (Path(__file__).parents[3] / "docs/timer-journal.md").read_text()
+    (example,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    entries = read_body(example.encode(), decode_entry)
+    progress = TimerProgress()
+    progress.apply(cast("list[TimerEntry]", entries))
+    assert len(entries) == 7
+    assert progress.given_up == {7006}
+    assert [progress.is_done(Source(0, at, 1732212060000)) for at in (530, 531, 529)] == [
+        True,
+        False,
+        True,
+    ]
+    assert progress.is_done(Source(3, 88, 1732212059999))
 
 
 def test_an_entry_of_a_later_version_is_passed_over() -> None:
