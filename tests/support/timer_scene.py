@@ -211,6 +211,7 @@ class TimerScene:
         self.recalled: dict[int, list[Written]] = {}
         self.earliest_ms: dict[int, int] = {}
         self.stored_on_level: dict[int, Waiting] = {}
+        self.set_aside: set[int] = set()
         self.seen: dict[int, int] = {}
         """Name -> position of the copy that consumers have seen."""
         self._seen_end = 0
@@ -454,6 +455,12 @@ class TimerScene:
         for act in acts:
             self.may_crash()
             message = self.message_of(act.source)
+            if self.chance.random() < self.full_share / 2:
+                raise Busy("the disk is full")  # `settle` goes on from here
+            if self.chance.random() < self.full_share / 10:
+                self.term.give_up(act.number, "the record is damaged")
+                self.set_aside.add(message.name)
+                continue
             record: Record | None
             if intent.kind is IntentKind.MOVE:
                 offset = self.log.end_of(act.destination)
@@ -609,7 +616,8 @@ class TimerScene:
         else:
             raise Broken("moving does not come to an end")
         for name in self.acknowledged:
-            if name not in self.seen and not self._may_be_recalled(name):
+            is_excused = self._may_be_recalled(name) or name in self.set_aside
+            if name not in self.seen and not is_excused:
                 raise Broken(f"message {name} is lost")
         steps = len(self.state.progress.of(TIMER_QUEUE).frontier.steps)
         if steps > 16:
