@@ -201,7 +201,7 @@ def test_an_unknown_option_lists_the_known_ones(extract_golden: Extract) -> None
         ("maxIndexNum=0", "must be a whole number above 0"),
         ("mappedFileSizeCommitLog=12", "segment_bytes must be at least"),
         ("checkCRCOnRecover=maybe", "must be true or false"),
-        ("messageDelayLevel=1s x", "must look like"),
+        ("messageDelayLevel=1s x", "such as 30s"),
     ],
 )
 def test_an_illegal_option_is_named(extract_golden: Extract, option: str, problem: str) -> None:

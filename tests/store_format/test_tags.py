@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.properties import decode_properties
-from aerobee.store_format.tags import TagsCodes, parse_delay_levels
+from aerobee.store_format.tags import TagsCodes
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=3), max_size=40))
@@ -62,14 +60,3 @@ def test_in_the_schedule_topic_a_code_is_the_time_of_delivery(
 def test_without_any_delay_level_a_delayed_message_waits_one_second() -> None:
     codes = TagsCodes(delays_ms=())
     assert codes.scheduled_code_in(b"DELAY\x013\x02", 0, 8, 5_000) == 6_000
-
-
-def test_delay_levels_are_read_as_apache_writes_them() -> None:
-    assert parse_delay_levels("1s 5m 2h 1d") == (1_000, 300_000, 7_200_000, 86_400_000)
-
-
-@pytest.mark.parametrize("text", ["1", "s", "1x", "-1s", "1.5s"])
-def test_other_delay_levels_are_refused(text: str) -> None:
-    parse: Callable[[str], object] = parse_delay_levels
-    with pytest.raises(ValueError, match="delay level"):
-        parse(f"1s {text}")

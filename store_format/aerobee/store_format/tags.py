@@ -10,30 +10,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.properties import find_property
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
-DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 _TAG_BYTES_KEPT_MAX: Final = 256
-_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delays in ms of levels 1, 2, ...: `messageDelayLevel` of Apache's broker.
-
-    Raises ValueError unless `text` is numbers with a unit s, m, h or d, separated by spaces.
-    """
-    delays = []
-    for word in text.split():
-        match = re.fullmatch(r"(\d{1,9})([smhd])", word)
-        if match is None:
-            raise ValueError(
-                f"delay level {word!r} is not a number with a unit s, m, h or d, such as 30s"
-            )
-        delays.append(int(match[1]) * _UNIT_MS[match[2]])
-    return tuple(delays)
 
 
 class TagsCodes:
@@ -43,12 +26,10 @@ class TagsCodes:
     makes each one unique only loses the speed-up.
     """
 
-    __slots__ = ("_codes", "_delays_ms", "_entries_max")
+    __slots__ = ("_codes", "_entries_max", "_levels")
 
     def __init__(self, *, delays_ms: Sequence[int] | None = None, entries_max: int = 4096) -> None:
-        self._delays_ms = (
-            parse_delay_levels(DELAY_LEVELS) if delays_ms is None else tuple(delays_ms)
-        )
+        self._levels = DelayLevels.parse() if delays_ms is None else DelayLevels(tuple(delays_ms))
         self._entries_max = entries_max
         self._codes: dict[bytes, int] = {}
 
@@ -93,8 +74,7 @@ class TagsCodes:
         level = _delay_level(find_property(buffer, start, end, b"DELAY"))
         if level <= 0:
             return self.code_in(buffer, start, end)
-        level = min(level, len(self._delays_ms))
-        return store_timestamp_ms + (self._delays_ms[level - 1] if level else 1_000)
+        return store_timestamp_ms + self._levels.delay_ms(level)
 
 
 def _delay_level(value: bytes | None) -> int:

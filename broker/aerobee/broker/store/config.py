@@ -8,6 +8,7 @@ from enum import StrEnum
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.runtime.config import Change
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.delay_levels import DelayLevels
 from aerobee.store_format.record import HostAddress
 
 KIB = 1024
@@ -195,10 +196,7 @@ class StoreConfig:
     """
 
     # Deliver delay of each level of the schedule topic, level 1 first.
-    delay_levels_ms: tuple[int, ...] = tuple(
-        seconds * 1_000
-        for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1_200, 1_800, 3_600, 7_200)
-    )
+    delay_levels_ms: tuple[int, ...] = DelayLevels.parse().delays_ms
     """Delay of each level of Apache's schedule topic, level 1 first (messageDelayLevel). Equal on
     all replicas of a group.
 

@@ -8,7 +8,6 @@ does not say how many of its bytes are slots; that is found where its entries be
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from aerobee.broker.store.errors import StoreUnusable
 from aerobee.cli.failures import EnvironmentFailure
 from aerobee.cli.options import settings_option
 from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.delay_levels import DelayLevels, DelayLevelsIllegal
 from aerobee.store_format.index_file import IndexGeometry
 from aerobee.store_format.index_geometry import geometry_of
 from aerobee.store_format.names import is_file_name
@@ -36,8 +36,6 @@ OnProgress = Callable[[int, int], None]
 INDEX_DIRECTORY = "index"
 TIMER_LOG_DIRECTORY = "timerlog"
 
-_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DELAY = re.compile(r"([0-9]+)([smhd])")
 _FILE_BYTES_MAX = 1 << 40
 _TIMER_LOG_BYTES = 100 * 1024 * 1024
 
@@ -189,11 +187,10 @@ def _check_crc(name: str, value: str) -> dict[str, Any]:
 
 
 def _delay_levels(name: str, value: str) -> dict[str, Any]:
-    levels = [_DELAY.fullmatch(level) for level in value.split(" ")]
-    delays = tuple(int(level[1]) * _UNIT_MS[level[2]] for level in levels if level is not None)
-    if len(delays) != len(levels):
-        raise InvalidArgument(f"{name} must look like '1s 5s 10m 2h', not {value!r:.80}")
-    return {"delay_levels_ms": delays}
+    try:
+        return {"delay_levels_ms": DelayLevels.parse(value).delays_ms}
+    except DelayLevelsIllegal as error:
+        raise InvalidArgument(f"{name}: {error}") from error
 
 
 def _positive(name: str, value: str) -> int:

@@ -10,7 +10,7 @@ from typing import Final
 from aerobee.offset_audit.sources.store.folders import Names, StoreUnreadable
 from aerobee.offset_audit.sources.store.plan import PARTITION_BYTES
 from aerobee.offset_audit.sources.store.record_search import RECORD_BYTES_MAX
-from aerobee.store_format.tags import parse_delay_levels
+from aerobee.store_format.delay_levels import DelayLevels
 
 RECORDS_KIND: Final = "records"
 
@@ -77,7 +77,7 @@ class StoreOptions:
             bodies=take.flag("bodies"),
             check_bodies=take.flag("checkBodies"),
             decompress=take.flag("decompress"),
-            delays_ms=parse_delay_levels(levels) if levels else None,
+            delays_ms=DelayLevels.parse(levels).delays_ms if levels else None,
             push_filters=take.flag("pushFilters"),
             index_slots=take.number("indexSlots", 0, at_least=0) or None,
             others=take.left,
