@@ -81,8 +81,17 @@ class PropertyName:
     BORN_HOST: Final = "__BORNHOST"
     BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
     CRC32: Final = "__CRC32#"
+    ORIGIN_QUEUE_ID: Final = "ORIGIN_QUEUE_ID"
+    ORIGIN_QUEUE_OFFSET: Final = "ORIGIN_QUEUE_OFFSET"
     DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+    DLQ_GROUP: Final = "DLQ_GROUP"
+    DLQ_ATTEMPTS: Final = "DLQ_ATTEMPTS"
+    DLQ_REASON_CLASS: Final = "DLQ_REASON_CLASS"
+    DLQ_REASON: Final = "DLQ_REASON"
+    DLQ_MEMBER: Final = "DLQ_MEMBER"
+    DLQ_TIME_MS: Final = "DLQ_TIME_MS"
+    DLQ_RESENDS: Final = "DLQ_RESENDS"
     PRIORITY: Final = "_SYS_MSG_PRIORITY_"
     LITE_TOPIC: Final = "__LITE_TOPIC"
     PRODUCER: Final = "__PRODUCER"
@@ -148,6 +157,26 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
         if name and value:
             properties[name] = value
     return properties
+
+
+def replace_properties(data: bytes, changes: Mapping[bytes, bytes | None]) -> bytes:
+    """`data` with each name of `changes` set to its value once, at the end; None takes it out.
+
+    The other properties stay as they are, byte for byte. No name or value of `changes` may contain
+    0x01 or 0x02. Costs 1 us for a message that has none of the names yet, 3 us for others.
+    """
+    for name in changes:
+        if name + NAME_END in data:
+            segments = data.split(VALUE_END)
+            kept = [part for part in segments if part.partition(NAME_END)[0] not in changes]
+            data = VALUE_END.join(kept)
+            break
+    if data and data[-1] != VALUE_END[0]:
+        data += VALUE_END
+    set_ones = [
+        b"%b\x01%b\x02" % (name, value) for name, value in changes.items() if value is not None
+    ]
+    return data + b"".join(set_ones)
 
 
 def find_property(buffer: bytes | bytearray, start: int, end: int, name: bytes) -> bytes | None:

@@ -70,8 +70,8 @@ def encode_record(
     if property_crc:
         properties = reserve_property_crc(properties)
     if len(properties) > PROPERTIES_BYTES_MAX:
-        raise _properties_too_large(len(properties))
-    magic, middle = _magic_and_topic(topic, version)
+        raise properties_too_large(len(properties))
+    magic, middle = magic_and_topic(topic, version)
     head = _HEADS[born_host.is_ipv6, store_host_ipv6]
     size = head.size + len(body) + len(middle) + 2 + len(properties)
     try:
@@ -190,7 +190,7 @@ def _fill_template(
     properties_sizes = _int64(map(len, properties), count)
     properties_size_max = int(properties_sizes.max())
     if properties_size_max > PROPERTIES_BYTES_MAX:
-        raise _properties_too_large(properties_size_max)
+        raise properties_too_large(properties_size_max)
     sizes = body_sizes + properties_sizes + len(template)
 
     heads = _repeated(template[:head_size], count)
@@ -226,7 +226,7 @@ def _int64(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
     return np.fromiter(values, np.int64, count)
 
 
-def _magic_and_topic(topic: bytes, version: int | None) -> tuple[int, bytes]:
+def magic_and_topic(topic: bytes, version: int | None) -> tuple[int, bytes]:
     """The magic, and the topic after its length."""
     if version is None:
         version = 1 if len(topic) <= TOPIC_V1_BYTES_MAX else 2
@@ -247,7 +247,7 @@ def _with_host_bits(sys_flag: int, born_host: HostAddress, store_host_ipv6: bool
     )
 
 
-def _properties_too_large(size: int) -> RecordIllegal:
+def properties_too_large(size: int) -> RecordIllegal:
     return RecordIllegal(
         f"properties of {size} bytes exceed the limit of {PROPERTIES_BYTES_MAX}; "
         "put large values into the body"

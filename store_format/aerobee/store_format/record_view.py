@@ -185,6 +185,11 @@ class Record:
         return self._body_end - self._body_start
 
     @property
+    def body_span(self) -> tuple[int, int]:
+        """Where the body begins and ends, counted from the record's first byte."""
+        return self._body_start - self.start, self._body_end - self.start
+
+    @property
     def body(self) -> bytes:
         """As stored: compressed if the system flag says so."""
         body = self.buffer[self._body_start : self._body_end]

@@ -11,6 +11,7 @@ from aerobee.broker.store.errors import StoreUnusable
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.cli.store.folder import TIMER_LOG_DIRECTORY
 from aerobee.runtime.errors import MessageNotFound
+from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.names import file_name, is_file_name, parse_file_name
 from aerobee.store_format.record import Record, RecordCorrupt
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
@@ -20,7 +21,6 @@ from aerobee.store_format.timer_wheel import TimerSlot, TimerWheelCorrupt, decod
 
 TIMER_WHEEL_FILE = "timerwheel"
 TIMER_CHECKPOINT_FILE = "config/timercheck"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 
 class TimerFiles:
