@@ -76,6 +76,7 @@ class BatchFault(StrEnum):
     TRANSACTION = "transaction"
     INNER_BATCH = "inner batch"
     RESERVED = "reserved property"
+    DELAY = "delay"
 
 
 class BatchIllegal(ValueError):
