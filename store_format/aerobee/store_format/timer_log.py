@@ -31,7 +31,7 @@ _RECORDS_PER_STEP: Final = 4_096
 
 _RECORD: Final = struct.Struct(">iqiqiqiiq")
 _END_MARK: Final = struct.Struct(">iqi")
-_RECORDS: Final = np.dtype(
+TIMER_RECORD_DTYPE: Final = np.dtype(
     [
         ("record_size", ">i4"),
         ("previous_position", ">i8"),
@@ -135,7 +135,7 @@ def decode_timer_record(data: bytes | bytearray | memoryview, position: int = 0)
 def scan_timer_log(data: bytes | bytearray | memoryview) -> TimerScan:
     """All records of a file from its start on, up to the first bytes that are none."""
     count = len(data) // TIMER_RECORD_SIZE
-    records = np.frombuffer(data, _RECORDS, count)
+    records = np.frombuffer(data, TIMER_RECORD_DTYPE, count)
     valid = (records["record_size"] == TIMER_RECORD_SIZE) & (records["magic"] & ~_MAGIC_BITS == 0)
     usable = count if valid.all() else int(valid.argmin())
     end = usable * TIMER_RECORD_SIZE

@@ -26,7 +26,7 @@ PRECISION_MS: Final = 1_000
 NO_POSITION: Final = -1
 
 _SLOT: Final = struct.Struct(">qqqii")
-_SLOTS: Final = np.dtype(
+SLOT_DTYPE: Final = np.dtype(
     [("unit", ">i8"), ("first", ">i8"), ("last", ">i8"), ("count", ">i4"), ("magic", ">i4")]
 )
 
@@ -78,7 +78,7 @@ def decode_wheel(
             f"a timer wheel has {WHEEL_SIZE} bytes, not {len(data)}: restore it, or remove it "
             "together with the timer log and its checkpoint to have it built again"
         )
-    slots = np.frombuffer(data, _SLOTS)
+    slots = np.frombuffer(data, SLOT_DTYPE)
     used = slots[slots["unit"] != 0]
     columns = (used[name].tolist() for name in ("unit", "first", "last", "count", "magic"))
     return [
