@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from aerobee.store_format.record import HostAddress
+from aerobee.store_format.record import HostAddress, Record, RecordCorrupt
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 GOLDEN_NAMES = ("clean-small", "crashed", "crashed-torn", "retained", "ipv6-v2")
@@ -193,6 +193,21 @@ class GoldenLog:
                         self.segments[int(file)] = content.read()
                     else:
                         self.checkpoint = content.read()
+
+    def records(self) -> list[Record]:
+        """All whole records; what comes after them is nothing, a blank record, or the tear."""
+        found: list[Record] = []
+        for _, data in sorted(self.segments.items()):
+            position = 0
+            while position < len(data):
+                try:
+                    record = Record(data, position)
+                    record.check()
+                except RecordCorrupt:
+                    break
+                found.append(record)
+                position = record.end
+        return found
 
     def messages(self) -> dict[int, dict[str, Any]]:
         """Every message the manifest lists, by its physical offset."""

@@ -35,7 +35,7 @@ from aerobee.store_format.properties import (
     encode_properties,
     replace_properties,
 )
-from aerobee.store_format.record import HostAddress, Record, RecordCorrupt, encode_record
+from aerobee.store_format.record import HostAddress, Record, encode_record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 
 NOW = 1_700_000_000_500
@@ -191,25 +191,9 @@ def test_a_recalling_record_looks_like_apaches(golden_log: Any) -> None:
 # ------------------------------------------------------------------------------------- golden
 
 
-def records_of(golden_log: Any) -> list[Record]:
-    """All whole records; what comes after them is nothing, a blank record, or the tear."""
-    found: list[Record] = []
-    for data in golden_log.segments.values():
-        position = 0
-        while position < len(data):
-            try:
-                record = Record(data, position)
-                record.check()
-            except RecordCorrupt:
-                break
-            found.append(record)
-            position = record.end
-    return found
-
-
 def timers_of(golden_log: Any) -> tuple[list[Record], list[Record]]:
     """The messages and the recalling records of the timer topic."""
-    waiting = [record for record in records_of(golden_log) if record.topic == TIMER_TOPIC]
+    waiting = [record for record in golden_log.records() if record.topic == TIMER_TOPIC]
     deletes = [record for record in waiting if recalls(record) is not None]
     return [record for record in waiting if recalls(record) is None], deletes
 
@@ -242,7 +226,7 @@ def as_sent(waiting: Record) -> Record:
 
 def test_messages_wait_as_apache_had_them_wait(golden_log: Any) -> None:
     waiting = [
-        record for record in records_of(golden_log) if record.topic in (TIMER_TOPIC, SCHEDULE_TOPIC)
+        record for record in golden_log.records() if record.topic in (TIMER_TOPIC, SCHEDULE_TOPIC)
     ]
     assert len(waiting) > 50 or golden_log.name == "crashed-torn"
     for known in waiting:
@@ -262,7 +246,7 @@ def test_messages_wait_as_apache_had_them_wait(golden_log: Any) -> None:
 
 
 def test_messages_are_delivered_as_apache_delivered_them(golden_log: Any) -> None:
-    records = records_of(golden_log)
+    records = golden_log.records()
     waiting = {
         (record.topic, record.unique_key, record.reconsume_times): record
         for record in records

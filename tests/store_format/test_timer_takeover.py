@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from aerobee.store_format.delayed_records import TIMER_TOPIC, recalls, timer_due_ms
 from aerobee.store_format.java_hash import java_string_hash
-from aerobee.store_format.record import Record, RecordCorrupt
+from aerobee.store_format.record import Record
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint
 from aerobee.store_format.timer_files import (
     OVERDUE_SLOTS_MS,
@@ -52,7 +51,6 @@ DAY = 86_400_000
 class Golden:
     """The timer's files of a golden store, and the records of its timer topic."""
 
-    name: str
     manifest: dict[str, Any]
     wheel: bytes
     log: dict[int, bytes]
@@ -64,43 +62,24 @@ class Golden:
         return [record for base in sorted(self.log) for record in scan_timer_log(self.log[base])]
 
 
-@pytest.fixture(
-    scope="module", params=["clean-small", "crashed", "crashed-torn", "retained", "ipv6-v2"]
-)
-def golden(request: pytest.FixtureRequest) -> Golden:
-    name = request.param
+@pytest.fixture(scope="module")
+def golden(golden_log: Any) -> Golden:
+    name = golden_log.name
     files: dict[str, bytes] = {}
     with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
         for member in archive.getmembers():
             path = member.name.removeprefix(f"{name}/")
-            if member.isfile() and path.startswith(("timer", "config/timercheck", "commitlog")):
+            if member.isfile() and path.startswith(("timer", "config/timercheck")):
                 content = archive.extractfile(member)
                 assert content is not None
                 files[path] = content.read()
     return Golden(
-        name,
-        json.loads((GOLDEN / f"{name}.json").read_text()),
+        golden_log.manifest,
         files["timerwheel"],
         {int(path[9:]): data for path, data in files.items() if path.startswith("timerlog/")},
         files["config/timercheck"],
-        timer_records([data for path, data in files.items() if path.startswith("commitlog/")]),
+        [record for record in golden_log.records() if record.topic == TIMER_TOPIC],
     )
-
-
-def timer_records(segments: list[bytes]) -> list[Record]:
-    found: list[Record] = []
-    for data in segments:
-        position = 0
-        while position < len(data):
-            try:
-                record = Record(data, position)
-                record.check()
-            except RecordCorrupt:
-                break
-            if record.topic == TIMER_TOPIC:
-                found.append(record)
-            position = record.end
-    return sorted(found, key=lambda record: record.queue_offset)
 
 
 def rows_of(records: list[Record]) -> TimerRows:

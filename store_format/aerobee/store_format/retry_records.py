@@ -1,0 +1,347 @@
+"""Records of messages that failed: the copy that comes again, the dead letter, the letter resent.
+
+   back-off      SCHEDULE_TOPIC_XXXX or rmq_sys_wheel_timer, for %RETRY%GROUP queue 0
+   dead letter   %DLQ%GROUP queue 0
+   resent        any topic: an ordinary message that remembers how often it was resent
+
+A copy keeps body, id, keys, tags, properties and birth. It names its origin: topic (RETRY_TOPIC),
+the broker's id of the first record (ORIGIN_MESSAGE_ID), and, which Apache's broker does not write,
+queue and offset there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from aerobee.store_format.batch import RETRY_PREFIX
+from aerobee.store_format.delayed_records import (
+    WAITING_MARKS,
+    Changes,
+    Delay,
+    Moved,
+    waiting_record,
+)
+from aerobee.store_format.message_id import offset_message_id
+from aerobee.store_format.properties import PropertyName, replace_properties
+from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX, TOPIC_V1_BYTES_MAX
+from aerobee.store_format.record_rewrite import rewrite_record
+from aerobee.store_format.record_view import Record
+
+DEAD_LETTER_PREFIX: Final = "%DLQ%"
+RETRY_TOPIC_BYTES_MAX: Final = 255
+
+RETRIES_MAX: Final = 16
+"""Apache's default for a group's `retryMaxTimes`."""
+FIRST_RETRY_LEVEL: Final = 3
+"""The delay level after the first failure; each further one waits a level longer."""
+
+REASON_CLASS_BYTES_MAX: Final = 128
+REASON_BYTES_MAX: Final = 1_024
+MEMBER_BYTES_MAX: Final = 255
+RESENDS_KEPT_MAX: Final = 16
+RESENDS_MAX: Final = 3
+"""How often a dead letter goes the same way again before it is seen as a circle."""
+
+_I32_MAX: Final = (1 << 31) - 1
+_N: Final = PropertyName
+_DEAD_LETTER_MARKS: Final[Changes] = dict.fromkeys(
+    name.encode()
+    for name in (
+        *(_N.RETRY_TOPIC, _N.ORIGIN_MESSAGE_ID, _N.ORIGIN_QUEUE_ID, _N.ORIGIN_QUEUE_OFFSET),
+        *(_N.DLQ_ORIGIN_TOPIC, _N.DLQ_ORIGIN_MESSAGE_ID, _N.DLQ_GROUP, _N.DLQ_ATTEMPTS),
+        *(_N.DLQ_REASON_CLASS, _N.DLQ_REASON, _N.DLQ_MEMBER, _N.DLQ_TIME_MS),
+        *(_N.POP_CK, _N.POP_CK_OFFSET, _N.FIRST_POP_TIME),
+    )
+)
+"""Takes out what says where a message failed and how."""
+
+
+class GroupNameTooLong(ValueError):
+    """A group whose retry or dead-letter topic would have too long a name."""
+
+
+class ResendCircle(ValueError):
+    """A dead letter that was resent the same way several times, and came back each time."""
+
+
+# ------------------------------------------------------------------------------------- decisions
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's failed messages come again. Raises GroupNameTooLong."""
+    return _topic(RETRY_PREFIX, group, RETRY_TOPIC_BYTES_MAX, "a retry topic")
+
+
+def dead_letter_topic(group: str) -> str:
+    """Where a group's dead letters lie. Raises GroupNameTooLong: above 122 bytes there is none."""
+    return _topic(DEAD_LETTER_PREFIX, group, TOPIC_V1_BYTES_MAX, "a dead-letter topic")
+
+
+def _topic(prefix: str, group: str, bytes_max: int, what: str) -> str:
+    group_bytes_max = bytes_max - len(prefix)
+    if len(group.encode()) > group_bytes_max:
+        raise GroupNameTooLong(
+            f"group {group[:40]!r}... has a name of {len(group.encode())} bytes, too long for "
+            f"{what}: at most {group_bytes_max} are possible; use a group with a shorter name"
+        )
+    return prefix + group
+
+
+def retry_level(
+    reconsume_times: int, *, retries_max: int = RETRIES_MAX, asked_level: int = 0
+) -> int | None:
+    """After a failure, the delay level until the message comes again; None: it is a dead letter.
+
+    `reconsume_times` is what the failed message says. `asked_level` is the consumer's: below 0 it
+    gives up, 0 leaves it to the broker. A level may exceed the highest, which is then meant.
+    """
+    if asked_level < 0 or reconsume_times >= retries_max:
+        return None
+    return asked_level or FIRST_RETRY_LEVEL + max(0, reconsume_times)
+
+
+# ------------------------------------------------------------------------------------- origin
+
+
+class Origin(NamedTuple):
+    """Where a message was first; -1 for a queue or an offset that its copy does not tell."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    """The broker's, of host and log position."""
+
+
+def origin_of(record: Record) -> Origin:
+    """Of a message as it was consumed, from its own topic or as a copy."""
+    topic = record.property_value(_N.RETRY_TOPIC)
+    message_id = record.property_value(_N.ORIGIN_MESSAGE_ID)
+    if topic is None and message_id is None:
+        return Origin(
+            record.topic, record.queue_id, record.queue_offset, _offset_message_id(record)
+        )
+    return Origin(
+        record.topic if topic is None else topic,
+        _number(record, _N.ORIGIN_QUEUE_ID, -1),
+        _number(record, _N.ORIGIN_QUEUE_OFFSET, -1),
+        _offset_message_id(record) if message_id is None else message_id,
+    )
+
+
+def _offset_message_id(record: Record) -> str:
+    return offset_message_id(record.store_host, record.physical_offset)
+
+
+def _number(record: Record, name: str, otherwise: int) -> int:
+    value = record.property_value(name) or ""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 20 else otherwise
+
+
+def _origin_changes(origin: Origin) -> dict[bytes, bytes | None]:
+    changes: dict[bytes, bytes | None] = {
+        b"RETRY_TOPIC": origin.topic.encode(),
+        b"ORIGIN_MESSAGE_ID": origin.message_id.encode(),
+        b"WAIT": b"false",
+    }
+    if origin.queue_id >= 0:
+        changes[b"ORIGIN_QUEUE_ID"] = b"%d" % origin.queue_id
+    if origin.queue_offset >= 0:
+        changes[b"ORIGIN_QUEUE_OFFSET"] = b"%d" % origin.queue_offset
+    return changes
+
+
+def _next_times(record: Record) -> int:
+    return min(max(0, record.reconsume_times) + 1, _I32_MAX)
+
+
+# ------------------------------------------------------------------------------------- copies
+
+
+def retry_record(
+    record: Record,
+    delay: Delay,
+    *,
+    group: str,
+    store_host_ipv6: bool,
+    topic: str | None = None,
+) -> Moved:
+    """The copy of a failed message, as it waits until it comes again to `group`.
+
+    `topic` is the retry topic if it is not the group's only one. Raises GroupNameTooLong;
+    RecordIllegal if the message's properties leave no room for it: then it cannot be retried, and
+    `dead_letter_record` still takes it. RecordCorrupt.
+    """
+    return waiting_record(
+        record,
+        delay,
+        topic=retry_topic(group) if topic is None else topic,
+        queue_id=0,
+        store_host_ipv6=store_host_ipv6,
+        changes=_origin_changes(origin_of(record)),
+        reconsume_times=_next_times(record),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Why a message is a dead letter. Texts of any length and content: they are shortened."""
+
+    group: str
+    attempts: int
+    """How often it was delivered to the group."""
+    time_ms: int
+    reason_class: str = ""
+    """The class of the last exception, or another short name."""
+    reason: str = ""
+    member: str = ""
+    """Who tried last."""
+
+
+def dead_letter_record(record: Record, death: Death, *, store_host_ipv6: bool) -> Moved:
+    """The one copy of a message in its group's dead-letter topic.
+
+    A dead letter is never refused for its size: if the message's own properties leave no room, the
+    longest texts about its death are left out first. Raises GroupNameTooLong, RecordCorrupt.
+    """
+    topic = dead_letter_topic(death.group)
+    origin = origin_of(record)
+    base = replace_properties(record.properties_bytes, {**WAITING_MARKS, **_DEAD_LETTER_MARKS})
+    message_id = record.unique_key or origin.message_id
+    told: list[tuple[bytes, bytes]] = [
+        *((name, value) for name, value in _origin_changes(origin).items() if value is not None),
+        (b"DLQ_ORIGIN_TOPIC", origin.topic.encode()),
+        (b"DLQ_ORIGIN_MESSAGE_ID", message_id.encode()),
+        (b"DLQ_GROUP", death.group.encode()),
+        (b"DLQ_ATTEMPTS", b"%d" % death.attempts),
+        (b"DLQ_TIME_MS", b"%d" % death.time_ms),
+        (b"DLQ_REASON_CLASS", _shortened(death.reason_class, REASON_CLASS_BYTES_MAX)),
+        (b"DLQ_MEMBER", _shortened(death.member, MEMBER_BYTES_MAX)),
+        (b"DLQ_REASON", _shortened(death.reason, REASON_BYTES_MAX)),
+    ]
+    rewritten = rewrite_record(
+        record,
+        topic=topic.encode(),
+        properties=_as_many_as_fit(base, told),
+        store_host_ipv6=store_host_ipv6,
+        reconsume_times=_next_times(record),
+    )
+    return Moved(topic, 0, rewritten)
+
+
+def _as_many_as_fit(properties: bytes, told: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """`properties` with as many of `told` as fit, the first ones first."""
+    room = PROPERTIES_BYTES_MAX - len(properties) - 1
+    changes: dict[bytes, bytes | None] = {}
+    for name, value in told:
+        size = len(name) + len(value) + 2
+        if value and size <= room:
+            changes[name] = value
+            room -= size
+    return replace_properties(properties, changes) if changes else properties
+
+
+def _shortened(text: str, bytes_max: int) -> bytes:
+    """One line of at most `bytes_max` bytes, without what separates properties."""
+    # Much more than needed is cut first: a text may be very long.
+    plain = " ".join(text[: 4 * bytes_max].split())
+    if not plain.isprintable():
+        plain = "".join(mark if mark.isprintable() else "?" for mark in plain)
+    data = plain.encode("utf-8", "replace")
+    if len(data) <= bytes_max:
+        return data
+    cut = data[: bytes_max - len("…".encode())].decode("utf-8", "ignore")
+    return f"{cut}…".encode()
+
+
+# ------------------------------------------------------------------------------------- letters
+
+
+class Resend(NamedTuple):
+    """One way that a dead letter was sent again."""
+
+    time_ms: int
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """What a record in a dead-letter topic tells. Letters of Apache's brokers tell the origin's
+    topic and id, the rest is empty, 0 or -1."""
+
+    origin: Origin
+    death: Death
+    resends: tuple[Resend, ...]
+
+
+def read_dead_letter(record: Record) -> DeadLetter:
+    """From a record of a dead-letter topic; what cannot be read is as if it were not there."""
+    value = record.property_value
+    return DeadLetter(
+        origin_of(record),
+        Death(
+            group=value(_N.DLQ_GROUP) or record.topic.removeprefix(DEAD_LETTER_PREFIX),
+            attempts=_number(record, _N.DLQ_ATTEMPTS, record.reconsume_times),
+            time_ms=_number(record, _N.DLQ_TIME_MS, record.store_timestamp_ms),
+            reason_class=value(_N.DLQ_REASON_CLASS) or "",
+            reason=value(_N.DLQ_REASON) or "",
+            member=value(_N.DLQ_MEMBER) or "",
+        ),
+        resends_of(record),
+    )
+
+
+def resends_of(record: Record) -> tuple[Resend, ...]:
+    """How a message was resent so far, oldest first: the newest 16."""
+    found = []
+    for word in (record.property_value(_N.DLQ_RESENDS) or "").split(","):
+        time_ms, _, way = word.partition(":")
+        source, arrow, target = way.partition(">")
+        if arrow and time_ms.isascii() and time_ms.isdigit() and len(time_ms) < 20:
+            found.append(Resend(int(time_ms), source, target))
+    return tuple(found)
+
+
+def resent_record(
+    record: Record,
+    *,
+    topic: str,
+    queue_id: int,
+    now_ms: int,
+    store_host_ipv6: bool,
+    resends_max: int = RESENDS_MAX,
+) -> Moved:
+    """A dead letter as an ordinary message of `topic`: attempts begin anew, its id stays.
+
+    The resend is noted in the message, and stays there when it fails again. Raises ResendCircle if
+    it went this way `resends_max` times already; RecordIllegal if the note does not fit any more,
+    RecordCorrupt.
+    """
+    assert resends_max <= RESENDS_KEPT_MAX, "more are not remembered"
+    resends = resends_of(record)
+    same = [resend for resend in resends if resend[1:] == (record.topic, topic)]
+    if len(same) >= resends_max:
+        raise ResendCircle(
+            f"message {record.unique_key or _offset_message_id(record)} was resent from "
+            f"{record.topic} to {topic} {len(same)} times already and came back each time: repair "
+            "the consumer, or drop the message, or allow more resends"
+        )
+    kept = (*resends, Resend(now_ms, record.topic, topic))[-RESENDS_KEPT_MAX:]
+    history = ",".join(f"{resend.time_ms}:{resend.source}>{resend.target}" for resend in kept)
+    changes: dict[bytes, bytes | None] = {
+        **WAITING_MARKS,
+        **_DEAD_LETTER_MARKS,
+        b"WAIT": None,
+        b"DLQ_RESENDS": history.encode(),
+    }
+    rewritten = rewrite_record(
+        record,
+        topic=topic.encode(),
+        properties=replace_properties(record.properties_bytes, changes),
+        store_host_ipv6=store_host_ipv6,
+        reconsume_times=0,
+    )
+    return Moved(topic, queue_id, rewritten)
