@@ -300,6 +300,12 @@ def test_what_is_told_gives_way_to_the_messages_own_properties(size: int) -> Non
     assert "DLQ_REASON" not in properties, "the longest text is the first to go"
 
 
+@pytest.mark.parametrize("before", ["", "x"])
+def test_a_character_is_cut_off_as_a_whole(before: str) -> None:
+    letter = died(record_of(), Death("orders", 1, NOW, reason=before + "ü" * 1_000))
+    assert set(read_dead_letter(letter).death.reason) == {*before, "ü", "…"}
+
+
 def test_a_group_with_too_long_a_name_has_no_dead_letters() -> None:
     with pytest.raises(GroupNameTooLong):
         died(record_of(), Death("g" * 123, 1, NOW))

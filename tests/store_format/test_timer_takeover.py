@@ -279,6 +279,16 @@ def test_the_last_message_is_not_repeated_though_it_was_recalled() -> None:
     assert [position for _, position, _ in given_out(files, until_ms=WRITE + DAY)] == [300]
 
 
+def test_what_is_due_in_two_days_or_later_is_rolled() -> None:
+    first_rolled_ms = WRITE + ROLL_WINDOW_MS + 1
+    files = files_of({0: first_rolled_ms - 1, 1: first_rolled_ms, 2: NOW + 5 * DAY}, queue_end=3)
+    assert given_out(files, until_ms=WRITE + 5 * DAY) == [
+        (WRITE + ROLL_WINDOW_MS // 2, 100, True),
+        (WRITE + ROLL_WINDOW_MS - 1_000, 0, False),
+        (WRITE + ROLL_WINDOW_MS, 200, True),
+    ]
+
+
 @pytest.mark.parametrize(("count", "files"), [(19, 1), (20, 2), (38, 2), (39, 3)])
 def test_the_log_is_cut_into_files_as_apache_cuts_it(count: int, files: int) -> None:
     written = files_of(dict.fromkeys(range(count), NOW + 5000), queue_end=count)

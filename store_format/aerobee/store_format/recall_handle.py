@@ -78,8 +78,7 @@ class RecallHandle:
         if _ALPHABET.fullmatch(text) is None:
             raise _illegal("it is not URL-safe Base64")
         try:
-            padded = text.rstrip("=")
-            data = base64.urlsafe_b64decode(padded + "=" * (-len(padded) % 4))
+            data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
             plain = data.decode()
         except (binascii.Error, UnicodeDecodeError):
             raise _illegal("it is not URL-safe Base64 of text") from None
