@@ -32,8 +32,19 @@ from aerobee.store_format.index_file import (
 )
 from aerobee.store_format.java_hash import index_key_hash, java_string_hash
 from aerobee.store_format.message_id import offset_message_id, parse_offset_message_id
+from aerobee.store_format.properties import decode_properties
 from aerobee.store_format.property_crc import has_property_crc, write_property_crc
-from aerobee.store_format.record import HostAddress, Record, blank_record
+from aerobee.store_format.recall_handle import RecallHandle
+from aerobee.store_format.record import HostAddress, Record, blank_record, encode_record
+from aerobee.store_format.retry_records import (
+    REASON_BYTES_MAX,
+    REASON_CLASS_BYTES_MAX,
+    RESENDS_KEPT_MAX,
+    Death,
+    dead_letter_record,
+)
+from aerobee.store_format.timer_log import decode_timer_record
+from aerobee.store_format.timer_wheel import SLOTS_PER_WHEEL, TimerSlot, encode_slot
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "store-format.md").read_text("utf-8")
 BLOCKS = dict(re.findall(r"(?ms)^```(?:hex|json|text) ([\w-]+)\n(.*?)\n```$", PAGE))
@@ -46,7 +57,7 @@ def example(name: str) -> bytes:
 
 
 def test_the_page_has_all_its_examples() -> None:
-    assert len(BLOCKS) == 20
+    assert len(BLOCKS) == 23
     assert "{" not in re.sub(r"(?s)```.*?```|`[^`]*`", "", PAGE), "a placeholder was left"
 
 
@@ -148,6 +159,34 @@ def test_aerobees_own_files_count_beside_that_checkpoint() -> None:
     mark = decode_mark(f"{BLOCKS['index-end']}\n".encode().ljust(128, b"\0"))
     assert mark == IndexMark(4364, "20231114221320500", 4, 4232)
     assert RunRecord.decode(BLOCKS["leases"].encode()).run_number == 2
+
+
+def test_a_timer_its_slot_and_its_handle_are_what_the_page_says() -> None:
+    record = decode_timer_record(example("timer-record"))
+    assert record.encode() == example("timer-record")
+    assert record.slot_time_ms == 1_700_000_100_000
+    assert record.topic_hash == java_string_hash("TopicTest")
+    slot = TimerSlot(record.slot_time_ms, first_position=0, last_position=0, count=1)
+    assert encode_slot(slot) == example("timer-slot")
+    assert f"{SLOTS_PER_WHEEL:,} slots" in PAGE
+    handle = RecallHandle.decode(BLOCKS["recall-handle"])
+    assert handle.deliver_ms == record.slot_time_ms + 1
+    assert handle.encode() == BLOCKS["recall-handle"]
+
+
+def test_the_properties_of_failed_messages_are_on_the_page() -> None:
+    section = PAGE.partition("## Messages that failed")[2].partition("\n## ")[0]
+    names = set(re.findall("`([A-Z_]+)`", section)) - {"RETRY", "DLQ"}
+    record = encode_record(
+        topic=b"t", body=b"x", properties=b"", born_timestamp_ms=1, born_host=STORE_HOST
+    )
+    letter = dead_letter_record(
+        Record(record), Death("g", 1, 2, "E", "text", "member"), store_host_ipv6=False
+    )
+    written = set(decode_properties(Record(letter.record).properties_bytes))
+    assert names == written | {"DLQ_RESENDS"}
+    assert f"{REASON_CLASS_BYTES_MAX:,} and {REASON_BYTES_MAX:,} bytes" in section
+    assert f"newest {RESENDS_KEPT_MAX} times" in section
 
 
 @pytest.mark.parametrize(
