@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aerobee.broker.sending.delays import BatchPart, may_ask_for_delay, split_delayed
+from aerobee.broker.sending.delays import (
+    BatchPart,
+    may_ask_for_delay,
+    part_numbers,
+    split_delayed,
+)
 from aerobee.store_format.batch import BatchFault, BatchIllegal, BatchLimits, check_batch
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.consume_queue_entry import unpack_entries
 from aerobee.store_format.delayed_records import TIMER_TOPIC, DelayRules, due_record
+from aerobee.store_format.producer_number import ProducerRun, producer_numbers
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, Record, iterate_records
 from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
@@ -159,3 +167,30 @@ def test_a_record_that_cannot_wait_refuses_the_batch_and_is_named(
     with pytest.raises(BatchIllegal, match=reason) as refused:
         split(batch(*properties))
     assert refused.value.kind is kind
+
+
+RUNS = st.lists(
+    st.builds(ProducerRun, st.sampled_from([0, 7, 8]), st.integers(0, 1_000), st.integers(1, 5)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(RUNS, st.data())
+def test_each_part_keeps_the_numbers_of_its_records(
+    runs: list[ProducerRun], data: st.DataObject
+) -> None:
+    numbers = producer_numbers(runs)
+    indexes = sorted(data.draw(st.sets(st.sampled_from(range(len(numbers))), min_size=1)))
+    part = part_numbers(indexes, runs)
+    assert producer_numbers(part).tolist() == numbers[indexes].tolist()
+
+
+def test_numbers_that_follow_each_other_are_one_run() -> None:
+    runs = [ProducerRun(7, 10, 4), ProducerRun(7, 14, 2), ProducerRun(8, 0, 1)]
+    assert part_numbers([1, 2, 4, 6], runs) == [
+        ProducerRun(7, 11, 2),
+        ProducerRun(7, 14, 1),
+        ProducerRun(8, 0, 1),
+    ]
+    assert part_numbers(range(7), runs) == [ProducerRun(7, 10, 6), ProducerRun(8, 0, 1)]

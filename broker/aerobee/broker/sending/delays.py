@@ -20,6 +20,7 @@ from aerobee.store_format.delayed_records import (
     requested_delay,
     waiting_record,
 )
+from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.properties import VALUE_END
 from aerobee.store_format.record_layout import RecordIllegal
 from aerobee.store_format.record_view import Record
@@ -95,6 +96,30 @@ def split_delayed(
         if delay is not None and not delay.level:
             part.deliver_ms.append(delay.deliver_ms)
     return list(parts.values())
+
+
+def part_numbers(indexes: Sequence[int], runs: Sequence[ProducerRun]) -> list[ProducerRun]:
+    """The producers' numbers of some records of a batch; `runs` are those of all, in order."""
+    found: list[ProducerRun] = []
+    remaining = iter(runs)
+    run, begin = next(remaining), 0
+    for index in indexes:
+        while index >= begin + run.record_count:
+            begin += run.record_count
+            run = next(remaining)
+        sequence = run.first_sequence + index - begin if run.producer_id else 0
+        before = found[-1] if found else None
+        if before is not None and _goes_on(before, run.producer_id, sequence):
+            found[-1] = before._replace(record_count=before.record_count + 1)
+        else:
+            found.append(ProducerRun(run.producer_id, sequence, 1))
+    return found
+
+
+def _goes_on(run: ProducerRun, producer_id: int, sequence: int) -> bool:
+    return run.producer_id == producer_id and (
+        not producer_id or run.first_sequence + run.record_count == sequence
+    )
 
 
 def _delay_of(index: int, properties: bytes, now_ms: int, rules: DelayRules) -> Delay | None:
