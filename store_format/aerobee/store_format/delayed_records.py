@@ -183,23 +183,27 @@ def waiting_record(
     `changes` are more properties; `reconsume_times` None: as it was. Raises RecordIllegal if the
     properties do not fit any more, RecordCorrupt.
     """
+    properties = record.properties_bytes
     target: dict[bytes, bytes | None] = {} if changes is None else dict(changes)
     target[_REAL_TOPIC] = topic.encode()
     target[_REAL_QID] = b"%d" % queue_id
     if delay.level:
         target.update(_NO_REQUESTS)
-        target[_DELAY] = b"%d" % delay.level
+        asked, value = _DELAY, b"%d" % delay.level
         moved_to = SCHEDULE_TOPIC, delay.level - 1
     else:
         # A level would have Apache's broker delay it again when its time has come.
         target[_DELAY] = None
         target[_OUT] = b"%d" % timer_slot_ms(delay.deliver_ms)
-        target[_DELIVER] = b"%d" % delay.deliver_ms
+        asked, value = _DELIVER, b"%d" % delay.deliver_ms
         moved_to = TIMER_TOPIC, 0
+    # Usually it is what the sender wrote: then the properties need not be taken apart.
+    if find_property(properties, 0, len(properties), asked) != value:
+        target[asked] = value
     rewritten = rewrite_record(
         record,
         topic=moved_to[0].encode(),
-        properties=replace_properties(record.properties_bytes, target),
+        properties=replace_properties(properties, target),
         store_host_ipv6=store_host_ipv6,
         reconsume_times=reconsume_times,
     )
