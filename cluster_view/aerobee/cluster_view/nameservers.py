@@ -99,5 +99,9 @@ class Nameservers:
             ) as error:
                 failure = error
                 self.pass_over(address)
+                if isinstance(error, errors.DeadlineExceeded):
+                    # Its host may be gone: keepalive needs 15 s to notice that. The next call to
+                    # this nameserver, which may be the only one, must not wait on this connection.
+                    self._channels.disconnect(address)
         assert failure is not None
         raise failure

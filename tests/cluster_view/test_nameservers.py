@@ -1,0 +1,43 @@
+"""A nameserver that stops answering costs the calls that wait for it, and no later one."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+
+import pytest
+
+from aerobee.cluster_view.channels import Channels
+from aerobee.cluster_view.methods import QUERY_ROUTE
+from aerobee.cluster_view.nameservers import Nameservers
+from aerobee.runtime import errors
+from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.grpc_config import Engine
+from tests.support.channel_peer import QUESTION, Peer
+
+
+@pytest.mark.parametrize("engine", Engine)
+async def test_after_a_call_that_timed_out_the_only_nameserver_has_a_new_connection(
+    engine: Engine,
+) -> None:
+    """Its host hung: connections to it stay open, and what is sent on them is never read."""
+    hung = socket.create_server(("127.0.0.1", 0))
+    hung.setblocking(False)
+    address = f"127.0.0.1:{hung.getsockname()[1]}"
+    accepting = asyncio.create_task(asyncio.get_running_loop().sock_accept(hung))
+    channels = Channels(engine=engine, chance=random.Random(1))
+    nameservers = Nameservers(channels, [address], clock=SystemClock(), chance=random.Random(1))
+    with pytest.raises(errors.DeadlineExceeded):
+        await nameservers.call(QUERY_ROUTE, QUESTION(), timeout_ms=500)
+    silent, _ = await accepting
+    hung.close()
+    peer = Peer()
+    await peer.server.start(address)
+    try:
+        answer = await nameservers.call(QUERY_ROUTE, QUESTION(), timeout_ms=1_500)
+        assert answer.version == peer.version
+    finally:
+        silent.close()
+        await channels.close()
+        await peer.server.stop(0)
