@@ -82,6 +82,17 @@ class Servicer:
             return Answer(record=bytes(int(words.removeprefix("large:"))))
         return Answer(record=words.encode())
 
+    async def Asks(self, request: Any, context: Any) -> Any:
+        """Answers with what the context says of the call."""
+        context.set_trailing_metadata((("asked", "once"), ("asked-bin", b"\x00\xff")))
+        assert 0 < context.time_remaining() < 21  # clients round up
+        family, _, address = context.peer().partition(":")
+        assert (family, address.rpartition(":")[0]) == ("ipv4", "127.0.0.1")
+        if request.offset_message_id == "status":
+            raise RpcError(Status.ALREADY_EXISTS, "there")
+        given = dict(context.invocation_metadata())
+        return Answer(record=b"%s %s" % (given["word"].encode(), given["word-bin"]))
+
     async def Sleep(self, request: Any, context: Any) -> Any:
         self.events.append("sleeps")
         try:
@@ -199,7 +210,7 @@ _SHAPES: dict[str, Callable[..., Any]] = {
     "Converse": grpc.stream_stream_rpc_method_handler,
     "Chat": grpc.stream_stream_rpc_method_handler,
 }
-_METHODS = ("AtOnce", "Later", "Task", "Sleep", "Never", "Briefly", *_SHAPES)
+_METHODS = ("AtOnce", "Later", "Task", "Asks", "Sleep", "Never", "Briefly", *_SHAPES)
 
 
 def _handler(servicer: Servicer, name: str) -> Any:
@@ -265,6 +276,18 @@ async def test_streams_of_answers_requests_and_both(running: Running) -> None:
         await call.done_writing()
         assert await call.read() is grpc.aio.EOF
         assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_servicer_asks_its_context_and_gives_it_trailers(running: Running) -> None:
+    metadata = (("word", "x"), ("word-bin", b"\x01\xfe"))
+    asks = running.stub("Asks")
+    call = asks(asking(""), timeout=20, metadata=metadata)
+    assert (await call).record == b"x \x01\xfe"
+    trailers = {"asked": "once", "asked-bin": b"\x00\xff"}
+    assert dict(await call.trailing_metadata()) == trailers
+    status, error = await refused(asks(asking("status"), timeout=20, metadata=metadata))
+    assert status is grpc.StatusCode.ALREADY_EXISTS
+    assert dict(error.trailing_metadata() or ()) == trailers
 
 
 async def test_a_method_that_a_servicer_lacks_or_nobody_knows_is_unimplemented(

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 import grpc
 
+from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.store_format.record import Record, iterate_records
 from aerobee.v1 import (
@@ -107,7 +108,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
             acks = [self._take(batch) for batch in frame.batches]
             if self.cut_after_store:
                 self.cut_after_store -= 1
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "connection cut by the test")
+                raise RpcError(Status.UNAVAILABLE, "connection cut by the test")
             await self.hold_acks.wait()
             await context.write(broker_pb2.SendAckFrame(acks=acks))
 

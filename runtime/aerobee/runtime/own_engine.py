@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
-from aerobee.grpc_core.generated import ServicerContext
 from aerobee.grpc_core.limits import ConnectionLimits, LimitObserver
 from aerobee.grpc_core.method import Method, Style
 from aerobee.grpc_core.server import Server
 from aerobee.grpc_core.server_call import ServerCall
+from aerobee.grpc_core.status import Metadata, RpcError
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.runtime.served_method import ServedMethod
 from aerobee.runtime.server_engine import ServerOptions
 
 _UNLIMITED = 1 << 30
+_END_OF_STREAM: Final = grpc.aio.EOF
 
 log = logging.getLogger(__name__)
 
@@ -65,11 +67,65 @@ class OwnEngine:
         await self._server.stop(grace_s)
 
 
+class ServicerContext:
+    """One call, as far as servicers ask grpcio's context for it; and `write_at_once`, which grpcio
+    does not have. A call that is over is cancelled: nothing else is heard of it."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: ServerCall) -> None:
+        self._call = call
+
+    def peer(self) -> str:
+        return self._call.peer
+
+    def invocation_metadata(self) -> Metadata:
+        return self._call.metadata
+
+    def time_remaining(self) -> float | None:
+        return self._call.time_remaining_s()
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        """Metadata that goes with the status, whatever it is."""
+        self._call.set_trailers(metadata)
+
+    async def read(self) -> Any:
+        """The next request, or grpc.aio.EOF after the last."""
+        call = self._call
+        if call.is_over:
+            raise asyncio.CancelledError
+        try:
+            request = await call.read()
+        except RpcError:
+            if call.is_over:
+                raise asyncio.CancelledError from None
+            raise
+        return _END_OF_STREAM if request is None else request
+
+    async def write(self, answer: Any) -> None:
+        call = self._call
+        if call.is_over:
+            raise asyncio.CancelledError
+        # Not at once: only what leaves with the turn counts towards the bytes of a turn, after
+        # which others have theirs. A servicer may write without end.
+        call.send_nowait(answer)
+        if call.outbox is not None:
+            await call.sendable()
+
+    def write_at_once(self, answer: Any) -> bool:
+        """The same if it takes no waiting; otherwise nothing has happened."""
+        call = self._call
+        if call.is_over or call.outbox is not None:
+            return False
+        call.send_now(answer)
+        return True
+
+
 def _handler(method: ServedMethod) -> Any:
-    handle, end = method.handler, grpc.aio.EOF
+    handle = method.handler
     if method.style is Style.COMPLETION:
-        return lambda request, call: handle(request, ServicerContext(call, end), call)
-    return lambda request, call: handle(request, ServicerContext(call, end))
+        return lambda request, call: handle(request, ServicerContext(call), call)
+    return lambda request, call: handle(request, ServicerContext(call))
 
 
 def _log_bug(call: ServerCall, error: Exception) -> None:
