@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import shutil
+import socket
 import ssl
 import warnings
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 import trustme
 
 from aerobee.grpc_core.answer_head import CallError
-from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.limits import ConnectionLimits, Limit
 from aerobee.grpc_core.method import Method, coroutine, synchronous
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.status import Status
@@ -236,6 +239,57 @@ async def test_files_that_are_being_replaced_are_told_and_tried_again(tmp_path: 
     issued(authority, tmp_path / "server", "localhost")
     await until(lambda: followed.newest is not first)
     following.cancel()
+
+
+async def test_handshakes_that_nobody_ends_are_counted_and_bounded(tmp_path: Path) -> None:
+    """Sockets that say nothing, or half a word, take the places of connections, and not for long:
+    a client that comes then finds one."""
+    files = issued(trustme.CA(), tmp_path / "both", "localhost")
+    limits = ConnectionLimits(preface_s=0.5)
+    tls = client_context(files)
+    async with serving(tls=server_context(files), limits=limits, connections_max=10) as running:
+        silent = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(30)]
+        for _, writer in silent[::2]:
+            writer.write(b"\x16\x03\x01")  # how a ClientHello begins
+        closed = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
+        await until(lambda: running.limits_met == [Limit.CONNECTIONS] * 20)
+        assert (await refusal(running.target, tls)).is_unprocessed
+        async with asyncio.timeout(10):
+            await asyncio.gather(*closed, return_exceptions=True)
+        refused = [limit for limit in running.limits_met if limit is Limit.CONNECTIONS]
+        assert len(refused) > 20
+        assert running.limits_met == [*refused, *[Limit.PREFACE] * 10]
+        async with channel_to(running.target, tls=tls, server_name="localhost") as channel:
+            assert await channel.call(ECHO, b"x") == b"x"
+        for _, writer in silent:
+            writer.close()
+
+
+class WithoutFilesOnce(socket.socket):
+    """The process has all the files it may have when the first connection comes."""
+
+    refusals = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self.refusals:
+            self.refusals = 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+async def test_connections_that_could_not_be_accepted_are_accepted_later(tmp_path: Path) -> None:
+    files = issued(trustme.CA(), tmp_path / "both", "localhost")
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    listening = WithoutFilesOnce()
+    listening.bind(("127.0.0.1", 0))
+    target = f"127.0.0.1:{listening.getsockname()[1]}"
+    async with serving() as running:
+        await running.server.listen_on(listening, tls=server_context(files))
+        tls = client_context(files)
+        async with channel_to(target, tls=tls, server_name="localhost") as channel:
+            assert await channel.call(ECHO, b"x", timeout_s=20) == b"x"
+    assert [str(one["exception"]) for one in told] == ["[Errno 24] Too many open files"]
 
 
 async def test_a_handshake_that_ends_after_a_stop_has_begun_gives_no_connection(

@@ -15,7 +15,6 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
-from urllib.parse import quote
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.budget import Budget
@@ -26,6 +25,7 @@ from aerobee.grpc_core.hpack import TABLE_BYTES
 from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit, LimitObserver
 from aerobee.grpc_core.outgoing import Outgoing, S
 from aerobee.grpc_core.parser import PRIORITY_BYTES, stream_id_at
+from aerobee.grpc_core.peer_name import peer_name
 
 _SMALL_INCREMENT: Final = 512
 _SMALL_COST: Final = 0.25
@@ -35,7 +35,6 @@ each that it begins, and a reset that crosses our answer, as both sides watch th
 _DRAIN_PING: Final = b"draining"
 _KEEPALIVE_PING: Final = b"alive?  "
 _ENDED_EARLY_MAX: Final = 128
-_MAPPED: Final = "::ffff:"
 
 
 class Connection(Outgoing[S]):
@@ -113,7 +112,7 @@ class Connection(Outgoing[S]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Neither uvloop's nor TLS's transports derive from this class; they only behave so.
         self.transport = transport = cast(asyncio.Transport, transport)
-        self.peer = _peer_name(transport.get_extra_info("peername"))
+        self.peer = peer_name(transport.get_extra_info("peername"))
         tls = transport.get_extra_info("ssl_object")
         if tls is not None and tls.selected_alpn_protocol() != "h2":
             self.abort("the peer's TLS does not offer h2", Limit.PROTOCOL)
@@ -527,20 +526,3 @@ class Connection(Outgoing[S]):
                 raise ConnectionFailure(ErrorCode.FLOW_CONTROL_ERROR, "a window overflows")
             if stream.outbox is not None and stream.send_window > 0:
                 self.enqueue(stream)
-
-
-def _peer_name(address: object) -> str:
-    """`ipv4:127.0.0.1:4711`, `ipv6:%5B::1%5D:4711` or `unix:/path`, as grpcio writes them.
-
-    `address` is what a transport calls its `peername`.
-    """
-    if isinstance(address, tuple) and len(address) == 2:
-        return f"ipv4:{address[0]}:{address[1]}"
-    if isinstance(address, tuple) and str(address[0]).startswith(_MAPPED) and "." in address[0]:
-        # Of IPv4, over a socket that takes both.
-        return f"ipv4:{address[0].removeprefix(_MAPPED)}:{address[1]}"
-    if isinstance(address, tuple) and len(address) >= 4:
-        return f"ipv6:{quote(f'[{address[0]}]', safe=':')}:{address[1]}"
-    if isinstance(address, str) and address:
-        return f"unix:{address}"
-    return "unknown"

@@ -8,6 +8,8 @@ import socket
 from collections.abc import Iterable
 from typing import Any, Final
 
+BACKLOG: Final = 1_024
+"""Connections that the system may hold for a listener until it accepts them."""
 _WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 

@@ -10,22 +10,23 @@ import socket
 import ssl
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from aerobee.grpc_core import request_head
 from aerobee.grpc_core.connection_set import ConnectionSet, MemoryAccount
 from aerobee.grpc_core.deadlines import Deadlines
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.limits import ConnectionLimits, Limit, LimitObserver
-from aerobee.grpc_core.listening import bound_sockets
+from aerobee.grpc_core.listening import BACKLOG, bound_sockets
 from aerobee.grpc_core.method import Method
+from aerobee.grpc_core.peer_name import peer_name
 from aerobee.grpc_core.server_call import ServerCall
 from aerobee.grpc_core.server_connection import ServerConnection
 from aerobee.grpc_core.status import Status
 from aerobee.grpc_core.tls import FollowedTls
+from aerobee.grpc_core.tls_listener import TlsListener
 
 _AGE_SPREAD: Final = 0.1
-_BACKLOG: Final = 1_024
 _FAREWELL_S: Final = 1.0
 """For peers to read why, at most."""
 _FAREWELL_S_MIN: Final = 0.1
@@ -59,8 +60,9 @@ class Server:
         interceptor: Interceptor | None = None,
     ) -> None:
         """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` is told what
-        a handler raised that is no RpcError. `memory_bytes_max`: of all that waits to be sent or
-        read on all connections; beyond it the heaviest connection ends."""
+        a handler raised that is no RpcError. `connections_max` counts TLS handshakes that have not
+        ended, too. `memory_bytes_max`: of all that waits to be sent or read on all connections;
+        beyond it the heaviest connection ends."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -78,7 +80,8 @@ class Server:
             self.loop, now, memory_bytes_max
         )
         self.memory: MemoryAccount = self._connections.memory
-        self._listeners: list[asyncio.Server] = []
+        self._handshaking: set[ServerConnection] = set()
+        self._listeners: list[asyncio.Server | TlsListener] = []
         self._is_stopping = False
 
     def add(self, *methods: Method) -> None:
@@ -113,18 +116,12 @@ class Server:
         self, socket: socket.socket, *, tls: ssl.SSLContext | FollowedTls | None = None
     ) -> None:
         """The same on a socket that is bound: of another family, or handed over."""
-        self._listeners.append(
-            await self.loop.create_server(
-                self._connect, sock=socket, backlog=_BACKLOG, **self._tls(tls)
-            )
-        )
-
-    def _tls(self, tls: ssl.SSLContext | FollowedTls | None) -> dict[str, Any]:
-        """A peer that does not end its handshake has no more time than one without a preface."""
         if tls is None:
-            return {}
-        context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
-        return {"ssl": context, "ssl_handshake_timeout": self.limits.preface_s}
+            plain = await self.loop.create_server(self._connect, sock=socket, backlog=BACKLOG)
+            self._listeners.append(plain)
+        else:
+            context = tls.for_listener() if isinstance(tls, FollowedTls) else tls
+            self._listeners.append(TlsListener(self, socket, context))
 
     @property
     def connections(self) -> list[ServerConnection]:
@@ -157,17 +154,39 @@ class Server:
     def _connect(self) -> ServerConnection:
         return ServerConnection(self, self.loop)
 
+    def expect(self, address: object) -> ServerConnection | None:
+        """A connection that begins with a TLS handshake; None: it is one too many."""
+        peer = peer_name(address)
+        if self._is_full():
+            self.observer.limit_met(Limit.CONNECTIONS, peer, self._too_many())
+            return None
+        connection = self._connect()
+        connection.peer = peer
+        self._handshaking.add(connection)
+        return connection
+
+    def on_handshake_ended(self, connection: ServerConnection) -> None:
+        """It was admitted, or there is nothing to admit."""
+        self._handshaking.discard(connection)
+
     def admit(self, connection: ServerConnection) -> bool:
         """The transport is there; one too many is closed at once, without a word. So is one that
-        was accepted before the listener closed, and had its TLS or its turn only now."""
+        was accepted before the listener closed, and has its turn only now."""
+        self._handshaking.discard(connection)
         if self._is_stopping:
             connection.discard()
             return False
-        if len(self._connections) >= self._connections_max:
-            connection.abort(f"more than {self._connections_max} connections", Limit.CONNECTIONS)
+        if self._is_full():
+            connection.abort(self._too_many(), Limit.CONNECTIONS)
             return False
         self._connections.add(connection)
         return True
+
+    def _is_full(self) -> bool:
+        return len(self._connections) + len(self._handshaking) >= self._connections_max
+
+    def _too_many(self) -> str:
+        return f"more than {self._connections_max} connections"
 
     def on_parted(self, connection: ServerConnection) -> None:
         self._connections.note_parted(connection)

@@ -1,0 +1,90 @@
+"""Accepts connections that begin with a TLS handshake.
+
+Owns: the listening socket and the handshakes. asyncio's own TLS servers say nothing of a connection
+until its handshake has ended, so that nobody could count them: here each counts as a connection
+from when it is accepted, one too many is closed before it costs a handshake, and `close` ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING, Final
+
+from aerobee.grpc_core.limits import Limit
+from aerobee.grpc_core.listening import BACKLOG
+
+if TYPE_CHECKING:
+    from aerobee.grpc_core.server import Server
+    from aerobee.grpc_core.server_connection import ServerConnection
+
+_RETRY_S: Final = 1.0
+"""After the system had no file for a connection; asyncio's own servers wait as long."""
+
+
+class TlsListener:
+    """Of one socket, which is bound."""
+
+    def __init__(self, server: Server, bound: socket.socket, context: ssl.SSLContext) -> None:
+        self._server = server
+        self._loop = server.loop
+        self._socket = bound
+        self._context = context
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        bound.setblocking(False)
+        bound.listen(BACKLOG)
+        self._resume()
+
+    def close(self) -> None:
+        """Accept nothing more; handshakes that have not ended give no connection."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._socket, self._accept)
+
+    def _accept(self) -> None:
+        try:
+            accepted, address = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # it has gone again
+        except OSError as error:
+            self._loop.remove_reader(self._socket)
+            self._pause = self._loop.call_later(_RETRY_S, self._resume)
+            told = {"message": "a connection could not be accepted", "exception": error}
+            self._loop.call_exception_handler(told)
+            return
+        connection = self._server.expect(address)
+        if connection is None:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        handshake = self._loop.create_task(self._shake_hands(connection, accepted))
+        self._handshakes.add(handshake)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._handshakes.discard(handshake)
+            self._server.on_handshake_ended(connection)
+            if handshake.cancelled():
+                accepted.close()  # cancelled before its first step, nothing else does
+
+        handshake.add_done_callback(ended)
+
+    async def _shake_hands(self, connection: ServerConnection, accepted: socket.socket) -> None:
+        """A peer that does not end its handshake has no more time than one without a preface."""
+        allowed_s = self._server.limits.preface_s
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=allowed_s
+            )
+        except ConnectionAbortedError:
+            reason = f"no TLS handshake within {allowed_s:g} s"
+            self._server.observer.limit_met(Limit.PREFACE, connection.peer, reason)
+        except OSError:
+            pass  # the peer has gone, or is not who it should be
