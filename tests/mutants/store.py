@@ -274,6 +274,17 @@ STORE: Final = (
         ),
     ),
     Mutant(
+        name="small-batch-checksums-unchecked",
+        breaks="a body that was damaged on its way is stored when it comes with a few others",
+        file=f"{_FORMAT}/batch.py",
+        old="                or crc32(view[body_start:body_end]) & CRC_MASK != stored_crc\n",
+        new="",
+        tests=(
+            "tests/store_format/test_batch.py"
+            "::test_each_fault_is_named_with_the_first_record_that_has_it",
+        ),
+    ),
+    Mutant(
         name="properties-limit-one-short",
         breaks="properties of the largest size that is allowed are refused",
         file=f"{_FORMAT}/batch.py",

@@ -63,6 +63,8 @@ def test_a_legal_batch_is_stamped_like_single_records_either_way(
         replace(message, topic=topic.encode(), store_host_ipv6=is_ipv6)
         for message in data.draw(st.lists(messages, min_size=1, max_size=12))
     ]
+    if data.draw(st.booleans()):  # as one producer sends them
+        batch = [replace(message, born_host=batch[0].born_host) for message in batch]
     stamp = {"queue_id": 5, "base_queue_offset": 1 << 33, "base_physical_offset": 1 << 40}
     sent_by = st.tuples(st.integers(0, PRODUCER_ID_END - 1), st.integers(0, SEQUENCE_END - 20))
     first = data.draw(st.integers(0, len(batch)))
@@ -136,10 +138,13 @@ def test_a_damaged_batch_is_refused_alike_either_way(
     messages: st.SearchStrategy[Any], reference: Callable[..., bytes], data: st.DataObject
 ) -> None:
     topic = data.draw(st.sampled_from(TOPICS))
-    records = [
-        reference(replace(message, topic=topic.encode(), store_host_ipv6=False))
+    batch = [
+        replace(message, topic=topic.encode(), store_host_ipv6=False)
         for message in data.draw(st.lists(messages, min_size=1, max_size=12))
     ]
+    if data.draw(st.booleans()):  # as one producer sends them
+        batch = [replace(message, born_host=batch[0].born_host) for message in batch]
+    records = [reference(message) for message in batch]
     sizes = [len(record) for record in records]
     damaged = bytearray(b"".join(records))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -297,6 +302,18 @@ def test_every_truncation_of_a_batch_is_refused(
             else:
                 kinds = {fault([data], sizes=[cut], way=way)[0]}
             assert kinds == {BatchFault.LENGTHS}
+
+
+@BOTH_WAYS
+def test_pieces_too_short_for_records_are_refused(
+    array_records_min: int, message_type: type[Any], reference: Callable[..., bytes]
+) -> None:
+    good = reference(message_type())
+    for records in ([b"x"] * 3, [b"x" * 90] * 3, [good, good, good[:20]]):
+        assert fault(records, way=array_records_min)[0] is BatchFault.LENGTHS
+    short = small_with_ipv6_flags(reference, message_type)
+    found = fault([short] * 3, way=array_records_min, store_host_ipv6=True)
+    assert found[:2] == (BatchFault.LENGTHS, 0)
 
 
 def test_the_incoming_bytes_are_left_alone(

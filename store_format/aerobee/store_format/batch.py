@@ -1,8 +1,9 @@
 """A batch of records as the broker takes it in: checked as a whole before anything is stored.
 
 A batch is refused as a whole, with the index of the first bad record. Large batches are checked
-with arrays. These only find out *whether* something is wrong; what is wrong is always said by the
-check of single records, so both paths refuse alike.
+with arrays, smaller ones in a loop over records that have the same layout. Both only find out
+*whether* something is wrong; what is wrong is always said by the check of single records, so all
+paths refuse alike.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.property_crc import (
     PROPERTY_CRC_NAME,
+    PROPERTY_CRC_PREFIX,
     PROPERTY_CRC_SIZE,
     has_property_crc,
 )
@@ -33,7 +35,9 @@ from aerobee.store_format.record_layout import (
     MAGIC_V2,
     PROPERTIES_BYTES_MAX,
     RECORD_SIZE_MIN,
+    SYS_FLAG_AT,
     SYSFLAG_BORN_HOST_V6,
+    SYSFLAG_HOSTS_MASK,
     SYSFLAG_STORE_HOST_V6,
     TOPIC_V1_BYTES_MAX,
 )
@@ -52,10 +56,18 @@ MIB: Final = 1 << 20
 RETRY_PREFIX: Final = "%RETRY%"
 
 # Below this many records the arrays cost more than they save.
-ARRAY_RECORDS_MIN: Final = 24
+ARRAY_RECORDS_MIN: Final = 100
+# Below this many they are checked one by one, without looking for what they have in common.
+ALIKE_RECORDS_MIN: Final = 3
 
-_HEAD: Final = struct.Struct(">iii24xi44xi")
+# By how many of the two hosts are IPv6.
+_HEADS: Final = tuple(struct.Struct(f">iii24xi{44 + HOST_V6_EXTRA * n}xi") for n in range(3))
+_HEAD: Final = _HEADS[0]
 _I32: Final = struct.Struct(">i")
+
+
+Rows = tuple[list[int], list[int], list[int], list[bytes]]
+"""Of each record where it begins, its system flag, and where its properties begin; and those."""
 
 
 class BatchFault(StrEnum):
@@ -162,22 +174,13 @@ def _check_whole(
 def _batch_of_rows(
     check: _RecordCheck, sizes: Sequence[int], topic: str, tags: TagsCodes
 ) -> CheckedBatch:
-    starts = []
-    sys_flags = []
-    properties_starts = []
-    properties = []
-    property_crcs = []
-    start = 0
-    for index, size in enumerate(sizes):
-        end = start + size
-        sys_flag, properties_start = check.one(index, start, end)
-        starts.append(start)
-        sys_flags.append(sys_flag)
-        properties_starts.append(properties_start)
-        properties.append(check.records[properties_start:end])
-        if has_property_crc(check.records, properties_start, end):
-            property_crcs.append(index)
-        start = end
+    alike = check.alike(sizes) if len(sizes) >= ALIKE_RECORDS_MIN else None
+    starts, sys_flags, properties_starts, properties = alike or check.each(sizes)
+    property_crcs: list[int] = []
+    if PROPERTY_CRC_PREFIX in b"\x02".join(properties):
+        property_crcs = [
+            index for index, text in enumerate(properties) if has_property_crc(text, 0, len(text))
+        ]
     return CheckedBatch(
         buffer=check.buffer,
         topic=topic,
@@ -246,6 +249,75 @@ class _RecordCheck:
         self.limits = limits
         self.store_host_ipv6 = store_host_ipv6
         self.store_host_bit = SYSFLAG_STORE_HOST_V6 if store_host_ipv6 else 0
+
+    def alike(self, sizes: Sequence[int]) -> Rows | None:
+        """The columns of all records, or None if one of them is illegal, or if they are not all of
+        version 1 with hosts of the same families, as what one producer sends is."""
+        records, view, topic = self.records, self.view, self.topic
+        limits = self.limits
+        size_min = min(sizes)
+        if size_min < RECORD_SIZE_MIN or len(topic) > TOPIC_V1_BYTES_MAX:
+            return None
+        hosts = self.store_host_bit | (records[SYS_FLAG_AT + 3] & SYSFLAG_BORN_HOST_V6)
+        ipv6_count = hosts.bit_count()
+        if (
+            size_min < RECORD_SIZE_MIN + HOST_V6_EXTRA * ipv6_count
+            or max(sizes) > limits.record_bytes_max
+        ):
+            return None
+        unpack = _HEADS[ipv6_count].unpack_from
+        body_at = BODY_AT + HOST_V6_EXTRA * ipv6_count
+        body_min, body_max = max(limits.body_bytes_min, 0), limits.body_bytes_max
+        properties_max = min(limits.properties_bytes_max, PROPERTIES_BYTES_MAX)
+        # From the body's end to the properties: the topic and two lengths.
+        trailer_size = len(topic) + 3
+        trailer = b""
+        known_size = -1
+        columns: Rows = ([], [], [], [])
+        starts, sys_flags, properties_starts, properties = columns
+        start = 0
+        for size in sizes:
+            total, magic, stored_crc, sys_flag, body_length = unpack(records, start)
+            end = start + size
+            body_start = start + body_at
+            body_end = body_start + body_length
+            properties_start = body_end + trailer_size
+            properties_size = end - properties_start
+            if properties_size != known_size:
+                if not 0 <= properties_size <= properties_max:
+                    return None
+                known_size = properties_size
+                trailer = b"%c%b%b" % (len(topic), topic, properties_size.to_bytes(2, "big"))
+            if (
+                total != size
+                or magic != MAGIC_V1
+                or sys_flag & SYSFLAG_HOSTS_MASK != hosts
+                or not body_min <= body_length <= body_max
+                or records[body_end:properties_start] != trailer
+                or crc32(view[body_start:body_end]) & CRC_MASK != stored_crc
+            ):
+                return None
+            starts.append(start)
+            sys_flags.append(sys_flag)
+            properties_starts.append(properties_start)
+            properties.append(records[properties_start:end])
+            start = end
+        return columns
+
+    def each(self, sizes: Sequence[int]) -> Rows:
+        """The columns of all records, or BatchIllegal."""
+        columns: Rows = ([], [], [], [])
+        starts, sys_flags, properties_starts, properties = columns
+        start = 0
+        for index, size in enumerate(sizes):
+            end = start + size
+            sys_flag, properties_start = self.one(index, start, end)
+            starts.append(start)
+            sys_flags.append(sys_flag)
+            properties_starts.append(properties_start)
+            properties.append(self.records[properties_start:end])
+            start = end
+        return columns
 
     def one(self, index: int, start: int, end: int) -> tuple[int, int]:
         """System flag and properties' position of the record at [start, end), or BatchIllegal."""

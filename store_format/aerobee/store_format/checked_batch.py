@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import numpy as np
@@ -60,6 +62,7 @@ class CheckedBatch:
     """
 
     __slots__ = (
+        "_any_flags",
         "_properties_starts",
         "_property_crcs",
         "_sizes",
@@ -104,12 +107,15 @@ class CheckedBatch:
         self._property_crcs = property_crcs
         self._tags = tags
         self._tags_codes = tags_codes
-        if isinstance(sys_flags, list):
-            unqueued = sum(1 for sys_flag in sys_flags if sys_flag & UNQUEUED_BIT)
-        else:
-            unqueued = int(np.count_nonzero(sys_flags & UNQUEUED_BIT))
+        self._any_flags = (
+            reduce(or_, sys_flags)
+            if isinstance(sys_flags, list)
+            else int(np.bitwise_or.reduce(sys_flags))
+        )
         # How many queue offsets the batch takes.
-        self.queued_count = self.count - unqueued
+        self.queued_count = self.count
+        if self._any_flags & UNQUEUED_BIT:
+            self.queued_count -= int(np.count_nonzero(self.sys_flags & UNQUEUED_BIT))
 
     @property
     def size(self) -> int:
@@ -165,9 +171,7 @@ class CheckedBatch:
 
     def has_flags(self, mask: int) -> bool:
         """Whether the system flag of any record has any bit of `mask`."""
-        if isinstance(self._sys_flags, list):
-            return any(sys_flag & mask for sys_flag in self._sys_flags)
-        return bool((self._sys_flags & mask).any())
+        return self._any_flags & mask != 0
 
     @property
     def tags_codes(self) -> Int64Array:
@@ -273,16 +277,11 @@ class CheckedBatch:
         return UnhashedKeys(self.topic, properties, places, physical_offsets, timestamps_ms)
 
     def _loose_records(self, base: int, store_timestamp_ms: int) -> list[LooseRecord]:
-        buffer, topic = self.buffer, self.topic
+        topic = self.topic
         return [
-            LooseRecord(
-                topic,
-                bytes(buffer[properties_start : start + size]),
-                base + start,
-                store_timestamp_ms,
-            )
-            for start, size, sys_flag, properties_start in zip(
-                self._starts, self._sizes, self._sys_flags, self._properties_starts, strict=True
+            LooseRecord(topic, text, base + start, store_timestamp_ms)
+            for start, sys_flag, text in zip(
+                self._starts, self._sys_flags, self.properties, strict=True
             )
             if sys_flag & SYSFLAG_TRANSACTION_MASK != SYSFLAG_TRANSACTION_ROLLBACK
         ]

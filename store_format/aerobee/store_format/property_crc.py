@@ -16,18 +16,20 @@ PROPERTY_CRC_SIZE: Final = 20
 # The property's name as one number.
 PROPERTY_CRC_NAME: Final = int.from_bytes(b"__CRC32#", "big")
 
-_PREFIX: Final = b"__CRC32#\x01"
+PROPERTY_CRC_PREFIX: Final = b"__CRC32#\x01"
 _MASK: Final = 0x7FFF_FFFF
 
 
 def reserve_property_crc(properties: bytes) -> bytes:
     """`properties` without an older CRC, and room for a new one at the end."""
-    if _PREFIX in properties:
+    if PROPERTY_CRC_PREFIX in properties:
         segments = properties.split(b"\x02")
-        properties = b"\x02".join(part for part in segments if not part.startswith(_PREFIX))
+        properties = b"\x02".join(
+            part for part in segments if not part.startswith(PROPERTY_CRC_PREFIX)
+        )
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
-    return properties + _PREFIX + b"0" * 10 + b"\x02"
+    return properties + PROPERTY_CRC_PREFIX + b"0" * 10 + b"\x02"
 
 
 def has_property_crc(buffer: bytes | bytearray, properties_start: int, end: int) -> bool:
@@ -35,7 +37,7 @@ def has_property_crc(buffer: bytes | bytearray, properties_start: int, end: int)
     start = end - PROPERTY_CRC_SIZE
     return (
         start >= properties_start
-        and buffer[start : start + len(_PREFIX)] == _PREFIX
+        and buffer[start : start + len(PROPERTY_CRC_PREFIX)] == PROPERTY_CRC_PREFIX
         and buffer[end - 1] == 2
         and (start == properties_start or buffer[start - 1] == 2)
     )

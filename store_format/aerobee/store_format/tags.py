@@ -52,6 +52,8 @@ class TagsCodes:
 
     def codes_of(self, properties: Sequence[bytes]) -> list[int]:
         """`code_in` for the properties of many messages."""
+        if b"TAGS\x01" not in b"\x02".join(properties):
+            return [0] * len(properties)
         known = self._codes
         codes = []
         for text in properties:
