@@ -209,7 +209,7 @@ class Channels:
         return channel
 
     def _close(self, address: str, channel: ClientChannel) -> None:
-        """A peer that is gone does not answer a farewell: nobody else waits for it."""
+        """In a task: a peer that is gone delays the end, and only `close` waits for it."""
         closing = asyncio.get_running_loop().create_task(
             channel.close(), name=f"close-channel:{address}"
         )

@@ -34,7 +34,7 @@ _STATUS_OF_RESET: Final = {
 
 
 class CallError(RpcError):
-    """A call ended with another status than OK: by its server's word, or without it."""
+    """A call ended with another status than OK, given by its server or found on this side."""
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class CallError(RpcError):
         is_answer: bool = False,
         is_unprocessed: bool = False,
     ) -> None:
-        """`is_answer`: the server has said so. `is_unprocessed`: the server is known not to have
-        begun the call, so that it may be repeated whatever it does."""
+        """`is_answer`: the status is the server's. `is_unprocessed`: the server is known not to
+        have begun the call, so any call may be repeated."""
         super().__init__(status, message, details=details, trailers=trailers)
         self.is_answer = is_answer
         self.is_unprocessed = is_unprocessed

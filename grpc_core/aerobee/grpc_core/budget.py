@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Budget:
-    """Tokens: a number at once, then so many a second. Pure: the caller passes the time.
+    """Tokens: `burst` at once, then `per_s` each second. Pure: the caller passes the time.
 
     `tokens` is public because the hot path fills it by one assignment. A clock is read only when
     they run out.
@@ -19,7 +19,7 @@ class Budget:
         self._filled_s = now_s
 
     def refill(self, now_s: float, extra: float = 0.0) -> bool:
-        """To be called when tokens are below zero; false: the peer has exceeded its budget."""
+        """Call it when tokens are below zero. False: the peer has exceeded its budget."""
         elapsed_s = max(0.0, now_s - self._filled_s)
         self.tokens = min(self.burst, self.tokens + elapsed_s * self._per_s + extra)
         self._filled_s = now_s

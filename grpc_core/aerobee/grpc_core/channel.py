@@ -82,7 +82,7 @@ class Channel:
         this size are compressed by gzip, which the server must know; None: never.
 
         Raises:
-            ValueError: `address` is none.
+            ValueError: `address` is not host:port.
         """
         host, port = split_address(address)
         self.address = address
@@ -148,7 +148,7 @@ class Channel:
 
         Raises:
             CallError: the call ended with another status than OK.
-            ValueError: HTTP/2 cannot carry the metadata, or `path` is none.
+            ValueError: HTTP/2 cannot carry the metadata, or `path` is malformed.
         """
         call = self.start(
             path, request, timeout_s=timeout_s, metadata=metadata, wait_for_ready=wait_for_ready
@@ -199,7 +199,7 @@ class Channel:
         A missing connection shows at the first `write` or `read`.
 
         Raises:
-            ValueError: HTTP/2 cannot carry the metadata, or `path` is none.
+            ValueError: HTTP/2 cannot carry the metadata, or `path` is malformed.
         """
         timeout = b"" if timeout_s is None else self._timeout(timeout_s)
         own = self._metadata.encode(metadata)

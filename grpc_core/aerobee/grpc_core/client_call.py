@@ -1,6 +1,6 @@
 """One call that a client makes: gRPC over HTTP/2, `Request` and `Response`.
 
-Owns: where the call stands, from when it is made until it has its outcome. It may wait for a
+Owns: the state of the call, from when it is made until it has its outcome. It may wait for a
 connection or for room on one, so its half as a stream begins later, in `begin`, and once more if
 its server is known not to have begun it.
 """
@@ -93,7 +93,7 @@ class ClientCall(Stream):
         return self.trailers.metadata() if self.trailers is not None else ()
 
     def cancel(self, reason: str = "the call was cancelled") -> None:
-        """End the call at once; its server is told. After the call's end nothing happens."""
+        """End the call at once, here and at its server. Does nothing once the call is over."""
         self.stop(CallError(Status.CANCELLED, reason, is_unprocessed=not self.is_begun))
 
     # ------------------------------------------------------------------------------ beginning
@@ -164,7 +164,7 @@ class ClientCall(Stream):
 
     @abstractmethod
     def stop_or_end(self, error: CallError | None) -> None:
-        """The server says that the call ended so; it may have forgotten something."""
+        """The server has ended the call in this way; its answer may still be incomplete."""
 
     def end_without_status(self) -> None:
         self.is_remote_closed = True

@@ -192,7 +192,7 @@ class ClientConnection(Connection["ClientCall"]):
         self._end_when_drained()
 
     def drain(self) -> None:
-        """It has reached its age, or nobody uses it."""
+        """It has reached its age, or is idle."""
         self.retire()
 
     def _leave(self) -> None:
@@ -207,9 +207,8 @@ class ClientConnection(Connection["ClientCall"]):
         super()._close(code, reason)
 
     def _say_goodbye(self) -> None:
-        """Only a server that broke the protocol is told why, and so given the time to read it. Any
-        other has nothing to say that a client still needs: one that is gone, or slow, holds nobody
-        up."""
+        """Only a server that broke the protocol is given time to read why. No other has anything to
+        say that a client still needs, so one that is gone, or slow, delays nothing."""
         if self._owes_reason:
             super()._say_goodbye()
         elif self.transport is not None:
@@ -221,7 +220,7 @@ class ClientConnection(Connection["ClientCall"]):
         super().abort(reason, limit)
 
     def discard(self) -> None:
-        """Nobody wants it: end it without a word."""
+        """It is not needed: end it without GOAWAY."""
         self.is_closing = self.has_left = True
         super().discard()
         if self.transport is None:

@@ -5,7 +5,7 @@ its limits. What a stream means is the role's business: `server_connection` and 
 from `Connection`. Three layers, one object: `parser` cuts frames out of what was received,
 `outgoing` decides when what is sent leaves, and here is what frames mean.
 
-Nothing here reads a clock: `now` is passed in, and `watch` looks after what takes too long.
+Nothing here reads a clock: `now` is passed in, and `watch` ends what takes too long.
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ class Connection(Outgoing[S]):
 
     @abstractmethod
     def on_closed(self, reason: str) -> None:
-        """The transport has ended; all streams have been told."""
+        """The transport has ended; all streams have been ended."""
 
     def on_parted(self) -> None:
         """All calls of a connection that takes no more have ended."""
 
     def on_stream_reset(self, stream: S) -> None:
-        """The peer has reset a stream, which has been told."""
+        """The peer has reset a stream, which has ended."""
 
     def on_stream_closed(self) -> None:
         """A stream has gone; there may be room for another."""
@@ -203,7 +203,7 @@ class Connection(Outgoing[S]):
         self._spend_reset()
 
     def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None:
-        """GOAWAY, and the end: streams are told, what is written still leaves."""
+        """Send GOAWAY and end; streams are ended, and what was written still leaves."""
         if self.is_closing:
             return
         self.is_closing = self.must_yield = True
@@ -236,7 +236,7 @@ class Connection(Outgoing[S]):
             transport.abort()
 
     def abort(self, reason: str, limit: Limit) -> None:
-        """End at once, without a word: the peer does not read anyway."""
+        """End at once, without GOAWAY: the peer does not read."""
         self.is_closing = self.must_yield = True
         self.is_fast = False
         self._observer.limit_met(limit, self.peer, reason)
@@ -249,8 +249,8 @@ class Connection(Outgoing[S]):
             stream.on_lost(reason)
 
     def drain(self) -> None:
-        """Take no new streams; end when those that run have ended (section 6.8). Twice a GOAWAY:
-        the first names no stream, so that what is on its way to us is still served."""
+        """Take no new streams; end when those that run have ended (section 6.8). Two GOAWAYs are
+        sent: the first names no stream, so that requests on their way here are still served."""
         if self.is_draining or self.is_closing:
             return
         self.is_draining = True
@@ -260,13 +260,13 @@ class Connection(Outgoing[S]):
         )
 
     def part(self) -> None:
-        """The same in one step, which waits for no answer of the peer's: what is on its way to us
-        is refused, and so known not to have begun."""
+        """The same in one step, without waiting for the peer: requests on their way here are
+        refused, and so known not to have begun."""
         self.is_draining = True
         self.finish_drain()
 
     def finish_drain(self) -> None:
-        """What the peer sent before it read our first GOAWAY has come."""
+        """Everything that the peer sent before it read our first GOAWAY has come."""
         if self.is_draining and not self._is_final and not self.is_closing:
             self._is_final = True
             self.write(frames.goaway(self.last_stream_id(), ErrorCode.NO_ERROR))
@@ -291,7 +291,7 @@ class Connection(Outgoing[S]):
             self._close(ErrorCode.NO_ERROR, reason)
 
     def discard(self) -> None:
-        """End it without a word."""
+        """End it without GOAWAY."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -300,13 +300,13 @@ class Connection(Outgoing[S]):
         self.write(frames.frame(frames.PING, 0, 0, _KEEPALIVE_PING))
 
     def ended_early(self, stream_id: int) -> bool:
-        """We ended it lately, before the peer had: what it sent meanwhile means nothing."""
+        """We ended it recently, before the peer did: what it sent meanwhile is ignored."""
         return stream_id in self._ended_early
 
     # ------------------------------------------------------------------------------- budgets
 
     def spend(self, cost: float) -> None:
-        """The peer has made us work for nothing."""
+        """The peer has caused work for nothing."""
         control = self.control
         control.tokens -= cost
         if control.tokens >= 0:

@@ -64,7 +64,7 @@ class Member(Protocol):
     def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None: ...
 
     def discard(self) -> None:
-        """End at once, without a word."""
+        """End at once, without GOAWAY."""
         ...
 
 
@@ -108,7 +108,7 @@ class ConnectionSet(Generic[C]):
             self._stop_ticking()
 
     def note_parted(self, connection: C) -> None:
-        """Its calls have ended, and its peer has yet to hear of that."""
+        """Its calls have ended; its peer may not know yet."""
         self._awaited.discard(connection)
         if not self._awaited and self._emptied is not None:
             self._emptied.set()

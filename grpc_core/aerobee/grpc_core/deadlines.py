@@ -36,8 +36,8 @@ class Deadlines:
         self._timer_at = 0
 
     def add(self, call: Overdue, timeout_s: float) -> Bucket:
-        """The call is told after `timeout_s`, at most 10 ms later; who ends earlier discards
-        itself from the bucket."""
+        """Call `on_deadline` after `timeout_s`, at most 10 ms late. A call that ends earlier
+        discards itself from the bucket."""
         at = int((self._loop.time() + timeout_s) * _BUCKETS_PER_S) + 1
         bucket = self._buckets.get(at)
         if bucket is None:
@@ -65,7 +65,7 @@ class Deadlines:
         self._set_timer()
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Forget all deadlines."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,6 @@
 """Windows for messages that are larger than a stream's window, one after the other.
 
-Owns: how far the windows of a connection's streams are extended, and who waits. A message that was
+Owns: how far the windows of a connection's streams are extended, and which wait. A message that was
 begun always gets its window in the end, because those before it get theirs whole; so the memory of
 a connection is bounded by the windows every stream has, and this.
 """
@@ -35,7 +35,7 @@ class WindowExtensions:
         self._serve()
 
     def end(self, inbox: Inbox) -> None:
-        """The message is whole, or nobody wants it any more."""
+        """The message is whole, or its stream has ended."""
         size, inbox.extension = inbox.extension, 0
         if size and self._wanted.pop(inbox, None) is None:
             self._extended_bytes -= size

@@ -1,9 +1,9 @@
-"""What a stream has received and nobody has read: gRPC's length-prefixed messages.
+"""What a stream has received and was not read yet: gRPC's length-prefixed messages.
 
     Length-Prefixed-Message = Compressed-Flag (1 byte) Message-Length (4 bytes, big endian) Message
 
-Owns: the messages that are whole and the beginning of the one that is not. Messages that lie within
-one DATA frame are cut out of it; only a message that does not is copied together.
+Owns: the messages that are whole and the beginning of the one that is not. A message within one
+DATA frame is cut out of it; only a message across several is put together by copying.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Inbox:
         self.messages.append(message)
 
     def wake(self) -> None:
-        """Somebody waits for a message or for the end."""
+        """A message has come, or the end: the reader goes on."""
         if self.reader is not None and not self.reader.done():
             self.reader.set_result(None)
 

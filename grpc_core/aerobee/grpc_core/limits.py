@@ -1,7 +1,7 @@
 """What one peer may cost, and what it is called when a peer asks for more.
 
-Owns: the figures; `connection` and `server` hold peers to them. Each ends with the right HTTP/2
-error and is told once to the `LimitObserver`, which counts and logs.
+Owns: the figures. `connection` and `server` enforce them: a peer that exceeds one gets the HTTP/2
+error for it, and the `LimitObserver` is called once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Limit(StrEnum):
     MESSAGE = "message"
     SLOW_READER = "slow_reader"
     SLOW_SENDER = "slow_sender"
-    """It has begun a frame and does not end it."""
+    """It began a frame and did not finish it in time."""
     CONNECTION_MEMORY = "connection_memory"
     PROCESS_MEMORY = "process_memory"
     KEEPALIVE = "keepalive"
@@ -45,7 +45,7 @@ class Limit(StrEnum):
 
 
 class LimitObserver(Protocol):
-    """Counts what was refused; writes a line of it, and not too many."""
+    """Counts and logs what was refused."""
 
     def limit_met(self, limit: Limit, peer: str, reason: str) -> None:
         """`peer` as gRPC writes it, `ipv4:10.0.0.7:50312`. Must not raise."""
@@ -81,7 +81,7 @@ class ConnectionLimits:
     """What a peer may send on one stream before it is read. Larger messages get more, one after
     the other, out of `extension_bytes_max`."""
     streaming_window_bytes: int = 1 << 20
-    """The same once a call is known to stream its requests."""
+    """The same for a call that streams its requests."""
     connection_window_bytes: int = 8 << 20
     extension_bytes_max: int = 32 << 20
     """Windows beyond `stream_window_bytes` of all streams together. At least one message always
@@ -102,9 +102,9 @@ class ConnectionLimits:
     queued_bytes_soft: int = 8 << 20
     """What may wait for windows or the transport before new requests wait, too."""
     queued_bytes_max: int = 64 << 20
-    """Where the connection ends."""
+    """A server's connection ends when more waits."""
     stall_s: float = 30.0
-    """How long a peer may take in nothing at all, or be in the middle of one frame."""
+    """How long a peer may go without reading anything, or stay in the middle of one frame."""
 
     control_burst: int = 400
     control_per_s: float = 200.0
@@ -124,13 +124,13 @@ class ConnectionLimits:
     """After this long without a word from the peer it is sent a PING; 0: never."""
     keepalive_timeout_s: float = 20.0
     keepalive_when_idle: bool = True
-    """Also on a connection without streams; some servers take that amiss."""
+    """Also on a connection without streams, which some servers punish."""
     idle_s: float = 0.0
-    """A connection without streams is ended after this time; 0: never."""
+    """How long a connection may be without streams before it is drained; 0: any time."""
     age_s: float = 0.0
-    """A connection is told to end after this time; 0: never."""
+    """How long a connection lives before it is drained; 0: any time."""
     age_grace_s: float = 30.0
-    """How long its streams may then still take; 0: as long as they like."""
+    """How long the streams of a connection that is drained may take to end; 0: any time."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for figures that cannot work together."""

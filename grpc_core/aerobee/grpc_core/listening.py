@@ -17,8 +17,8 @@ _NOT_HERE: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 async def bound_sockets(
     loop: asyncio.AbstractEventLoop, host: str, port: int
 ) -> list[socket.socket]:
-    """One socket for each address of `host`, all on one port, also where `port` is 0. A wildcard of
-    either family takes connections of both, as grpcio has it.
+    """One socket for each address of `host`, all on one port, even if `port` is 0. A wildcard of
+    either family takes connections of both, as with grpcio.
 
     Raises:
         OSError: the port is in use, or no address is of this machine.

@@ -3,7 +3,7 @@
 A handler has one of three styles, by what it costs:
 
     synchronous   fn(request, call) -> answer          nothing but the call itself
-    completion    fn(request, call) -> None            the same; whoever has the answer later calls
+    completion    fn(request, call) -> None            the same; the answer is given later by
                                                        call.finish(answer), as after a group commit
     coroutine     async fn(request, call) -> answer    a task: about 5 us more
 
@@ -15,8 +15,8 @@ Calls that stream are coroutines or async generators:
 
 A coroutine in place of an async generator sends its answers by `await call.send(answer)`.
 `requests` is an async iterator; it is the call itself. A handler ends its call otherwise than by OK
-by raising RpcError; in completion style, by `call.abort`. Whatever else it raises is told to the
-server's `on_bug` and answered as UNKNOWN, without words.
+by raising RpcError; in completion style, by `call.abort`. Any other exception is passed to the
+server's `on_bug` and answered as UNKNOWN without details.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
 
     @abstractmethod
     def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None:
-        """GOAWAY, and the end."""
+        """Send GOAWAY and end."""
 
     def eof_received(self) -> bool:
         return False  # no half-open connections: the transport closes
@@ -96,7 +96,7 @@ class Outgoing(FrameParser, asyncio.Protocol, Generic[S]):
             self.loop.call_soon(self.flush)
 
     def write_parts(self, *parts: bytes) -> None:
-        """The same, of frames that lie in parts."""
+        """The same for frames in parts."""
         self._out += parts
         if not self.is_write_due:
             self._schedule()

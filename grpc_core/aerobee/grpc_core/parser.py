@@ -57,7 +57,7 @@ class FrameParser(ABC):
 
     @abstractmethod
     def spend(self, cost: float) -> None:
-        """The peer has made us work for nothing. Raises ConnectionFailure when it does so often."""
+        """The peer has caused work for nothing. Raises ConnectionFailure if that is too often."""
 
     @abstractmethod
     def yield_turn(self) -> None:
@@ -214,7 +214,7 @@ class FrameParser(ABC):
     def _on_push_promise(
         self, data: bytes, start: int, end: int, flags: int, stream_id: int
     ) -> None:
-        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which nobody asked for")
+        raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "PUSH_PROMISE, which was never allowed")
 
 
 def stream_id_at(data: bytes, start: int) -> int:

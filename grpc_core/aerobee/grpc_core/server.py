@@ -33,10 +33,10 @@ _FAREWELL_S_MIN: Final = 0.1
 
 
 class Interceptor(Protocol):
-    """The one place around every served call: access, latencies, a log of calls."""
+    """Surrounds every served call: for access control, latencies, a log of calls."""
 
     def began(self, call: ServerCall) -> None:
-        """Its header block has come. Raise RpcError to refuse it; `ended` is told then, too."""
+        """Its header block has come. Raise RpcError to refuse it; `ended` is called even then."""
         ...
 
     def ended(self, call: ServerCall, status: Status, elapsed_s: float) -> None:
@@ -59,10 +59,10 @@ class Server:
         memory_bytes_max: int = 512 << 20,
         interceptor: Interceptor | None = None,
     ) -> None:
-        """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` is told what
-        a handler raised that is no RpcError. `connections_max` counts TLS handshakes that have not
-        ended, too. `memory_bytes_max`: of all that waits to be sent or read on all connections;
-        beyond it the heaviest connection ends."""
+        """`now`: monotonic seconds. `random` spreads the ages of connections. `on_bug` gets every
+        exception of a handler that is no RpcError. `connections_max` includes TLS handshakes under
+        way. `memory_bytes_max`: of all that waits to be sent or read on all connections; beyond it
+        the connection that holds most ends."""
         self.loop = asyncio.get_running_loop()
         self.now = now
         self.limits = limits or ConnectionLimits()
@@ -170,7 +170,7 @@ class Server:
         self._handshaking.discard(connection)
 
     def admit(self, connection: ServerConnection) -> bool:
-        """The transport is there; one too many is closed at once, without a word. So is one that
+        """The transport is there; one too many is closed at once, without GOAWAY. So is one that
         was accepted before the listener closed, and has its turn only now."""
         self._handshaking.discard(connection)
         if self._is_stopping:

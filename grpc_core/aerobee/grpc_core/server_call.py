@@ -1,6 +1,6 @@
 """One call that a server serves: gRPC over HTTP/2, `Request` and `Response`.
 
-Owns: where the call stands. A request that comes whole in one frame is handed to its handler, and
+Owns: the state of the call. A request that comes whole in one frame is handed to its handler, and
 an answer that fits the windows leaves as HEADERS, DATA and HEADERS in one piece that is encoded by
 two packings: no task, timer or header encoding of its own.
 """
@@ -82,9 +82,9 @@ class ServerCall(Stream):
         self._is_special = head.may_compress
         """The answer needs more than what was encoded beforehand."""
         self._is_intercepted = False
-        """The interceptor was told that it began."""
+        """The interceptor's `began` was called."""
         self._is_over = False
-        """It has its status, and the interceptor was told."""
+        """It has its status, and the interceptor's `ended` was called."""
         self._deadline: Bucket | None = None
         self._task: asyncio.Task[None] | None = None
         self._metadata: Metadata | None = None
@@ -100,12 +100,12 @@ class ServerCall(Stream):
 
     @property
     def peer(self) -> str:
-        """Who calls, as gRPC writes addresses."""
+        """The client's address, as gRPC writes it."""
         return self.connection.peer
 
     @property
     def metadata(self) -> Metadata:
-        """What the client has sent beside its request.
+        """The metadata that the client sent.
 
         Raises:
             RpcError: INTERNAL, a binary value cannot be read.
@@ -137,7 +137,7 @@ class ServerCall(Stream):
             ValueError: HTTP/2 cannot carry the metadata, or the block was sent already.
         """
         if self._is_head_sent:
-            raise ValueError("the initial metadata were sent already")
+            raise ValueError("the initial metadata was sent already")
         self._is_special = True
         self._initial_metadata += encoded_metadata(metadata)
         if not self._is_over:
@@ -149,7 +149,7 @@ class ServerCall(Stream):
         self._trailers += metadata
 
     def set_trailers(self, metadata: Metadata) -> None:
-        """The same in place of what was added before."""
+        """The same, replacing what was added before."""
         self._is_special = True
         self._trailers = metadata
 
@@ -323,7 +323,7 @@ class ServerCall(Stream):
             self._forget_task()
 
     def _failed(self, error: BaseException) -> None:
-        """A handler's task ends by an exception; nobody else looks at it."""
+        """A handler's task ends by an exception, which is handled nowhere else."""
         if isinstance(error, RpcError):
             self._end(error)
         elif isinstance(error, asyncio.CancelledError):
@@ -380,7 +380,7 @@ class ServerCall(Stream):
             await self.sendable()
 
     def send_nowait(self, answer: Any) -> None:
-        """The same without waiting; a sender of much must heed `sendable`."""
+        """The same without waiting: a handler that sends much awaits `sendable` between."""
         if self._is_over:
             raise RpcError(Status.CANCELLED, "the call has ended")
         method = self.method

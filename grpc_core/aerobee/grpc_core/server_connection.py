@@ -39,9 +39,9 @@ class ServerConnection(Connection[ServerCall]):
             server.strings, server.read_head, list_bytes_max=server.limits.header_list_bytes_max
         )
         self.has_room = True
-        """Not too much waits to be sent; otherwise calls are not begun. Streams of answers that
-        nobody reads are apart: each holds little more than a message, and keeps no other call
-        waiting, except that no more such streams are begun while all that waits is too much."""
+        """Little enough waits to be sent; otherwise no calls are begun. Streams whose answers are
+        not read do not count: each holds little more than one message. But no further stream of
+        answers is begun while the sum, with them, is too large."""
         self._apart: dict[ServerCall, int] = {}
         """Streams of answers that wait for nothing but their own window, with their bytes."""
         self._apart_bytes = 0
@@ -115,8 +115,8 @@ class ServerConnection(Connection[ServerCall]):
             call.open(end_stream)
 
     def on_stream_reset(self, stream: ServerCall) -> None:
-        """One that has run for a while costs its client nothing: the limit of streams bounds how
-        many of those there are. Calls that are given up by their deadlines are such."""
+        """A stream that has run for a while may be reset for nothing, as a call is at its deadline:
+        the limit of streams bounds how many of those there are."""
         if self.received_s - stream.began_s < self.limits.reset_free_after_s:
             self._spend_reset()
 
@@ -142,14 +142,14 @@ class ServerConnection(Connection[ServerCall]):
             call.receive_trailers()
 
     def dispatch(self, call: ServerCall, message: bytes) -> None:
-        """Start a call whose request is whole, unless too much waits to be read by the peer."""
+        """Start a call whose request is whole, unless too much waits for the peer to read it."""
         if self.has_room:
             call.start(message)
         else:
             self._park(self._parked, call, message)
 
     def park_stream(self, call: ServerCall, message: bytes) -> bool:
-        """The same of a call that would stream its answers: True if it has to wait."""
+        """The same for a call that streams its answers. True if it has to wait."""
         if self.queued_bytes <= self.limits.queued_bytes_soft:
             return False
         self._park(self._parked_streams, call, message)

@@ -62,7 +62,7 @@ _ENCODED: Final = tuple(
 
 
 def percent_encoded(message: str) -> bytes:
-    """As `grpc-message` has it."""
+    """The value of `grpc-message`."""
     raw = message.encode("utf-8", "replace")
     return "".join([_ENCODED[byte] for byte in raw]).encode()
 

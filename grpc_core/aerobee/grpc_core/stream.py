@@ -1,7 +1,7 @@
 """One stream of a connection: RFC 9113, section 5, and the messages of one gRPC call on it.
 
-Owns: both windows of the stream, what it could not send at once (`Outbox`), and what nobody has
-read (`Inbox`). Most calls have neither: one whole message comes in one DATA frame and the answer
+Owns: both windows of the stream, what it could not send at once (`Outbox`), and what was not read
+yet (`Inbox`). Most calls have neither: one whole message comes in one DATA frame and the answer
 goes out in the same turn of the loop, so the two are made when they are needed.
 
 A stream is the call: the server's and the client's classes derive from `Stream`.
@@ -110,8 +110,8 @@ class Stream(ABC):
             self._queue(prefix + message)
 
     def send_at_once(self, message: bytes, compressed: int = 0) -> None:
-        """The same for one who has nothing more to send: it leaves now, without another turn of the
-        loop, unless something of this connection leaves later in this turn anyway."""
+        """The same for a caller that has nothing more to send: the message leaves now, without
+        another turn of the loop, unless the connection writes later in this turn anyway."""
         connection = self.connection
         if connection.is_write_due:
             self.send_message(message, compressed)

@@ -42,7 +42,7 @@ class StreamCall(ClientCall):
         self._is_done_writing = request is not None
         self._has_written = False
         self._told: Callable[[bytes], None] | None = None
-        """Who gets answers in the turn in which they come."""
+        """Gets each answer in the turn in which it comes."""
         self._waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -204,7 +204,7 @@ class StreamCall(ClientCall):
             await self._wait()
         return self.initial_metadata
 
-    # ---------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------ what the connection says
 
     def on_head(self, head: AnswerHead) -> None:
         assert self.inbox is not None, "a stream that has begun has one"

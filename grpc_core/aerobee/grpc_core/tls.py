@@ -17,11 +17,11 @@ class TlsFiles:
     """PEM files."""
 
     certificate: Path | None = None
-    """Who this end is, and who has signed that. A server needs it."""
+    """This end's certificate and those that signed it. A server needs one."""
     key: Path | None = None
     authorities: Path | None = None
-    """Who may sign the peer's certificate. A server then admits no client without one; a client
-    without this file trusts whom the system trusts."""
+    """The authorities that may sign the peer's certificate. A server with this file admits no
+    client without a certificate; a client without it trusts the system's authorities."""
 
     def stamp(self) -> tuple[object, ...]:
         """Differs when a file was replaced. Blocks.
@@ -65,7 +65,7 @@ def _completed(context: ssl.SSLContext, files: TlsFiles) -> ssl.SSLContext:
 
 
 class FollowedTls:
-    """What a server's listener or a channel takes in place of a context whose files may change."""
+    """A context whose files may change, for a server's listener or for a channel."""
 
     def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], ssl.SSLContext]) -> None:
         """`make`: `server_context` or `client_context`. Blocks, and raises what `make` does."""
@@ -85,7 +85,7 @@ class FollowedTls:
         return context
 
     def refresh(self) -> bool:
-        """Whether the files had changed. Blocks.
+        """Read the files again if they have changed; returns whether they had. Blocks.
 
         Raises:
             OSError: they cannot be used; what was read before stays in use.
@@ -98,8 +98,8 @@ class FollowedTls:
         return True
 
     async def follow(self, every_s: float, on_failure: Callable[[OSError], None]) -> None:
-        """Looks for changes until it is cancelled. `on_failure` is told each time that the files
-        cannot be used, as while they are being replaced."""
+        """Check for changes until cancelled. `on_failure` is called each time the files cannot be
+        used, as while they are being replaced."""
         while True:
             await asyncio.sleep(every_s)
             try:

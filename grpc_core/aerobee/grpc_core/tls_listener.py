@@ -1,8 +1,8 @@
 """Accepts connections that begin with a TLS handshake.
 
-Owns: the listening socket and the handshakes. asyncio's own TLS servers say nothing of a connection
-until its handshake has ended, so that nobody could count them: here each counts as a connection
-from when it is accepted, one too many is closed before it costs a handshake, and `close` ends them.
+Owns: the listening socket and the handshakes. asyncio's own TLS servers do not report a connection
+before its handshake has ended. Here each counts as a connection once it is accepted, one too many
+is closed before it costs a handshake, and `close` ends those that run.
 """
 
 from __future__ import annotations
@@ -87,4 +87,4 @@ class TlsListener:
             reason = f"no TLS handshake within {allowed_s:g} s"
             self._server.observer.limit_met(Limit.PREFACE, connection.peer, reason)
         except OSError:
-            pass  # the peer has gone, or is not who it should be
+            pass  # the peer has gone, or is not admitted

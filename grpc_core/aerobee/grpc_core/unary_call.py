@@ -22,8 +22,8 @@ _BLOCK_BYTES_FAST: Final = frames.FRAME_BYTES_MIN
 
 
 class UnaryCall(ClientCall):
-    """One request, one answer: await `answer`, which raises CallError. Whoever gives `answer` up
-    calls `cancel`."""
+    """One request, one answer: await `answer`, which raises CallError. If it is no longer wanted,
+    call `cancel`."""
 
     __slots__ = ("_message", "answer", "is_compressed")
 
@@ -159,7 +159,7 @@ class UnaryCall(ClientCall):
         if error is not None:
             self.answer.set_exception(error)
             if error.status is Status.CANCELLED and not error.is_answer:
-                self.answer.exception()  # who has given it up need not look
+                self.answer.exception()  # a cancelled call need not be awaited
         else:
             assert self._message is not None, "a call without an answer has an error"
             self.answer.set_result(self._message)

@@ -1,5 +1,5 @@
 """What takes too long on a connection: a preface that does not come, a peer that does not read or
-does not answer, a connection that nobody uses or that has lived long enough.
+does not answer, a connection that is idle or has reached its age.
 
 Owns: since when. Pure but for what it tells the connection to do; the caller passes the time.
 """
@@ -25,7 +25,7 @@ class Watch:
     def __init__(
         self, connection: Connection[Any], limits: ConnectionLimits, now_s: float, *, age_s: float
     ) -> None:
-        """`age_s`: after how long the connection is told to end; 0: never."""
+        """`age_s`: how long the connection lives before it is drained; 0: any time."""
         self._connection = connection
         self._limits = limits
         self._age_s = age_s
@@ -98,7 +98,7 @@ class Watch:
 
     def _tick_drain(self, now_s: float) -> None:
         if self._drained_s is None:
-            self._drained_s = now_s  # somebody else has begun it
+            self._drained_s = now_s  # the drain was begun elsewhere
             return
         if self._connection.takes_streams:
             self._connection.finish_drain()  # its PING was not answered within a tick
@@ -120,7 +120,7 @@ class Watch:
             self._heard_s = now_s
             self._pinged_s = None
         elif connection.is_reading_paused:
-            self._pinged_s = None  # it is we who do not listen
+            self._pinged_s = None  # this side does not read
         elif self._pinged_s is not None:
             if now_s - self._pinged_s >= limits.keepalive_timeout_s:
                 connection.abort("a PING was not answered", Limit.KEEPALIVE)

@@ -1,14 +1,14 @@
-"""What is around every call that a server of ours serves, whatever its engine.
+"""What surrounds every call that a server serves, on either engine.
 
-Owns: the order of it. A request is read within its limits; the call's ids are there for log lines;
-the handler runs; how long it took is told; a typed error is answered as the protocol says it.
-Anything else that a handler raises is a bug: it is logged with its traceback and answered as
-INTERNAL without details. Who may call what belongs here, too, before the handler.
+Owns: the order. The request is read within its limits, log lines get the call's ids, the handler
+runs, its time is measured, and a typed error is answered as the protocol says. Any other exception
+of a handler is a bug: it is logged with its traceback and answered as INTERNAL without details.
+Access control belongs here too, before the handler.
 
-An error of reading takes the request's place and is answered in place of the servicer. A stream is
-read by its servicer, to whom reading raises what it found.
+A single request that cannot be read is answered with that error, and the servicer does not run.
+Where requests stream, the servicer's read raises the error.
 
-Only calls with one answer are timed: a stream lasts as long as its client likes.
+Only calls with one answer are timed: a stream lasts as long as its client wants.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ INTERNAL = "internal"
 
 Read = Callable[[bytes], Any]
 SayError = Callable[[MqError], RpcError]
-"""How one protocol ends a call by an error."""
+"""How a protocol ends a call with an error."""
 
 log = logging.getLogger(__name__)
 
 
 class RpcObserver(Protocol):
-    """Who adds up how long calls took."""
+    """Sums up how long calls took."""
 
     def answered(self, method: str, outcome: str, elapsed_s: float) -> None:
         """`method` is the name within its service; `outcome` SUCCESS, or an error in snake_case."""
@@ -51,7 +51,7 @@ class RpcObserver(Protocol):
 
 
 class _ServedCall:
-    """A call that a servicer works on; reads nothing of it before it is asked."""
+    """A call that a servicer works on; its metadata is read only if something is logged."""
 
     __slots__ = ("_context", "_name")
 
@@ -77,7 +77,7 @@ class CallBorder:
         limits: tuple[RequestLimits, ...],
         observer: RpcObserver | None,
     ) -> None:
-        """Of a method without `limits` only what cannot be read is refused."""
+        """A method without `limits` refuses only requests that cannot be read."""
         self._say_error = say_error
         self._now = clock.monotonic_s
         self._limits = limits
@@ -179,7 +179,7 @@ class CallBorder:
         return answered
 
     def tell(self, name: str, outcome: str, began_s: float) -> None:
-        """A call with one answer has ended."""
+        """Report a call with one answer that has ended."""
         if self._observer is not None:
             self._observer.answered(name, outcome, self._now() - began_s)
 
@@ -216,7 +216,7 @@ class CallBorder:
     # ------------------------------------------------------------------------------------ errors
 
     def refusal(self, error: Exception) -> tuple[RpcError, str]:
-        """How a call ends, and what that is called. Raises what an engine itself has raised."""
+        """How the call ends, and the name of its outcome. Raises what the engine raised."""
         cause = _bare(error)
         if isinstance(cause, MqError):
             name = type(cause).__name__
@@ -225,8 +225,8 @@ class CallBorder:
         if isinstance(cause, RpcError):
             return cause, cause.status.name.lower()
         if isinstance(cause, grpc.aio.InternalError):
-            # A write failed because nobody is there any more: what a cancelled call is, too. gRPC
-            # itself would log it as a bug of the servicer.
+            # A write failed because the client is gone, which ends a call as cancelling does.
+            # grpcio would log it as a bug of the servicer.
             raise asyncio.CancelledError from None
         if isinstance(cause, grpc.aio.BaseError):
             raise cause  # gRPC's own, of a call that has ended already
@@ -260,7 +260,7 @@ class Reply:
 
 
 def _begin(name: str, context: Any) -> Any:
-    """The call is what log lines are about from now on; returns what undoes that."""
+    """Log lines name this call from now on; returns the token that undoes it."""
     before = CURRENT_CALL.set(_ServedCall(name, context))
     if log.isEnabledFor(logging.DEBUG):
         log_event(log, "call", level=logging.DEBUG)

@@ -43,7 +43,7 @@ class ClientCall(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Whoever gives the answer up says so."""
+        """End the call at once, if its answer is no longer wanted."""
         ...
 
 
@@ -106,7 +106,7 @@ def open_channel(address: str, engine: Engine, chance: random.Random) -> ClientC
     """To host:port. `chance` spreads attempts to connect.
 
     Raises:
-        InvalidArgument: `address` is none.
+        InvalidArgument: `address` is not host:port.
     """
     if engine is Engine.GRPCIO:
         from aerobee.runtime.grpcio_channel import GrpcioChannel
@@ -132,7 +132,7 @@ _LIMITS = ChannelLimits(
 
 
 class _Observer:
-    """A line for a server that does what no server should."""
+    """Logs what a server did that no server should."""
 
     def __init__(self, address: str) -> None:
         self._address = address

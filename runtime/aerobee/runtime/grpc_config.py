@@ -1,4 +1,4 @@
-"""What an operator can set about gRPC, of every service alike, and what clients go by."""
+"""The settings of gRPC, the same for every service and for clients."""
 
 from __future__ import annotations
 

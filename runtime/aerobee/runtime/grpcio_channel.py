@@ -62,9 +62,9 @@ CHANNEL_OPTIONS: Sequence[tuple[str, int]] = (
 def build_channel(address: str, *, own_connection: bool = False) -> grpc.aio.Channel:
     """A client channel to host:port that reconnects by itself within 2 s.
 
-    Channels of one process to one address share a connection, also one that is dead until keepalive
-    notices it, after 15 s. One with its `own_connection` does not: who has given a peer up, and
-    builds another channel, begins with a new connection.
+    Channels of one process to one address share a connection, even one that is dead until keepalive
+    notices after 15 s. With `own_connection` a channel does not: another channel, built after its
+    peer was given up, begins with a new connection.
     """
     options = list(CHANNEL_OPTIONS)
     if own_connection:

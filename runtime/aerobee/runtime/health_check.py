@@ -29,7 +29,7 @@ async def check_health(address: str, service: str = "", *, timeout_ms: int = 2_0
     """What the process at host:port says of `service`.
 
     Raises:
-        InvalidArgument: it tells of no such service; `address` is none.
+        InvalidArgument: it has no such service, or `address` is not host:port.
         Unreachable, DeadlineExceeded: there is no answer.
         MqError: the server there has no health service.
     """

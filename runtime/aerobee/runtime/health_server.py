@@ -126,8 +126,8 @@ async def serve_health(
 ) -> AsyncIterator[int]:
     """Answer on `listen` within the block; gives the port. Without an address nothing is served.
 
-    Connections that make no call are closed after `idle_s`. `observer` is told of peers that meet
-    a limit of the engine.
+    Connections that make no call are closed after `idle_s`. `observer` gets each peer that meets a
+    limit of the engine.
 
     Raises:
         InvalidArgument: the address is in use or not of this machine.

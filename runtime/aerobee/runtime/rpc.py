@@ -1,7 +1,6 @@
 """The gRPC server that every service has, with health and reflection.
 
-Which implementation of gRPC is behind a server is a setting; what is around each call is the same
-(`call_border`).
+A setting chooses the implementation of gRPC; what surrounds each call is the same (`call_border`).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class RpcServer:
     ) -> None:
         """`say_error` of the protocol. `service_names`: full protobuf names, listed by reflection
         and health. `limits` of these services' requests; without them only what cannot be read is
-        refused. Connections beyond `connections_max` are closed at once. `latencies` is told of
-        each call with one answer, `observer` of peers that meet a limit of the engine."""
+        refused. Connections beyond `connections_max` are closed at once. `latencies` gets the time
+        of each call with one answer, `observer` each peer that meets a limit of the engine."""
         files = reflection_files()
         self._service_names = tuple(service_names)
         self._health = ServingHealth(service_names)

@@ -6,7 +6,7 @@ A handler takes a request and a context, as protoc's servicers do, and has one o
     @answered_at_once
     def M(self, request, context) -> answer             waits for nothing
     @answered_later
-    def M(self, request, context, reply) -> None        somebody calls `reply` later, without a task
+    def M(self, request, context, reply) -> None        answers later by `reply`, without a task
 
 Calls that stream are coroutines or async generators. A method that is neither is one of protoc's
 placeholders: it is not served.
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OpenCall(Protocol):
-    """A call that is answered later, as an engine has it."""
+    """An engine's call that is answered later."""
 
     @property
     def is_over(self) -> bool:
@@ -75,9 +75,9 @@ def answered_later(method: F) -> F:
 
 
 def writer_at_once(context: Any) -> Callable[[Any], bool]:
-    """What writes an answer of a stream in the turn of the event loop in which it is called, and
-    says whether it could: not while the client is behind, and never by grpcio. `context.write`
-    waits."""
+    """A function that writes an answer of a stream in this turn of the event loop and returns True,
+    or does nothing and returns False: while the client is behind, and always with grpcio.
+    `context.write` waits."""
     write: Callable[[Any], bool] | None = getattr(context, "write_at_once", None)
     return write if write is not None else lambda answer: False
 

@@ -1,7 +1,7 @@
-"""What a server of ours needs of an implementation of gRPC.
+"""What a server needs of an implementation of gRPC.
 
-There are two (`own_engine`, `grpcio_engine`). Both take the same methods and keep to the same
-options. Only our own tells of the limits that peers met: grpcio does not say.
+There are two (`own_engine`, `grpcio_engine`), with the same methods and options. Only our own
+reports which limits peers met: grpcio does not.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ FRAME_BYTES_MAX: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What a server allows its peers. They may send a PING every 5 s, also without a call."""
+    """What a server allows its peers. They may send a PING every 5 s, even without a call."""
 
     message_bytes_max: int = FRAME_BYTES_MAX
     """Of one message, in either direction."""
     connections_max: int | None = None
     """Further ones are closed at once; None: no limit."""
     idle_s: float | None = None
-    """A connection without a call, or one that has not even become HTTP/2, is closed after it;
-    None: it may stay."""
+    """How long a connection may be without a call, or without even HTTP/2; None: any time."""
 
 
 class ServerEngine(Protocol):
     """One server. Belongs to the event loop it was made in."""
 
     def add(self, method: ServedMethod) -> None:
-        """Serve it, too; all must be added before it listens."""
+        """Serve this method; all must be added before `listen`."""
         ...
 
     async def listen(self, address: str) -> int:

@@ -1,6 +1,6 @@
 """gRPC health of a server (grpc.health.v1): does it serve, as a whole and each of its services?
 
-Owns: the one answer for all of them, and who waits for it to change.
+Owns: the one answer for all of them, and the watches that wait for it to change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ServingHealth:
         self._changed = asyncio.Event()
 
     def set(self, serving: bool) -> None:
-        """Answer this from now on, and tell whoever watches."""
+        """Answer this from now on, to watches at once."""
         if not self._has_ended:
             self._status = _Answer.SERVING if serving else _Answer.NOT_SERVING
             self._changed.set()

@@ -1,4 +1,4 @@
-"""A server to be measured and the load beside it: two processes, ended with the measurement."""
+"""A server to be measured and its load: two processes, ended with the measurement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 PART_TIMEOUT_S = 120.0
 OUTPUT_BYTES = 2_000
-"""Of a process that failed, the last of what it said."""
+"""How much of a failed process's output an error quotes: the end of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Server:
 
 
 def free_port() -> int:
-    """A port that nobody has at the moment."""
+    """A port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,4 +1,4 @@
-"""The run behind `aerobee bench peers`: all systems in turn, round by round."""
+"""What `aerobee bench peers` runs: all systems in turn, round by round."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ async def _measure(
 def touch_memory(folder: Path, touched_bytes: int) -> None:
     """Write and free as much memory and page cache.
 
-    A virtual machine gets memory from its host when it touches it for the first time, which is slow
-    and would hit whoever is measured first.
+    A virtual machine gets memory from its host when it touches it for the first time. That is slow,
+    and would count against the system that is measured first.
     """
     memory = bytearray(touched_bytes)
     memory[:: os.sysconf("SC_PAGE_SIZE")] = bytes(

@@ -50,7 +50,7 @@ class BrokerServer:
         audit: AuditService,
         replication: ReplicationService,
     ) -> None:
-        """`latencies` is told how long each request took, `peer_limits` which of gRPC's limits a
+        """`latencies` gets the time of each request, `peer_limits` which of gRPC's limits a
         peer met."""
         self._listen = config.listen
         self._pull = pull
