@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from aerobee.offset_audit.checks.check import Limits
-from aerobee.offset_audit.checks.progress import CHECKS, find_moves, judge, progress
+from aerobee.offset_audit.checks.progress import CHECKS, find_changes, find_moves, judge, progress
 from aerobee.offset_audit.run.cutting import at_hand, cut
 from tests.offset_audit.table_builders import NOW_MS, TableRows
 
@@ -47,6 +47,8 @@ class ProgressRun:
         """`is_large`: as with tables of too many rows to be part of a plan."""
         limits = limits or Limits(now_ms=NOW_MS)
         tables = rows.tables(spark)
+        changed = _kept(find_changes(tables, limits), is_large)
+        tables = replace(tables, changes=changed)
         judged = _kept(judge(tables, limits), is_large)
         tables = replace(tables, judged=judged)
         moved = _kept(find_moves(tables, limits), is_large)
@@ -56,6 +58,7 @@ class ProgressRun:
         self.findings: list[Row] = reduce(DataFrame.unionByName, found).collect() if found else []
         moved.unpersist()
         judged.unpersist()
+        changed.unpersist()
 
     def of(self, group: str) -> list[Row]:
         """The findings about one group, sorted by check."""

@@ -251,6 +251,9 @@ class Tables:
     compared: DataFrame | None = None
     """What `checks.data.compare` gives, made once by the run for the checks that ask for it; None:
     each makes it for itself."""
+    changes: DataFrame | None = None
+    """What `checks.progress.find_changes` makes of the journal, made once by the run for `judged`
+    and `moves`; None: each makes it for itself."""
     judged: DataFrame | None = None
     """What `checks.progress.judge` makes of the others: every group's progress on every queue, for
     all checks of progress. A run makes and persists it once; without it each makes its own."""

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compare
+from aerobee.offset_audit.checks.progress.journal import find_changes
 from aerobee.offset_audit.checks.progress.judged import judge
 from aerobee.offset_audit.checks.progress.judged import progress as progress_states
 from aerobee.offset_audit.checks.progress.moves import find_moves
@@ -113,6 +114,9 @@ def _judge(
         runs = _earlier_runs(reading, ledger, entry)
         checks = checks_for(is_deep=request.is_deep, has_stores=bool(request.stores))
         reading.tables = replace(reading.tables, replicas=find_replicas(reading.tables, limits))
+        reading.tables = replace(
+            reading.tables, changes=reading.keep_cut(find_changes(reading.tables, limits))
+        )
         reading.tables = replace(
             reading.tables, judged=reading.keep_cut(judge(reading.tables, limits))
         )

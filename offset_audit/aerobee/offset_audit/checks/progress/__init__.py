@@ -1,13 +1,12 @@
 """Is each group's progress sane? Checks of committed offsets, lag, leases and the offset journal.
 
-All of them ask the same two tables, which a run makes once, persists and passes on:
+All of them ask the same three tables, which a run makes once, persists and passes on:
 
+    tables = replace(tables, changes=find_changes(tables, limits).persist())
     tables = replace(tables, judged=judge(tables, limits).persist())
     tables = replace(tables, moves=find_moves(tables, limits).persist())
     states = progress(tables, limits)
     found = [check.run(tables, limits) for check in CHECKS]
-
-The journal is asked several times too and should be persisted where it was read.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from aerobee.offset_audit.checks.check import Check
+from aerobee.offset_audit.checks.progress.journal import find_changes
 from aerobee.offset_audit.checks.progress.judged import judge, progress
 from aerobee.offset_audit.checks.progress.jumps import RESET, REWOUND, SKIPPED
 from aerobee.offset_audit.checks.progress.lag import LAG, SAMPLING, SLOW
@@ -38,4 +38,4 @@ CHECKS: Final[tuple[Check, ...]] = (
     SAMPLING,
 )
 
-__all__ = ["CHECKS", "find_moves", "judge", "progress"]
+__all__ = ["CHECKS", "find_changes", "find_moves", "judge", "progress"]

@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import KEY
-from aerobee.offset_audit.checks.progress.replicas import BROKER
+from aerobee.offset_audit.checks.progress.replicas import BROKER, judging_replicas
+from aerobee.offset_audit.tables import Tables
 
 BLOCK_RECORDS: Final = 256
 """Records of the journal whose entries of one queue are summed up together."""
@@ -39,20 +40,26 @@ NEVER_CONSUMED: Final = """try_subtract(try_subtract(now, was), aggregate(
 """Of a jump from `was` to `now`: how many offsets between them no `later` term covers."""
 
 
-def entries(journal: DataFrame, replicas: DataFrame) -> DataFrame:
+def changes(tables: Tables, limits: Limits) -> DataFrame:
+    """What the run made once, or else made now."""
+    return find_changes(tables, limits) if tables.changes is None else tables.changes
+
+
+def find_changes(tables: Tables, limits: Limits) -> DataFrame:
     """The changes in the journals of the judging replicas, each with its `position` in the order
     that counts, and with `role`, `epoch` and `as_of_ms` of its replica. What a store's journal got
     after its queues were read is left out, and all that was said of an offset before its newest
-    deletion, at `removed_ms`: what came then is another history."""
+    deletion, at `removed_ms`: what came then is another history. A run persists them as
+    `Tables.changes`."""
     rows = (
-        journal.filter("kind in ('commit', 'reset', 'image', 'remove')")
-        .join(F.broadcast(replicas), [*BROKER, "broker_id"])
+        tables.journal.filter("kind in ('commit', 'reset', 'image', 'remove')")
+        .join(F.broadcast(judging_replicas(tables, limits)), [*BROKER, "broker_id"])
         # Its broker may write on while files are read: the ends were read before.
         .filter("role <> 'STORE' or coalesce(journal_offset < journal_end_offset, true)")
         .withColumn("position", F.struct("journal_offset", "entry"))
     )
     removals = rows.filter("kind = 'remove'")
-    changes = rows.filter("kind <> 'remove'")
+    found = rows.filter("kind <> 'remove'")
     for number, shape in enumerate(REMOVAL_SHAPES):
         names = {name for each in REMOVAL_SHAPES for name in each}
         of_shape = " and ".join(
@@ -66,12 +73,12 @@ def entries(journal: DataFrame, replicas: DataFrame) -> DataFrame:
                 F.max("timestamp_ms").alias(f"removed_ms_{number}"),
             )
         )
-        changes = changes.join(F.broadcast(newest), [*BROKER, *shape], "left")
+        found = found.join(F.broadcast(newest), [*BROKER, *shape], "left")
     numbers = range(len(REMOVAL_SHAPES))
     removed_at = ", ".join(f"removed_at_{number}" for number in numbers)
     removed_ms = ", ".join(f"removed_ms_{number}" for number in numbers)
     return (
-        changes.filter(f"coalesce(position > greatest({removed_at}), true)")
+        found.filter(f"coalesce(position > greatest({removed_at}), true)")
         .withColumn("removed_ms", F.expr(f"greatest({removed_ms})"))
         .drop(*(f"removed_{what}_{number}" for number in numbers for what in ("at", "ms")))
     )

@@ -32,7 +32,7 @@ from aerobee.offset_audit.checks.progress.history import (
     STANDING_SINCE,
     earlier_points,
 )
-from aerobee.offset_audit.checks.progress.journal import entries, standings
+from aerobee.offset_audit.checks.progress.journal import changes, standings
 from aerobee.offset_audit.checks.progress.names import (
     IS_LIGHT_TOPIC,
     IS_SYSTEM_GROUP,
@@ -166,7 +166,7 @@ def _joined(tables: Tables, limits: Limits) -> DataFrame:
         commits.join(awaited, list(KEY), "full")
         .join(_leases(of_replicas(tables.leases, replicas), members), list(KEY), "left")
         .join(earlier_points(tables.history, limits), list(KEY), "left")
-        .join(standings(entries(tables.journal, replicas), limits), list(KEY), "left")
+        .join(standings(changes(tables, limits), limits), list(KEY), "left")
         .join(queues, list(QUEUE), "left")
         .join(topics, [*BROKER, "topic"], "left")
         .join(subscribers, [*BROKER, "group", "topic"], "left")

@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.progress.history import KEY, SEEN_BEFORE, earlier_points
-from aerobee.offset_audit.checks.progress.journal import NEVER_CONSUMED, entries, steps
+from aerobee.offset_audit.checks.progress.journal import NEVER_CONSUMED, changes, steps
 from aerobee.offset_audit.checks.progress.judged import judged
 from aerobee.offset_audit.checks.progress.names import IS_SYSTEM_GROUP
-from aerobee.offset_audit.checks.progress.replicas import judging_replicas
 from aerobee.offset_audit.tables import Tables
 
 BY_OPERATOR: Final = "RESET"
@@ -72,7 +71,6 @@ def find_moves(tables: Tables, limits: Limits) -> DataFrame:
 
 def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
     """Moves of the last `limits.reset_ms`."""
-    changes = entries(tables.journal, judging_replicas(tables, limits))
     too_fast = (
         "cast(offset as double) - stood_at > cast(greatest("
         f"try_subtract(timestamp_ms, last_ms), 0) + {limits.settle_ms} as double)"
@@ -87,7 +85,7 @@ def _in_journal(tables: Tables, limits: Limits) -> DataFrame:
         when lease_epoch = 0 and leased_before > 0 then '{FREE}'
         end"""
     return (
-        steps(changes, limits)
+        steps(changes(tables, limits), limits)
         .filter(
             f"try_subtract(as_of_ms, timestamp_ms) <= {limits.reset_ms} and not {IS_SYSTEM_GROUP}"
         )
