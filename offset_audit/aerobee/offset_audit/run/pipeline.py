@@ -113,20 +113,7 @@ def _judge(
     with progress.stage("judge"):
         runs = _earlier_runs(reading, ledger, entry)
         checks = checks_for(is_deep=request.is_deep, has_stores=bool(request.stores))
-        reading.tables = replace(reading.tables, replicas=find_replicas(reading.tables, limits))
-        reading.tables = replace(
-            reading.tables, changes=reading.keep_cut(find_changes(reading.tables, limits))
-        )
-        reading.tables = replace(
-            reading.tables, judged=reading.keep_cut(judge(reading.tables, limits))
-        )
-        reading.tables = replace(
-            reading.tables, moves=reading.keep_cut(find_moves(reading.tables, limits))
-        )
-        if request.is_deep and request.stores:
-            reading.tables = replace(
-                reading.tables, compared=reading.keep_cut(compare(reading.tables, limits))
-            )
+        _make_shared(reading, limits, has_compared=request.is_deep and bool(request.stores))
         states = reading.keep_cut(progress_states(reading.tables, limits))
         findings = reading.keep_cut(
             linked_findings(
@@ -160,6 +147,18 @@ def _judge(
     )
     with settings_for_sums(session):
         return publish(request, judged, ledger, clock=clock, progress=progress)
+
+
+def _make_shared(reading: readings.Reading, limits: Limits, *, has_compared: bool) -> None:
+    """The tables that several checks ask; each asks those before it."""
+    keep = reading.keep_cut
+    tables = replace(reading.tables, replicas=find_replicas(reading.tables, limits))
+    tables = replace(tables, changes=keep(find_changes(tables, limits)))
+    tables = replace(tables, judged=keep(judge(tables, limits)))
+    tables = replace(tables, moves=keep(find_moves(tables, limits)))
+    if has_compared:
+        tables = replace(tables, compared=keep(compare(tables, limits)))
+    reading.tables = tables
 
 
 def _earlier_runs(
