@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.ingest import Ingest
 from aerobee.broker.store.statistics import Appended
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
+from aerobee.runtime.clock import SystemClock
 from aerobee.runtime.errors import Busy
 from aerobee.store_format.batch import BatchLimits
 from aerobee.store_format.checked_batch import CheckedBatch
+from aerobee.store_format.delayed_records import TIMER_TOPIC, DelayRules, timer_due_ms
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, producer_number
 from aerobee.store_format.record import encode_record, iterate_records
-from aerobee.store_format.tags import TagsCodes
+from aerobee.store_format.tags import SCHEDULE_TOPIC, TagsCodes
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.property_runs import examples
 from tests.support.stores import BORN_HOST, append, log_records, open_store
@@ -148,12 +151,22 @@ async def test_under_synchronous_flush_a_repetition_waits_like_the_first(
 # ---------------------------------------------------------------------------------- ingest alone
 
 
+class JumpingClock(SystemClock):
+    """Ahead of real time, as the test wants."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
 class Taking:
     """Ingest over a small store, and a producer's view of it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.busy = False
+        self.clock = JumpingClock()
         self.store = open_store(root)
         self.ingest = self._ingest()
 
@@ -174,6 +187,8 @@ class Taking:
             appender,
             self.store.producers,
             counters,
+            self.clock,
+            delays=DelayRules(),
             limits=BatchLimits(batch_bytes_max=3_000),
             store_host_ipv6=False,
             tags=TagsCodes(),
@@ -212,17 +227,28 @@ def test_every_message_is_stored_once_however_often_it_is_sent(
     chance = random.Random(seed)
     taking = Taking(tmp_path_factory.mktemp("taking"))
     waiting: list[broker_pb2.RecordBatch] = []
-    expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
-    ends: dict[tuple[int, int], int] = {}
+    expected: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+    ends: dict[tuple[int, tuple[str, int]], int] = {}
     for number in range(chance.randrange(1, 60)):
         producer_id, queue_id = chance.randrange(1, 4), chance.randrange(3)
-        count = chance.randrange(1, 30 if chance.random() < 0.2 else 4)
-        first = ends.get((producer_id, queue_id), 0)
-        ends[producer_id, queue_id] = first + count
-        texts = [b"%d-%d-%d" % (producer_id, queue_id, first + at) for at in range(count)]
-        waiting.append(_batch(number, producer_id, first, queue_id, texts))
-        expected[queue_id] += texts
-    answers: dict[int, set[tuple[int, int]]] = {}
+        count = chance.randrange(1, 17 if chance.random() < 0.2 else 4)
+        properties, place = chance.choice(
+            [
+                (b"", ("t", queue_id)),
+                (b"", ("t", queue_id)),
+                (b"DELAY\x013\x02", (SCHEDULE_TOPIC, 2)),
+                (b"TIMER_DELIVER_MS\x01%d\x02" % (taking.clock.now_ms() + 1_000), (TIMER_TOPIC, 0)),
+            ]
+        )
+        first = ends.get((producer_id, place), 0)
+        ends[producer_id, place] = first + count
+        texts = [
+            b"%d-%s-%d-%d" % (producer_id, place[0].encode(), place[1], first + at)
+            for at in range(count)
+        ]
+        waiting.append(_batch(number, producer_id, first, queue_id, texts, properties))
+        expected[place] += texts
+    answers: dict[int, set[tuple[int, int]]] = defaultdict(set)
     while waiting:
         chance.shuffle(waiting)
         frame = [chance.choice(waiting) for _ in range(chance.randrange(1, 9))]
@@ -233,29 +259,36 @@ def test_every_message_is_stored_once_however_often_it_is_sent(
                 continue
             assert receipt.error is None
             assert receipt.wait_end > receipt.base_physical_offset
-            answers.setdefault(batch.sequence, set()).add(
-                (receipt.base_queue_offset, receipt.base_physical_offset)
-            )
+            answers[batch.sequence].add((receipt.base_queue_offset, receipt.base_physical_offset))
             if chance.random() >= loss and batch in waiting:
                 waiting.remove(batch)
         if chance.random() < 0.1:
             taking.restart()
+        if chance.random() < 0.1:
+            taking.clock.ahead_ms += 700
     assert all(len(places) == 1 for places in answers.values())
-    found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    found: dict[tuple[str, int], list[bytes]] = defaultdict(list)
     for record in log_records(taking.store):
-        assert record.queue_offset == len(found[record.queue_id])
-        found[record.queue_id].append(record.body)
-    for queue_id in range(3):
-        assert sorted(found[queue_id]) == sorted(expected[queue_id])
+        place = record.topic, record.queue_id
+        assert record.queue_offset == len(found[place])
+        found[place].append(record.body)
+    assert {place: sorted(texts) for place, texts in found.items()} == {
+        place: sorted(texts) for place, texts in expected.items()
+    }
     taking.store.close()
 
 
 def _batch(
-    sequence: int, producer_id: int, first: int, queue_id: int, texts: list[bytes]
+    sequence: int,
+    producer_id: int,
+    first: int,
+    queue_id: int,
+    texts: list[bytes],
+    properties: bytes = b"",
 ) -> broker_pb2.RecordBatch:
     records = [
         encode_record(
-            topic=b"t", body=text, properties=b"", born_timestamp_ms=1, born_host=BORN_HOST
+            topic=b"t", body=text, properties=properties, born_timestamp_ms=1, born_host=BORN_HOST
         )
         for text in texts
     ]
@@ -268,6 +301,55 @@ def _batch(
         producer_id=producer_id,
         producer_sequence=first,
     )
+
+
+def test_a_delayed_batch_that_comes_again_when_its_time_is_past_is_found_where_it_waits(
+    tmp_path: Path,
+) -> None:
+    taking = Taking(tmp_path)
+    soon = b"TIMER_DELIVER_MS\x01%d\x02" % (taking.clock.now_ms() + 60_000)
+    batch = _batch(0, 7, 0, 1, [b"a", b"b"], soon)
+    (first,) = taking.ingest.accept([batch])
+    taking.clock.ahead_ms = 120_000
+    for again in taking.ingest.accept([batch, batch]):
+        assert again.error is None
+        assert again.base_physical_offset == first.base_physical_offset
+    # A lost one that comes for the first time then waits as well, due at once.
+    (late,) = taking.ingest.accept([_batch(1, 7, 2, 1, [b"c"], soon)])
+    assert (late.error, late.base_queue_offset) == (None, 2)
+    records = log_records(taking.store)
+    assert [(record.topic, record.body) for record in records] == [
+        (TIMER_TOPIC, b"a"),
+        (TIMER_TOPIC, b"b"),
+        (TIMER_TOPIC, b"c"),
+    ]
+    assert timer_due_ms(records[-1]) == late.deliver_ms > taking.clock.now_ms() - 60_000
+    # Without a number it goes to its topic at once.
+    (receipt,) = taking.ingest.accept([_batch(2, 0, 0, 1, [b"d"], soon)])
+    assert (receipt.error, receipt.deliver_ms) == (None, 0)
+    assert log_records(taking.store)[-1].topic == "t"
+    taking.store.close()
+
+
+def test_where_a_batch_waits_its_numbers_are_apart_from_those_of_its_queue(tmp_path: Path) -> None:
+    taking = Taking(tmp_path)
+    level = b"DELAY\x013\x02"
+    frame = [
+        _batch(0, 7, 0, 1, [b"plain"]),
+        _batch(1, 7, 0, 1, [b"later"], level),
+        _batch(2, 7, 0, 1, [b"much later"], b"DELAY\x0118\x02"),
+        _batch(3, 7, 1, 1, [b"plain too"]),
+        _batch(4, 7, 1, 2, [b"later too"], level),
+    ]
+    first = taking.ingest.accept(frame)
+    again = taking.ingest.accept(list(reversed(frame)))
+    assert [receipt.error for receipt in first] == [None] * 5
+    assert [receipt.base_physical_offset for receipt in reversed(again)] == [
+        receipt.base_physical_offset for receipt in first
+    ]
+    bodies = sorted(record.body for record in log_records(taking.store))
+    assert bodies == [b"later", b"later too", b"much later", b"plain", b"plain too"]
+    taking.store.close()
 
 
 @pytest.mark.parametrize("others_behind", [False, True])

@@ -60,11 +60,8 @@ def test_stored_properties_read_back_as_given(
         ({"properties": {"TAGS": "x"}}, "reserved"),
         ({"properties": {"UNIQ_KEY": "x"}}, "reserved"),
         ({"properties": {"__RMQ.TRANSIENT.x": "x"}}, "never sent; leave it out"),
-        (
-            {"properties": {"DELAY": "3"}},
-            "not supported yet; leave it out",
-        ),
-        ({"properties": {"TIMER_NEW": "3"}}, "later delivery, which is not supported yet"),
+        ({"properties": {"DELAY": "3"}}, "reserved"),
+        ({"properties": {"TIMER_NEW": "3"}}, "set only by brokers; leave it out"),
         ({"properties": {"TRAN_MSG": "true"}}, "transaction, which is not supported yet"),
         ({"properties": {" ": "x"}}, "blank"),
         ({"properties": {"a\x02": "x"}}, "0x02"),

@@ -113,8 +113,8 @@ BATCHES = [
     Refused(
         "topic of the broker itself",
         lambda: batch_of("SCHEDULE_TOPIC_XXXX", 0, b"x"),
-        errors.TopicNotFound,
-        ("SCHEDULE_TOPIC_XXXX",),
+        errors.NotWritableTopic,
+        ("SCHEDULE_TOPIC_XXXX", "choose another one"),
     ),
     Refused(
         "topic for reading only",
@@ -280,24 +280,24 @@ BATCHES = [
         ("record 0", "0xc0", "does not unwrap", "a record of its own"),
     ),
     Refused(
-        "delay that nobody keeps",
-        lambda: carrying(b"DELAY\x013\x02"),
+        "delay that is too long",
+        lambda: carrying(b"TIMER_DELAY_SEC\x01999999999\x02"),
         errors.MessageIllegal,
-        ("record 0", "property DELAY", "not supported yet", "send the message when it is due"),
+        ("record 0", "999999999000 ms", "choose an earlier time"),
     ),
     Refused(
-        "delay without an end",
-        lambda: carrying(b"TAGS\x01a\x02DELAY\x013"),
+        "level that is no number",
+        lambda: carrying(b"TAGS\x01a\x02DELAY\x01three"),
         errors.MessageIllegal,
-        ("record 0", "property DELAY", "leave it out"),
+        ("record 0", "property DELAY", "number of a delay level", "leave it out"),
     ),
     Refused(
         "timer in the last of many",
         lambda: joined(
-            batch_of("t", 0, *MANY), carrying(b"TAGS\x01a\x02TIMER_DELIVER_MS\x019999\x02")
+            batch_of("t", 0, *MANY), carrying(b"TAGS\x01a\x02TIMER_DELAY_SEC\x0160\x02")
         ),
         errors.MessageIllegal,
-        ("record 100", "property TIMER_DELIVER_MS", "leave it out"),
+        ("record 0", "different queues", "in batches of their own"),
     ),
     Refused(
         "half message",

@@ -15,9 +15,11 @@ from aerobee.broker.store.tables.atomic_file import read_with_backup, replace_at
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import RESET_OFFSETS, SEND_STREAM
+from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.json_config import parse_object
 from aerobee.store_format.properties import encode_properties
 from aerobee.store_format.record import HostAddress, encode_batch
+from aerobee.store_format.tags import SCHEDULE_TOPIC
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.apache_start import apache_problems
 from tests.support.plain_folder import folder_problems
@@ -182,9 +184,13 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     now: Any = parse_object((config / "topics.json").read_bytes())
     assert now["topicConfigTable"].pop(NEW_TOPIC)["perm"] == 6
     assert now["topicConfigTable"].pop("AEROBEE_OFFSET_JOURNAL")["perm"] == 4
-    assert now["topicConfigTable"] == topics["topicConfigTable"]
-    # The new topic, and the journal of offsets.
-    assert now["dataVersion"]["counter"] == topics["dataVersion"]["counter"] + 2
+    former = topics["topicConfigTable"]
+    added = [name for name in (SCHEDULE_TOPIC, TIMER_TOPIC) if name not in former]
+    assert [now["topicConfigTable"].pop(name)["perm"] for name in added] == [4] * len(added)
+    assert now["topicConfigTable"] == former
+    # The new topic, the journal of offsets, and where messages wait.
+    changes = 2 + len(added)
+    assert now["dataVersion"]["counter"] == topics["dataVersion"]["counter"] + changes
     for name in ("subscriptionGroup.json", "delayOffset.json", "timermetrics", "timercheck"):
         before = (golden.root.with_name("before") / name).read_bytes()
         assert (config / name).read_bytes() == before, name

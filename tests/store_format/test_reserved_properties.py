@@ -85,14 +85,17 @@ def test_usual_messages_are_found_legal_without_a_look_at_each_property() -> Non
     usual = {"UNIQ_KEY": HEX, "TAGS": "new", "KEYS": "a b", "WAIT": "true", "carrier": "UA"}
     usual |= dict.fromkeys(OWN_NAMES, "x") | {"__SHARDINGKEY": "s", "CLUSTER": "c"}
     assert not may_be_illegal([encode_properties(usual)] * 3)
+    later = {"UNIQ_KEY": HEX, "DELAY": "18", "TIMER_DELIVER_MS": "1700000000000", "carrier": "UA"}
+    assert not may_be_illegal([encode_properties(later)] * 3)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [
-        ("DELAY", "3", "property DELAY asks for a later delivery, which is not supported yet"),
-        ("TIMER_DELIVER_MS", "3", "property TIMER_DELIVER_MS asks for a later delivery"),
-        ("TIMER_TO_COME", "3", "property TIMER_TO_COME asks for a later delivery"),
+        ("DELAY", "-3", "property DELAY must be the number of a delay level"),
+        ("TIMER_DELIVER_MS", "1.5", "property TIMER_DELIVER_MS must be a whole number"),
+        ("TIMER_OUT_MS", "3", "property TIMER_OUT_MS is set only by brokers"),
+        ("TIMER_TO_COME", "3", "property TIMER_TO_COME is set only by brokers"),
         ("TRAN_MSG", "true", "property TRAN_MSG makes the message part of a transaction"),
         ("UNIQ_KEY", "order-7", "must be a message id of 32 to 56 hexadecimal digits"),
         ("WAIT", "maybe", "property WAIT must be true or false"),

@@ -51,7 +51,7 @@ from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.group_removal import GroupRemoval
-from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity, add_journal_topic
+from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.reading.egress import Egress
@@ -92,6 +92,7 @@ from aerobee.broker.store.tables.config_tables import (
     SUBSCRIPTION_GROUPS_PATH,
     TOPICS_PATH,
 )
+from aerobee.broker.store.tables.own_topics import add_own_topics
 from aerobee.cluster_view.channels import Channels
 from aerobee.runtime.call_context import RequestNames
 from aerobee.runtime.clock import Clock
@@ -99,6 +100,8 @@ from aerobee.runtime.metrics.endpoint import MetricsEndpoint
 from aerobee.runtime.metrics.rpc_latencies import RpcLatencies
 from aerobee.runtime.peer_limits import PeerLimits
 from aerobee.store_format.batch import BatchLimits
+from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delayed_records import DelayRules
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
 
@@ -214,12 +217,15 @@ class Wiring:
         self.appender = Appender(
             self.guard, store, batches, self.counters, self.durability.on_appended, failed
         )
-        tags = TagsCodes(delays_ms=config.store.delay_levels_ms)
+        levels = DelayLevels(config.store.delay_levels_ms)
+        tags = TagsCodes(delays_ms=levels.delays_ms)
         self.ingest = Ingest(
             self.guard,
             self.appender,
             store.producers,
             self.counters,
+            clock,
+            delays=DelayRules(levels),
             limits=BatchLimits(body_bytes_min=1, batch_bytes_max=config.store.batch_bytes_max),
             store_host_ipv6=self._store_host.is_ipv6,
             tags=tags,
@@ -308,7 +314,7 @@ class Wiring:
             on_term=self._on_granting,
         )
         self.files.add(CONSUMER_OFFSETS_PATH, folder.offsets, on_saved=self.journal.on_table_saved)
-        add_journal_topic(folder.topics)
+        add_own_topics(folder.topics, delay_levels=len(config.store.delay_levels_ms))
 
     def _on_granting(self, views_held_back_s: float) -> None:
         self.topic_ends.wake()

@@ -119,16 +119,18 @@ class SendRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., body: _Optional[bytes] = ..., tag: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., properties: _Optional[_Mapping[str, str]] = ..., flag: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class SendResponse(_message.Message):
-    __slots__ = ("message_id", "offset_message_id", "queue_id", "ack")
+    __slots__ = ("message_id", "offset_message_id", "queue_id", "ack", "recall_handle")
     MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
     message_id: str
     offset_message_id: str
     queue_id: int
     ack: SendAck
-    def __init__(self, message_id: _Optional[str] = ..., offset_message_id: _Optional[str] = ..., queue_id: _Optional[int] = ..., ack: _Optional[_Union[SendAck, _Mapping]] = ...) -> None: ...
+    recall_handle: str
+    def __init__(self, message_id: _Optional[str] = ..., offset_message_id: _Optional[str] = ..., queue_id: _Optional[int] = ..., ack: _Optional[_Union[SendAck, _Mapping]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
 
 class Filter(_message.Message):
     __slots__ = ("type", "expression")

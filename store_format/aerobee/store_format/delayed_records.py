@@ -105,8 +105,7 @@ class DelayRules:
 
 
 def requested_delay(properties: bytes, now_ms: int, rules: DelayRules) -> Delay | None:
-    """What a message asks for; None: it is to be stored as it is, since it asks for nothing or its
-    time is past.
+    """What a message asks for; None: nothing. The time may be past.
 
     Raises DelayIllegal: the number is none, the time is too far away, the message is also half of a
     transaction, or it recalls one whose time is past.
@@ -120,10 +119,8 @@ def requested_delay(properties: bytes, now_ms: int, rules: DelayRules) -> Delay 
     # What carries the time of a slot has been here before.
     if deliver_ms is None or (_OUT in properties and find_property(properties, 0, end, _OUT)):
         return None
-    if deliver_ms <= now_ms:
-        if find_property(properties, 0, end, _DELETES) is not None:
-            raise DelayIllegal("it recalls a message whose time is past; nothing can be recalled")
-        return None
+    if deliver_ms <= now_ms and find_property(properties, 0, end, _DELETES) is not None:
+        raise DelayIllegal("it recalls a message whose time is past; nothing can be recalled")
     _refuse_half(properties)
     if deliver_ms - now_ms > rules.delay_ms_max:
         raise DelayIllegal(

@@ -34,10 +34,8 @@ class Allowed(NamedTuple):
 
 
 _ANYTHING: Final = Allowed(".*", "")
-_DELAY: Final = Allowed(
-    "",
-    "asks for a later delivery, which is not supported yet; leave it out and send the message when "
-    "it is due",
+_DELAY_MS: Final = Allowed(
+    "[0-9]{1,18}", "must be a whole number, not negative; correct it or leave it out"
 )
 _TRANSACTION: Final = Allowed(
     "", "makes the message part of a transaction, which is not supported yet; leave it out"
@@ -63,6 +61,11 @@ NAMES: Final[dict[str, Allowed]] = {
     _N.BORN_TIMESTAMP: Allowed(
         "[0-9]{1,19}", "must be a time in ms since 1970; correct it or leave it out"
     ),
+    # How a message asks to arrive later.
+    _N.DELAY: Allowed(
+        "[0-9]{1,9}", "must be the number of a delay level; correct it or leave it out"
+    ),
+    **dict.fromkeys((_N.TIMER_DELAY_SEC, _N.TIMER_DELAY_MS, _N.TIMER_DELIVER_MS), _DELAY_MS),
     # Data to brokers; a meaning, if any, is between clients.
     **dict.fromkeys(
         (
@@ -96,21 +99,6 @@ NAMES: Final[dict[str, Allowed]] = {
         _ANYTHING,
     ),
     # Promises that would not be kept.
-    **dict.fromkeys(
-        (
-            _N.DELAY,
-            _N.TIMER_DELAY_SEC,
-            _N.TIMER_DELAY_MS,
-            _N.TIMER_DELIVER_MS,
-            _N.TIMER_OUT_MS,
-            _N.TIMER_ENQUEUE_MS,
-            _N.TIMER_DEQUEUE_MS,
-            _N.TIMER_ROLL_TIMES,
-            _N.TIMER_DELAY_LEVEL,
-            _N.TIMER_DEL_UNIQKEY,
-        ),
-        _DELAY,
-    ),
     _N.TRAN_MSG: _TRANSACTION,
     _N.TRAN_PREPARED_QUEUE_OFFSET: _TRANSACTION,
     _N.TRANSACTION_CHECK_TIMES: _TRANSACTION,
@@ -126,6 +114,12 @@ NAMES: Final[dict[str, Allowed]] = {
             _N.REAL_TOPIC,
             _N.REAL_QID,
             _N.RETRY_TOPIC,
+            _N.TIMER_OUT_MS,
+            _N.TIMER_ENQUEUE_MS,
+            _N.TIMER_DEQUEUE_MS,
+            _N.TIMER_ROLL_TIMES,
+            _N.TIMER_DELAY_LEVEL,
+            _N.TIMER_DEL_UNIQKEY,
             _N.ORIGIN_MESSAGE_ID,
             _N.RECONSUME_TIME,
             _N.MAX_RECONSUME_TIMES,
@@ -152,7 +146,7 @@ NAMES: Final[dict[str, Allowed]] = {
     _N.CONSUME_START_TIME: _READERS,
 }
 
-PREFIXES: Final[dict[str, Allowed]] = {"TIMER_": _DELAY, "__RMQ.TRANSIENT.": _READERS}
+PREFIXES: Final[dict[str, Allowed]] = {"TIMER_": _BROKERS, "__RMQ.TRANSIENT.": _READERS}
 """Names with this prefix are judged alike, including unknown ones."""
 _PREFIXES: Final = tuple(PREFIXES)
 
@@ -196,7 +190,13 @@ def _suspect_pattern() -> re.Pattern[bytes]:
             rest += f"(?!{allowed.form}{value_end})"
         by_first.setdefault(name[0], []).append(rest)
     for prefix in PREFIXES:
-        by_first.setdefault(prefix[0], []).append(re.escape(prefix[1:]))
+        legal = "|".join(
+            f"{name[len(prefix) :]}{name_end}{allowed.form}{value_end}"
+            for name, allowed in NAMES.items()
+            if name.startswith(prefix) and allowed.form
+        )
+        rest = re.escape(prefix[1:]) + (f"(?!{legal})" if legal else "")
+        by_first.setdefault(prefix[0], []).append(rest)
     # The unique key is in nearly every message: its branch comes first.
     firsts = sorted(by_first, key=lambda first: (first != _N.UNIQ_KEY[0], first))
     branches = "|".join(f"{first}(?:{'|'.join(by_first[first])})" for first in firsts)

@@ -8,13 +8,13 @@ from aerobee.broker.config import BrokerConfig
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.observe.stats import BrokerStatistics, Counters, LoopDelay, process_statistics
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
-from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.replication.report import ReplicationReport
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.statistics import StoreState
 from aerobee.broker.store.tables.config_tables import TopicTable
+from aerobee.broker.store.tables.own_topics import OWN_TOPICS
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError
 
@@ -89,8 +89,7 @@ class BrokerState:
             flush_mode=self._config.store.flush_mode.value,
             is_writable=not reason,
             not_writable_reason=reason,
-            # The journal is ours alone.
-            topics=len(self._topics) - (JOURNAL_TOPIC in self._topics),
+            topics=len(self._topics) - sum(name in self._topics for name in OWN_TOPICS),
             groups=len({*members.names(), *self._offsets.groups()}),
             members=members.member_count,
             loop_delay_p99_ms=self._loop_delay.p99_ms(),

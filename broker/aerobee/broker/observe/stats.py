@@ -23,6 +23,7 @@ class Counters:
     messages_in: int = 0
     bytes_in: int = 0
     batches_in: int = 0
+    """Of clients: what the broker moves to its topic when it is due came in before."""
     refused: int = 0
     duplicates_dropped: int = 0
     """Batches that were stored already when they came again."""

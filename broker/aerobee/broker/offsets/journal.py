@@ -22,11 +22,9 @@ from aerobee.broker.groups.run_record import (
 )
 from aerobee.broker.journal.journal import Journal, JournalledLog
 from aerobee.broker.journal.writer import JournalWriter
-from aerobee.broker.offsets.entries import JOURNAL_TOPIC, Entry
+from aerobee.broker.offsets.entries import Entry
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.writer import OffsetWriter
-from aerobee.broker.sending.guard import PERM_READ
-from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, StoreFailed
 from aerobee.runtime.log import log_event
@@ -170,11 +168,3 @@ class OffsetJournal(Journal[Entry, OffsetWriter]):
         end is written down."""
         self.writer()
         self._current_run.check_granting()
-
-
-def add_journal_topic(topics: TopicTable) -> None:
-    """So that it has a queue, and clients cannot write to it."""
-    if JOURNAL_TOPIC not in topics:
-        topics.put(
-            TopicConfig(name=JOURNAL_TOPIC, read_queue_count=1, write_queue_count=1, perm=PERM_READ)
-        )

@@ -61,14 +61,14 @@ class Appender:
         batch: CheckedBatch,
         *,
         queue_id: int,
-        batches: int = 1,
+        batches: int = 0,
         reserve: bool = False,
         ends_topic: str = "",
     ) -> Appended:
         """All of the batch or nothing; the caller calls `publish` in the same turn.
 
-        `batches`: how many it was when it came. `reserve`, `ends_topic`: see
-        `MessageStore.append`.
+        `batches`: how many batches of clients it was when it came; 0: the broker's own. `reserve`,
+        `ends_topic`: see `MessageStore.append`.
 
         Raises:
             NotMaster: nothing was stored; this replica may not act as master now.
@@ -83,12 +83,15 @@ class Appender:
         except StoreFailed as error:
             self._on_store_failed(error)
             raise
-        # What the broker writes for itself is not a client's message.
-        if not names.is_system_topic(batch.topic):
+        # What the broker writes for itself is not a client's message. One that waits is counted by
+        # topic where it waits, and once more by the topic to which it is delivered: so the counts
+        # are those of the log.
+        if batches:
             counters = self._counters
             counters.batches_in += batches
             counters.messages_in += batch.count
             counters.bytes_in += batch.size
+        if batches or not names.is_system_topic(batch.topic):
             self._acknowledged.stored(batch, appended)
         return appended
 

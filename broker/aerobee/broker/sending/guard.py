@@ -64,6 +64,10 @@ class Guard:
         self._failure = reason
 
     @property
+    def broker_name(self) -> str:
+        return self._broker_name
+
+    @property
     def is_stopping(self) -> bool:
         return self._stopping
 

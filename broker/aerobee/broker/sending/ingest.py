@@ -1,7 +1,7 @@
 """The send path: from a client's batches to acknowledged records. Read this file first.
 
-    frame of batches -> may we? (guard) -> stored before? (store.producers)
-      -> join neighbours, check the bytes (store_format: batch, client_records)
+    frame of batches -> may we? (guard) -> join neighbours, check the bytes (store_format: batch,
+      client_records) -> does it arrive later? (delays) -> stored before? (store.producers)
       -> append (append)
       -> acknowledge now (page cache), or when `wait_end` is safe
 
@@ -13,21 +13,24 @@ with its producer's number that is stored already is not stored again, but answe
 time, and like then only once that is safe: a producer that does not know what became of a batch
 sends it again with the same numbers. Usually all of it is stored or nothing. After a crash the
 beginning alone may be, for the log ends where its last whole record does; then the answer says how
-much, and the rest comes as a batch of its own.
+much, and the rest comes as a batch of its own. A batch that arrives later is one of the queue in
+which it waits: there it is stored, and there it is looked up when it comes again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from aerobee.broker.observe.stats import Counters
 from aerobee.broker.sending.append import Appender
+from aerobee.broker.sending.delays import WaitingBatch, may_ask_for_delay, waiting_batch
 from aerobee.broker.sending.durability import Late
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.producers.producers import Producers
 from aerobee.broker.store.statistics import Appended
+from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import (
     CorruptBody,
     InvalidArgument,
@@ -46,6 +49,7 @@ from aerobee.store_format.batch import (
 )
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.client_records import check_client_records
+from aerobee.store_format.delayed_records import DelayRules
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
 from aerobee.store_format.tags import TagsCodes
 
@@ -69,6 +73,9 @@ _ADVICE: dict[BatchFault, str] = {
     BatchFault.RECORD_TOO_LARGE: "send a smaller message",
 }
 """What to do, where the codec's own words do not say it."""
+
+_WAITING_FACTOR = 3
+"""No record grows so much: its topic is there once more, and its time takes 60 bytes."""
 
 
 class IncomingBatch(Protocol):
@@ -116,6 +123,9 @@ class Receipt:
     """Of a batch that had been stored only in part: how much of it this receipt is for."""
     wait_end: int = 0
     timeout_ms: int = 0
+    deliver_ms: int = 0
+    """When the first message of the batch is due (Unix ms), if it was stored just now and waits for
+    a time."""
     late: Late | None = None
     """It is stored, but was not safe up to `wait_end` in time: why not."""
 
@@ -144,8 +154,10 @@ class Ingest:
         appender: Appender,
         memory: Producers,
         counters: Counters,
+        clock: Clock,
         *,
         limits: BatchLimits,
+        delays: DelayRules,
         store_host_ipv6: bool,
         tags: TagsCodes,
         waits: bool,
@@ -155,7 +167,12 @@ class Ingest:
         self._appender = appender
         self._memory = memory
         self._counters = counters
+        self._clock = clock
         self._limits = limits
+        # What a client may send is larger where it waits, by its topic and its time.
+        bytes_max = _WAITING_FACTOR * limits.batch_bytes_max
+        self._waiting_limits = replace(limits, batch_bytes_max=bytes_max)
+        self._delays = delays
         self._store_host_ipv6 = store_host_ipv6
         self._tags = tags
         self._waits = waits
@@ -205,6 +222,9 @@ class Ingest:
                     self._append_run(queue, runs.pop(queue), receipts)
                     run = None
                 if not self._is_new(queue, producer_id, sequence, len(sizes)):
+                    if run is not None:
+                        # A batch that arrives later has its numbers elsewhere: it may be new.
+                        self._append_run(queue, runs.pop(queue), receipts)
                     receipts[position] = self._accept_one(batch)
                     continue
             if run is None or run.size + size > size_max:
@@ -234,13 +254,15 @@ class Ingest:
         try:
             self._guard.check_send(topic, queue_id)
             joined = self._checked(topic, b"".join(run.records), run.sizes)
+            if may_ask_for_delay(joined.properties):
+                self._accept_each(run, receipts)
+                return
             if run.sequence_ends:
                 number_batch(joined, run.producers)
             appended = self._appender.append(joined, queue_id=queue_id, batches=len(run.batches))
         except BatchIllegal:
             # One of them is wrong: let each speak for itself.
-            for position, batch in zip(run.positions, run.batches, strict=True):
-                receipts[position] = self._accept_one(batch)
+            self._accept_each(run, receipts)
             return
         except MqError as error:
             for position, batch in zip(run.positions, run.batches, strict=True):
@@ -255,6 +277,10 @@ class Ingest:
             queue_offset += run.counts[index]
             physical_offset += len(run.records[index])
 
+    def _accept_each(self, run: _Run, receipts: list[Receipt | None]) -> None:
+        for position, batch in zip(run.positions, run.batches, strict=True):
+            receipts[position] = self._accept_one(batch)
+
     def _is_new(self, queue: tuple[str, int], producer_id: int, sequence: int, count: int) -> bool:
         try:
             _check_numbers(producer_id, sequence, count)
@@ -264,25 +290,38 @@ class Ingest:
         return standing.stored_count == 0
 
     def _accept_one(self, batch: IncomingBatch) -> Receipt:
+        topic, queue_id = batch.topic, batch.queue_id
+        deliver_ms = 0
         try:
-            self._guard.check_send(batch.topic, batch.queue_id)
+            self._guard.check_send(topic, queue_id)
+            checked = self._checked(topic, batch.records, batch.record_sizes)
             producer_id = batch.producer_id
-            sequence = batch.producer_sequence if producer_id else 0
+            waiting = waiting_batch(
+                checked,
+                queue_id,
+                now_ms=self._clock.now_ms(),
+                rules=self._delays,
+                waits_if_past=producer_id != 0,
+            )
+            if waiting is not None:
+                checked, queue_id = self._checked_waiting(waiting), waiting.queue_id
+                deliver_ms = waiting.deliver_ms[0] if waiting.deliver_ms else 0
             if producer_id:
-                resent = self._accept_resent(batch, producer_id, sequence)
+                sequence = batch.producer_sequence
+                resent = self._resent(batch, (checked.topic, queue_id), producer_id, sequence)
                 if resent is not None:
                     return resent
-            checked = self._checked(batch.topic, batch.records, batch.record_sizes)
-            if producer_id:
                 number_batch(checked, (ProducerRun(producer_id, sequence, checked.count),))
-            appended = self._appender.append(checked, queue_id=batch.queue_id)
+            appended = self._appender.append(checked, queue_id=queue_id, batches=1)
         except BatchIllegal as error:
             return self._refusal(batch, _error_of(error))
         except MqError as error:
             return self._refusal(batch, error)
-        return self._receipt(
+        receipt = self._receipt(
             batch, appended, appended.base_queue_offset, appended.base_physical_offset
         )
+        receipt.deliver_ms = deliver_ms
+        return receipt
 
     def _checked(self, topic: str, records: bytes, sizes: Sequence[int]) -> CheckedBatch:
         """Raises BatchIllegal for bytes that are no records, or none that a client may send."""
@@ -297,8 +336,19 @@ class Ingest:
         check_client_records(checked)
         return checked
 
-    def _accept_resent(
-        self, batch: IncomingBatch, producer_id: int, sequence: int
+    def _checked_waiting(self, waiting: WaitingBatch) -> CheckedBatch:
+        """As it is stored; only what is too large is refused."""
+        return check_batch(
+            b"".join(waiting.records),
+            [len(record) for record in waiting.records],
+            topic=waiting.topic,
+            limits=self._waiting_limits,
+            store_host_ipv6=self._store_host_ipv6,
+            tags=self._tags,
+        )
+
+    def _resent(
+        self, batch: IncomingBatch, queue: tuple[str, int], producer_id: int, sequence: int
     ) -> Receipt | None:
         """The answer to a batch that is stored already, as a whole or its beginning; None for a new
         one. The rest of one is for the producer to send, since other records may lie after the
@@ -306,7 +356,6 @@ class Ingest:
         count = len(batch.record_sizes)
         _check_numbers(producer_id, sequence, count)
         memory = self._memory
-        queue = batch.topic, batch.queue_id
         standing = memory.standing(*queue, producer_id, sequence, count)
         stored_count, queue_offset = standing.stored_count, standing.queue_offset
         if stored_count == 0:

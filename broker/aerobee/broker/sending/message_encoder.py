@@ -18,6 +18,7 @@ from aerobee.store_format.properties import (
     PropertyName,
     encode_properties,
 )
+from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX, HostAddress, RecordIllegal
 from aerobee.store_format.reserved_properties import check_property
@@ -129,6 +130,10 @@ class MessageEncoder:
     def offset_message_id(self, physical_offset: int) -> str:
         """The id that names a record by broker and log position."""
         return offset_message_id(self._store_host, physical_offset)
+
+    def recall_handle(self, topic: str, deliver_ms: int, message_id: str) -> str:
+        """Names a message that waits here until `deliver_ms`."""
+        return RecallHandle(topic, self._guard.broker_name, deliver_ms, message_id).encode()
 
     def _queue(self, message: OutgoingMessage) -> int:
         if message.queue_id != -1:

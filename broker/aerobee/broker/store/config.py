@@ -8,7 +8,7 @@ from enum import StrEnum
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.runtime.config import Change
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delay_levels import LEVELS_MAX, DelayLevels
 from aerobee.store_format.record import HostAddress
 
 KIB = 1024
@@ -229,6 +229,11 @@ class StoreConfig:
             _require(getattr(self, name) > 0, f"{name} must be greater than 0")
         _require(self.queue_checks_at_start_max >= 0, "queue_checks_at_start_max is negative")
         _require(self.disk_free_bytes_min >= 0, "disk_free_bytes_min must not be negative")
+        _require(
+            0 < len(self.delay_levels_ms) <= LEVELS_MAX,
+            f"delay_levels_ms must have 1 to {LEVELS_MAX} levels",
+        )
+        _require(min(self.delay_levels_ms) >= 0, "delay_levels_ms must not be negative")
 
     @property
     def consume_queue_file_bytes(self) -> int:

@@ -168,9 +168,15 @@ class SendService(broker_pb2_grpc.SendServiceServicer):
             reply.refuse(receipt.error)
             return
         (ack,) = ack_frame([receipt], self._promise).acks
+        message_id, handle = outgoing.message_id, ""
+        if receipt.deliver_ms:
+            handle = self._encoder.recall_handle(
+                outgoing.batch.topic, receipt.deliver_ms, message_id
+            )
         reply.answer(
             broker_pb2.SendResponse(
-                message_id=outgoing.message_id,
+                message_id=message_id,
+                recall_handle=handle,
                 offset_message_id=self._encoder.offset_message_id(receipt.base_physical_offset),
                 queue_id=outgoing.batch.queue_id,
                 ack=ack,

@@ -1,0 +1,31 @@
+"""The topics that every broker has for itself, which no nameserver knows: journals, and those in
+which messages wait until they are due. Clients read them, and cannot send to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from aerobee.broker.store.tables.config_tables import PERM_READ, TopicConfig, TopicTable
+from aerobee.store_format.delayed_records import TIMER_TOPIC
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+from aerobee.store_format.topic_end import JOURNAL_TOPIC
+
+OWN_TOPICS: Final = (JOURNAL_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+def add_own_topics(topics: TopicTable, *, delay_levels: int) -> None:
+    """With a queue for each delay level. A topic that Apache's broker has left stays otherwise as
+    it was."""
+    for name in OWN_TOPICS:
+        queues = delay_levels if name == SCHEDULE_TOPIC else 1
+        known = topics.get(name) or TopicConfig(
+            name=name, read_queue_count=0, write_queue_count=0, perm=PERM_READ
+        )
+        topics.put(
+            replace(
+                known,
+                read_queue_count=max(known.read_queue_count, queues),
+                write_queue_count=max(known.write_queue_count, queues),
+            )
+        )
