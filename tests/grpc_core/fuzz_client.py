@@ -11,8 +11,7 @@ import contextlib
 import random
 import sys
 import time
-import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +20,7 @@ from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.channel import Channel, ChannelState
 from aerobee.grpc_core.channel_limits import ChannelLimits, client_connection_limits
 from aerobee.grpc_core.client_call import ClientCall
-from aerobee.grpc_core.client_connection import ClientConnection
-from tests.grpc_core.fuzz import MemoryTransport, changed, run
+from tests.grpc_core.fuzzing import Fuzz, MemoryTransport, changed, run
 from tests.support.grpc_core_channel import Observed
 from tests.support.raw_http2 import data, headers, message
 from tests.support.raw_http2_server import OK_END, OK_HEAD, answer, trailers_only
@@ -74,11 +72,11 @@ def conversation(chance: random.Random, calls: int) -> list[bytes]:
     return parts
 
 
-class Fuzz:
-    """Feeds one stream after the other to connections of one channel each."""
+class ClientFuzz(Fuzz):
+    """Connections of one channel each."""
 
     def __init__(self) -> None:
-        self.escaped: list[str] = []
+        super().__init__()
         connection = replace(
             client_connection_limits(), message_bytes_max=15_000, stream_backlog_bytes=1_000,
             send_turn_bytes=20_000, control_burst=50,
@@ -86,15 +84,8 @@ class Fuzz:
         self._limits = ChannelLimits(
             connection=connection, backoff_first_s=3_600, backoff_max_s=3_600
         )
-        asyncio.get_running_loop().set_exception_handler(self._on_escape)
-
-    def _on_escape(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        lines = traceback.format_exception(error) if error else [str(context)]
-        self.escaped.append("".join(lines))
 
     async def stream(self, seed: int) -> None:
-        """One mutated stream, and the end of its connection."""
         chance = random.Random(seed)
         count = chance.randrange(1, 8)
         received = changed(conversation(chance, count), chance)
@@ -109,8 +100,8 @@ class Fuzz:
         connection.connection_made(transport)
         users = [asyncio.ensure_future(self._use(channel, chance)) for _ in range(count)]
         await asyncio.sleep(0)
-        await self._feed(connection, transport, received, chance)
-        self._fed(connection.connection_lost, None)
+        await self.feed(connection, transport, received, chance)
+        self.call(connection.connection_lost, None)
         channel.state = ChannelState.BACKOFF  # there is nobody to connect to
         await channel.close()
         done, late = await asyncio.wait(users, timeout=5)
@@ -118,34 +109,7 @@ class Fuzz:
         if late:
             self.escaped.append(f"{len(late)} calls have no end")
         if channel.held_bytes or connection.streams or connection.queued_bytes:
-            self.escaped.append(f"{channel.held_bytes} bytes are held by nobody")
-
-    async def _feed(
-        self,
-        connection: ClientConnection,
-        transport: MemoryTransport,
-        received: bytes,
-        chance: random.Random,
-    ) -> None:
-        position = 0
-        piece = chance.choice([1, 10, 100, 1 << 20])
-        while position < len(received) and not transport.is_closed:
-            size = chance.randrange(1, piece + 1)
-            self._fed(connection.data_received, received[position : position + size])
-            position += size
-            if chance.random() < 0.3:
-                await asyncio.sleep(0)
-            if chance.random() < 0.2:
-                transport.go_on()
-        for _ in range(4):
-            await asyncio.sleep(0)
-            transport.go_on()
-
-    def _fed(self, call: Callable[[Any], None], argument: Any) -> None:
-        try:
-            call(argument)
-        except Exception:
-            self.escaped.append(traceback.format_exc())
+            self.escaped.append(f"{channel.held_bytes} bytes are held for nothing")
 
     async def _use(self, channel: Channel, chance: random.Random) -> None:
         """One call of any shape; it may end as it likes, and is given up at any time."""
@@ -185,18 +149,5 @@ def _chat(channel: Channel, request: bytes) -> tuple[ClientCall, Coroutine[Any, 
     return call, chat()
 
 
-async def campaign(streams: int, first_seed: int) -> list[str]:
-    """What escaped, by seed; ends with the first few."""
-    fuzz = Fuzz()
-    found: list[str] = []
-    for seed in range(first_seed, first_seed + streams):
-        await fuzz.stream(seed)
-        found.extend(f"seed {seed}: {what}" for what in fuzz.escaped)
-        fuzz.escaped.clear()
-        if len(found) >= 5:
-            break
-    return found
-
-
 if __name__ == "__main__":
-    sys.exit(run(campaign, __doc__))
+    sys.exit(run(ClientFuzz, __doc__))
