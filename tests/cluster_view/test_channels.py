@@ -17,18 +17,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from aerobee.cluster_view.channels import Channels, Stream
+from aerobee.cluster_view.channels import Channels, ServerStream, Stream
 from aerobee.cluster_view.methods import QUERY_ROUTE, SEND_STREAM, WATCH_ROUTES
 from aerobee.cluster_view.own_process import UsedAfterFork
 from aerobee.runtime import errors
 from aerobee.runtime.client_channel import BACKOFF_MAX_S
 from aerobee.runtime.grpc_config import ENGINE_VARIABLE, Engine
-from aerobee.v1 import broker_pb2
+from aerobee.v1 import broker_pb2, nameserver_pb2
 from tests.support.channel_peer import QUESTION, WATCH, Peer, peer_here, start_peer
 from tests.support.silent_peer import silent_peer
 from tests.support.waiting import until
 
 Send = Stream[broker_pb2.SendFrame, broker_pb2.SendAckFrame]
+Watch = ServerStream[nameserver_pb2.QueryRouteResponse]
 MIB = 1 << 20
 
 
@@ -196,6 +197,15 @@ async def test_who_has_closed_its_channels_reaches_nobody(
 # ----------------------------------------------------------------------------- deadlines and ends
 
 
+async def watched(channels: Channels, address: str) -> tuple[Watch, asyncio.Task[Any]]:
+    """A stream that has begun, and the task that waits for its next answer."""
+    stream = channels.open_server_stream(address, WATCH_ROUTES, WATCH)
+    assert await stream.read() is not None
+    reader = asyncio.create_task(stream.read())
+    await asyncio.sleep(0)
+    return stream, reader
+
+
 async def test_a_call_that_is_not_answered_in_time_ends_on_both_sides(
     channels: Channels, served: tuple[Peer, str]
 ) -> None:
@@ -223,11 +233,8 @@ async def test_a_stream_that_is_cancelled_ends_at_the_server_and_wakes_its_reade
     channels: Channels, served: tuple[Peer, str]
 ) -> None:
     peer, address = served
-    stream = channels.open_server_stream(address, WATCH_ROUTES, WATCH)
-    assert await stream.read() is not None
+    stream, reader = await watched(channels, address)
     await peer.watched.wait()
-    reader = asyncio.create_task(stream.read())
-    await asyncio.sleep(0)
     stream.cancel()
     with pytest.raises(errors.Unreachable):
         await reader
@@ -240,10 +247,7 @@ async def test_a_cancelled_reader_is_cancelled(
     channels: Channels, served: tuple[Peer, str]
 ) -> None:
     _, address = served
-    stream = channels.open_server_stream(address, WATCH_ROUTES, WATCH)
-    assert await stream.read() is not None
-    reader = asyncio.create_task(stream.read())
-    await asyncio.sleep(0)
+    stream, reader = await watched(channels, address)
     reader.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reader
@@ -254,9 +258,7 @@ async def test_closing_ends_calls_and_streams_that_run(
     channels: Channels, served: tuple[Peer, str]
 ) -> None:
     peer, address = served
-    stream = channels.open_server_stream(address, WATCH_ROUTES, WATCH)
-    assert await stream.read() is not None
-    reader = asyncio.create_task(stream.read())
+    _, reader = await watched(channels, address)
     caller = asyncio.create_task(channels.call(address, QUERY_ROUTE, QUESTION(topics=["late"])))
     await peer.asked.wait()
     await channels.close()

@@ -22,7 +22,15 @@ from aerobee.grpc_core.channel_limits import ChannelLimits
 from aerobee.grpc_core.dial import Resolve
 from aerobee.grpc_core.limits import Limit
 from aerobee.grpc_core.tls import FollowedTls
-from tests.support.grpc_core_server import DETAILS, SERVICE, WORDS
+from tests.support.grpc_core_server import (
+    DETAILS,
+    SERVICE,
+    WORDS,
+    chat,
+    count,
+    sleeper,
+    sum_up,
+)
 from tests.support.raw_http2 import RawPeer
 from tests.support.raw_http2_server import answer, requested
 
@@ -123,32 +131,6 @@ async def _aio_metadata(request: bytes, context: Any) -> bytes:
     return context.peer().encode()  # type: ignore[no-any-return]
 
 
-async def _aio_count(request: bytes, context: Any) -> AsyncIterator[bytes]:
-    for one in _counted(request):
-        yield one
-
-
-async def _aio_sum(requests: AsyncIterator[bytes], context: Any) -> bytes:
-    return b"%d" % sum([len(request) async for request in requests])
-
-
-async def _aio_chat(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-    async for request in requests:
-        yield request
-
-
-def _aio_sleeper(cancelled: list[str]) -> Callable[..., Any]:
-    async def sleep(request: bytes, context: Any) -> bytes:
-        try:
-            await asyncio.sleep(3_600)
-        except asyncio.CancelledError:
-            cancelled.append("Sleep")
-            raise
-        return request
-
-    return sleep
-
-
 def _counted(request: bytes) -> Iterator[bytes]:
     count, _, size = request.partition(b",")
     for number in range(int(count)):
@@ -170,10 +152,10 @@ async def aio_server(
                 Squeezed=echo,
                 Fail=grpc.unary_unary_rpc_method_handler(_aio_fail),
                 Metadata=grpc.unary_unary_rpc_method_handler(_aio_metadata),
-                Sleep=grpc.unary_unary_rpc_method_handler(_aio_sleeper(cancelled)),
-                Count=grpc.unary_stream_rpc_method_handler(_aio_count),
-                Sum=grpc.stream_unary_rpc_method_handler(_aio_sum),
-                Chat=grpc.stream_stream_rpc_method_handler(_aio_chat),
+                Sleep=grpc.unary_unary_rpc_method_handler(sleeper(cancelled)),
+                Count=grpc.unary_stream_rpc_method_handler(count),
+                Sum=grpc.stream_unary_rpc_method_handler(sum_up),
+                Chat=grpc.stream_stream_rpc_method_handler(chat),
             )
         ]
     )
