@@ -157,3 +157,25 @@ func steadily(asked part, send func(planned time.Time) error) (meter, error) {
 		m.sent++
 	}
 }
+
+// arrival is a message that a reader got: when it was planned, and when it came.
+type arrival struct{ sent, came time.Time }
+
+// take waits for every message that was sent, and measures those of after the warm-up. A reader
+// that fails says so in failed.
+func (m *meter) take(arrivals <-chan arrival, failed <-chan error) error {
+	for range m.sent {
+		select {
+		case one := <-arrivals:
+			if one.sent.After(m.start) {
+				m.messages++
+				m.took = append(m.took, one.came.Sub(one.sent))
+			}
+		case err := <-failed:
+			return err
+		case <-time.After(10 * time.Second):
+			return fmt.Errorf("a message is missing")
+		}
+	}
+	return nil
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -88,7 +87,6 @@ func (l *natsLoad) publish(asked part, inFlight int) (answer, error) {
 }
 
 func (l *natsLoad) steady(asked part) (answer, error) {
-	type arrival struct{ sent, came time.Time }
 	arrivals := make(chan arrival, 1<<20)
 	consumer, err := l.js.OrderedConsumer(context.Background(), "steady", jetstream.OrderedConsumerConfig{})
 	if err != nil {
@@ -111,18 +109,8 @@ func (l *natsLoad) steady(asked part) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	for range m.sent {
-		select {
-		case one := <-arrivals:
-			if one.sent.After(m.start) {
-				m.messages++
-				m.took = append(m.took, one.came.Sub(one.sent))
-			}
-		case <-time.After(10 * time.Second):
-			return answer{}, fmt.Errorf("a message is missing")
-		}
-	}
-	return m.answer(), nil
+	err = m.take(arrivals, nil)
+	return m.answer(), err
 }
 
 // read stops after the time of the part or the last message, and counts from the first one on.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -70,8 +69,6 @@ func (l *redisLoad) next(ctx context.Context, stream, after string, block bool) 
 }
 
 func (l *redisLoad) steady(ctx context.Context, asked part) (answer, error) {
-	var m meter
-	type arrival struct{ sent, came time.Time }
 	arrivals := make(chan arrival, 1<<20)
 	failed := make(chan error, 1)
 	go func() {
@@ -99,20 +96,8 @@ func (l *redisLoad) steady(ctx context.Context, asked part) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	for range m.sent {
-		select {
-		case one := <-arrivals:
-			if one.sent.After(m.start) {
-				m.messages++
-				m.took = append(m.took, one.came.Sub(one.sent))
-			}
-		case err := <-failed:
-			return answer{}, err
-		case <-time.After(10 * time.Second):
-			return answer{}, fmt.Errorf("a message is missing")
-		}
-	}
-	return m.answer(), nil
+	err = m.take(arrivals, failed)
+	return m.answer(), err
 }
 
 func (l *redisLoad) read(ctx context.Context, asked part) (answer, error) {
