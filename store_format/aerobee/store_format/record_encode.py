@@ -1,27 +1,25 @@
 """Messages to commit log records with placeholders for what the broker stamps.
 
-`encode_batch` gives the same bytes as joined `encode_record`s: one template per batch,
-repeated with the varying numbers written as arrays, and joined with bodies and properties.
+`encode_batch` gives the same bytes as joined `encode_record`s: what the records of a batch have in
+common is encoded once, and packed with the numbers of each between bodies and properties.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 from isal.isal_zlib import crc32
 
 from aerobee.store_format.property_crc import reserve_property_crc
 from aerobee.store_format.record_layout import (
-    BODY_CRC_AT,
     CRC_MASK,
     MAGIC_V1,
     MAGIC_V2,
     PROPERTIES_BYTES_MAX,
-    SIZE_AT,
+    QUEUE_ID_AT,
     SYS_FLAG_AT,
     SYSFLAG_BORN_HOST_V6,
     SYSFLAG_HOSTS_MASK,
@@ -38,8 +36,7 @@ _HEADS: Final = {
     for store in (False, True)
 }
 
-# Below this many records the arrays cost more than they save.
-_ARRAY_RECORDS_MIN: Final = 8
+_I32: Final = struct.Struct(">i")
 
 
 def body_crc(body: bytes | bytearray | memoryview) -> int:
@@ -142,21 +139,6 @@ def encode_batch_parts(
     count = len(bodies)
     if len(properties) != count or not (isinstance(sys_flags, int) or len(sys_flags) == count):
         raise ValueError("bodies, properties and sys_flags must be equally many")
-    if count < _ARRAY_RECORDS_MIN:
-        records = [
-            encode_record(
-                topic=topic,
-                body=body,
-                properties=properties[index],
-                born_timestamp_ms=born_timestamp_ms,
-                born_host=born_host,
-                flag=flag,
-                sys_flag=sys_flags if isinstance(sys_flags, int) else sys_flags[index],
-                store_host_ipv6=store_host_ipv6,
-            )
-            for index, body in enumerate(bodies)
-        ]
-        return records, [len(record) for record in records]
     template = encode_record(
         topic=topic,
         body=b"",
@@ -185,45 +167,40 @@ def _fill_template(
 
     `sys_flags` are written if they vary.
     """
-    count = len(bodies)
-    body_sizes = _int64(map(len, bodies), count)
-    properties_sizes = _int64(map(len, properties), count)
-    properties_size_max = int(properties_sizes.max())
-    if properties_size_max > PROPERTIES_BYTES_MAX:
-        raise properties_too_large(properties_size_max)
-    sizes = body_sizes + properties_sizes + len(template)
-
-    heads = _repeated(template[:head_size], count)
-    _column(heads, SIZE_AT, ">i4")[:] = sizes
-    _column(heads, BODY_CRC_AT, ">i4")[:] = _int64(map(crc32, bodies), count) & CRC_MASK
-    _column(heads, head_size - 4, ">i4")[:] = body_sizes
-    if not isinstance(sys_flags, int):
-        if min(sys_flags) < -(1 << 31) or max(sys_flags) >= 1 << 31:
-            raise RecordIllegal("a system flag does not fit into 32 bits")
-        _column(heads, SYS_FLAG_AT, ">i4")[:] = sys_flags
-    middles = _repeated(template[head_size:], count)
-    _column(middles, len(template) - head_size - 2, ">i2")[:] = properties_sizes
-
-    parts: list[bytes] = [b""] * (4 * count)
-    parts[0::4] = heads.tolist()
-    parts[1::4] = bodies
-    parts[2::4] = middles.tolist()
-    parts[3::4] = properties
-    return parts, sizes.tolist()
+    # Size, magic, body CRC; what is between them and the body's length is common to all.
+    pack = struct.Struct(f">i4si{head_size - QUEUE_ID_AT - 4}si").pack
+    magic, common = template[4:8], template[QUEUE_ID_AT : head_size - 4]
+    commons: Iterable[bytes] = (
+        repeat(common) if isinstance(sys_flags, int) else _with_flags(common, sys_flags)
+    )
+    topic = template[head_size:-2]
+    template_size = len(template)
+    middle = b""
+    known_size = -1
+    parts: list[bytes] = []
+    sizes: list[int] = []
+    for body, text, common in zip(bodies, properties, commons, strict=False):
+        body_size, properties_size = len(body), len(text)
+        if properties_size != known_size:
+            if properties_size > PROPERTIES_BYTES_MAX:
+                raise properties_too_large(max(map(len, properties)))
+            known_size = properties_size
+            middle = topic + properties_size.to_bytes(2, "big")
+        size = template_size + body_size + properties_size
+        sizes.append(size)
+        parts += (pack(size, magic, crc32(body) & CRC_MASK, common, body_size), body, middle, text)
+    return parts, sizes
 
 
-def _repeated(template: bytes, count: int) -> npt.NDArray[np.void]:
-    """`template` `count` times, as elements that can be changed and listed as bytes."""
-    return np.frombuffer(bytearray(template * count), f"V{len(template)}")
-
-
-def _column(elements: npt.NDArray[np.void], at: int, dtype: str) -> npt.NDArray[np.int64]:
-    """The number at byte `at` of each element."""
-    return elements.getfield(dtype, at)
-
-
-def _int64(values: Iterable[int], count: int) -> npt.NDArray[np.int64]:
-    return np.fromiter(values, np.int64, count)
+def _with_flags(common: bytes, sys_flags: Sequence[int]) -> Iterator[bytes]:
+    """`common`, which begins at the queue id, with each system flag in turn."""
+    before = common[: SYS_FLAG_AT - QUEUE_ID_AT]
+    after = common[SYS_FLAG_AT - QUEUE_ID_AT + 4 :]
+    try:
+        for sys_flag in sys_flags:
+            yield before + _I32.pack(sys_flag) + after
+    except struct.error:
+        raise RecordIllegal("a system flag does not fit into 32 bits") from None
 
 
 def magic_and_topic(topic: bytes, version: int | None) -> tuple[int, bytes]:
