@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -77,9 +78,53 @@ async def test_a_sender_that_awaits_each_message_writes_the_next_without_another
         batches = len(broker_a.batches)
         await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(100)))
         assert len(broker_a.batches) <= batches + 2
-        batches = len(broker_a.batches)
-        await asyncio.gather(*(producer.send(Message("orders", b"%d" % n)) for n in range(100)))
-        assert len(broker_a.batches) == batches + 1
+
+
+@pytest.mark.parametrize(
+    ("durability", "frames"), [(broker_pb2.PAGE_CACHE, 2), (broker_pb2.FSYNCED, 1)]
+)
+async def test_many_messages_that_follow_as_many_leave_in_two_halves(
+    nameserver: FakeNameserver,
+    broker_a: FakeBroker,
+    durability: broker_pb2.Durability,
+    frames: int,
+) -> None:
+    """So that the broker stores one while the other is sent; not if each waited for a flush."""
+    broker_a.durability = durability
+    async with Producer(nameserver.address) as producer:
+
+        async def frames_of(call: Callable[[], Awaitable[object]]) -> int:
+            before = broker_a.frames
+            await call()
+            return broker_a.frames - before
+
+        async def singles() -> None:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(100):
+                    message = Message("orders", b"%d" % number)
+                    tasks.create_task(producer.send(message), name="send")
+
+        async def batches() -> None:
+            messages = [Message("orders", b"1")] * 25
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(4):
+                    tasks.create_task(producer.send_batch(messages), name="send")
+
+        async def to_one_queue() -> None:
+            queue = MessageQueue("orders", "broker-a", 1)
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(100):
+                    message = Message("orders", b"%d" % number)
+                    tasks.create_task(producer.send(message, queue=queue), name="send")
+
+        assert await frames_of(singles) == 1
+        for _ in range(2):
+            assert await frames_of(singles) == frames
+            assert {len(batch.record_sizes) for batch in broker_a.batches[-frames:]} == {
+                100 // frames
+            }
+        assert await frames_of(batches) == frames
+        assert await frames_of(to_one_queue) == 1
 
 
 async def test_a_send_batch_gives_receipts_in_the_order_of_its_messages(

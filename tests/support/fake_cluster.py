@@ -53,6 +53,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         """Break the stream instead of acknowledging, this many times."""
         self.status = common_pb2.OK
         """Of what is stored."""
+        self.durability = broker_pb2.PAGE_CACHE
         self.producer_bases: dict[tuple[str, int, int], dict[int, tuple[int, int]]] = {}
         """By topic, queue and producer: each stored batch's first number, its count and offset."""
         self.duplicates = 0
@@ -151,7 +152,7 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
             base_queue_offset=base,
             base_physical_offset=base_physical_offset,
             store_timestamp_ms=1_700_000_000_123,
-            durability=broker_pb2.PAGE_CACHE,
+            durability=self.durability,
         )
 
 

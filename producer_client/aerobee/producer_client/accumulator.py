@@ -47,6 +47,7 @@ class Batch:
         "is_sealed",
         "is_unnamed",
         "last_error",
+        "leaves_at",
         "opened_s",
         "producer_id",
         "producer_sequence",
@@ -110,6 +111,8 @@ class Batch:
         self.has_turn = False
         """It was written to its queue, or may be; see turns.py."""
         self.sent_s = 0.0
+        self.leaves_at = 0
+        """Once so many messages are in it, it leaves without waiting for more of this turn."""
 
     def may_join(self, *, size: int, size_max: int, timeout_ms: int, skip_wait: bool) -> bool:
         """Whether a message of `size` may join: there is room, and it wants the same."""

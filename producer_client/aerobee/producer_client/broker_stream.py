@@ -44,6 +44,9 @@ FAILURES_PER_QUERY = 4
 QUERY_TIMEOUT_MS = 500
 ALONE_MIN = 8
 """Messages awaited one by one, after which the next does not wait for others of its moment."""
+HALVES_MIN = 48
+"""If at least as many messages were acknowledged together, the next ones leave in two halves: fewer
+cost more in two frames than both sides gain by working at the same time."""
 ASK_AGAIN_S_MIN = 0.05
 """With less time than this left, what a broker stored and could not confirm is not asked again."""
 
@@ -128,6 +131,10 @@ class BrokerStream:
         """Messages that were acknowledged since the last frame was written."""
         self._alone_count = 0
         """How many frames in a row followed the acknowledgement of a single message."""
+        self._is_answered_at_once = False
+        """The newest acknowledgement did not wait for the disk or the replicas."""
+        self._gathered = 0
+        """Messages that came since the last frame was written, except those that joined a batch."""
         self._unwritten: bytes | None = None
         """A frame that could not leave in the turn of its send."""
         self._endpoint: Endpoint | None = None
@@ -145,25 +152,49 @@ class BrokerStream:
             idle.set_result(None)
 
     def offer(self, batch: Batch) -> None:
-        """`wake` for a batch that was just opened. It leaves at once if a few messages before it
+        """`wake` for a batch that has just come. It leaves at once if a few messages before it
         were each sent and acknowledged alone; of many, the first must not leave the others behind.
+        Of many that were acknowledged together, the first half leaves at once: while the broker
+        stores it the other half is sent, and from then on both sides work at the same time. Not
+        where each half would wait for a flush, or for the replicas, of its own.
         """
-        idle, stream = self._idle, self._stream
-        if (
-            self._alone_count >= ALONE_MIN
-            and self._settled_since_write == 1
-            and not self._in_flight
-            and stream is not None
-            and idle is not None
-            and not idle.done()
-            and len(self.accumulator) == 1
-            and not self._encoder.is_long_work((batch,))
-        ):
-            frame = self._next_frame()
-            if frame is not None and stream.write_at_once(frame):
+        self._gathered += len(batch)
+        idle, settled = self._idle, self._settled_since_write
+        if idle is not None and not self._in_flight:
+            if settled >= HALVES_MIN and self._is_answered_at_once:
+                missing = settled // 2 - self._gathered
+                # Batches of chosen queues would wait for each other.
+                if not batch.is_pinned:
+                    if missing <= 0 and self._write_now():
+                        return
+                    batch.leaves_at = len(batch) + missing
+            elif (
+                settled == 1
+                and self._alone_count >= ALONE_MIN
+                and not idle.done()
+                and len(self.accumulator) == 1
+                and self._write_now()
+            ):
                 return
-            self._unwritten = frame
         self.wake()
+
+    def write_half(self) -> None:
+        """As many messages have joined a batch as its `leaves_at` says."""
+        if self._idle is None or self._in_flight or not self._write_now():
+            self.wake()
+
+    def _write_now(self) -> bool:
+        """Whether what is due has left in this turn; the task that writes is idle."""
+        stream = self._stream
+        if stream is None or self._unwritten is not None:
+            return False
+        if self._encoder.is_long_work(tuple(self.accumulator)):
+            return False
+        frame = self._next_frame()
+        if frame is not None and stream.write_at_once(frame):
+            return True
+        self._unwritten = frame
+        return False
 
     def watch_deadline(self, batch: Batch) -> None:
         """To be called for each batch that enters the accumulator."""
@@ -245,7 +276,7 @@ class BrokerStream:
             raise error from None
         finally:
             self._stream = None
-            self._settled_since_write = self._alone_count = 0
+            self._settled_since_write = self._alone_count = self._gathered = 0
             self._unwritten = None
             stream.cancel()
 
@@ -305,6 +336,7 @@ class BrokerStream:
             now_s, bytes_max=self._frame_bytes_max, claim=self._turns.claim
         )
         self._sequence += len(batches)
+        self._gathered = 0
         if batches:
             was_alone = self._settled_since_write == 1 and not self._in_flight
             self._alone_count = self._alone_count + 1 if was_alone else 0
@@ -345,6 +377,7 @@ class BrokerStream:
                 self._owner.on_refused(self.broker_name, batch, _error_of(ack))
                 continue
             stored = self._stored(batch, ack, status)
+            self._is_answered_at_once = stored.durability is Durability.PAGE_CACHE
             if 0 < ack.stored_count < len(batch):
                 self._owner.on_partly_stored(self.broker_name, batch, stored, ack.stored_count)
             elif status is SendStatus.OK or not self._may_ask_again(batch):

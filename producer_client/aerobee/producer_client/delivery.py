@@ -185,7 +185,7 @@ class Delivery:
         stream = self.stream(batch.queue.broker_name)
         stream.accumulator.append(batch)
         stream.watch_deadline(batch)
-        stream.wake()
+        stream.offer(batch)
 
     def on_route(self, route: TopicRoute) -> None:
         """A newer route: streams to former masters end."""

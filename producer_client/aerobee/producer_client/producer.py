@@ -331,6 +331,8 @@ class Producer:
                 target.current = batch
         else:
             batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
+            if len(batch.bodies) == batch.leaves_at:
+                delivery.stream(batch.queue.broker_name).write_half()
         if batch.size >= size_max:
             delivery.stream(batch.queue.broker_name).wake()
 
