@@ -27,6 +27,7 @@ from aerobee.grpc_core.status import RpcError, Status
 from aerobee.runtime.call_context import CURRENT_CALL, RequestIds, ids_from
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import InvalidArgument, MqError
+from aerobee.runtime.exception_groups import sole_cause
 from aerobee.runtime.log import log_event
 from aerobee.runtime.request_limits import RequestLimits, RequestReader
 from aerobee.runtime.served_method import OpenCall, ServedMethod, style_of
@@ -217,7 +218,7 @@ class CallBorder:
 
     def refusal(self, error: Exception) -> tuple[RpcError, str]:
         """How the call ends, and the name of its outcome. Raises what the engine raised."""
-        cause = _bare(error)
+        cause = sole_cause(error)
         if isinstance(cause, MqError):
             name = type(cause).__name__
             log_event(log, "call refused", level=logging.DEBUG, code=name, reason=cause)
@@ -265,14 +266,6 @@ def _begin(name: str, context: Any) -> Any:
     if log.isEnabledFor(logging.DEBUG):
         log_event(log, "call", level=logging.DEBUG)
     return before
-
-
-def _bare(error: Exception) -> Exception:
-    """What a servicer's task group consists of, if all of it is of one kind; else the group."""
-    if not isinstance(error, ExceptionGroup):
-        return error
-    inner = [_bare(one) for one in error.exceptions]
-    return inner[0] if len({type(one) for one in inner}) == 1 else error
 
 
 def _snake_case(name: str) -> str:

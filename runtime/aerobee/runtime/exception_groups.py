@@ -13,3 +13,11 @@ def first_leaf(group: BaseExceptionGroup[E]) -> E:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def sole_cause(error: Exception) -> Exception:
+    """What a group consists of if all of it is of one kind, else the group; no group: `error`."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    inner = [sole_cause(one) for one in error.exceptions]
+    return inner[0] if len({type(one) for one in inner}) == 1 else error
