@@ -80,7 +80,8 @@ async def test_a_wrong_request_spoils_no_neighbour(broker: Any) -> None:
             asking("nowhere", 0, LEVEL_3, sequence=5),
             asking("t", 9, LEVEL_3, sequence=6),
             asking("read-only", 0, LATER, sequence=7),
-            asking("t", 0, LEVEL_3, sequence=8),
+            asking("t", 0, LEVEL_3 + f"big\x01{'x' * 32_650}\x02", sequence=8),
+            asking("t", 0, LEVEL_3, sequence=9),
         ]
     )
     acks = await broker.exchange(frame)
@@ -88,11 +89,12 @@ async def test_a_wrong_request_spoils_no_neighbour(broker: Any) -> None:
     assert [ack.code for ack in acks] == [
         *(illegal, illegal, illegal, illegal, illegal),
         *(common_pb2.TOPIC_NOT_FOUND, common_pb2.QUEUE_NOT_FOUND, common_pb2.NOT_WRITABLE_TOPIC),
-        common_pb2.OK,
+        *(common_pb2.PROPERTIES_TOO_LARGE, common_pb2.OK),
     ]
     assert "in batches of their own" in acks[0].message
     assert "record 1" in acks[1].message
     assert "choose an earlier time" in acks[2].message
+    assert "limit of 32511" in acks[8].message, "it must not be too large when it is moved"
     assert len(await pulled(broker, SCHEDULE_TOPIC, 2)) == 1
     assert await pulled(broker, TIMER_TOPIC, 0) == []
 

@@ -109,6 +109,30 @@ def test_a_batch_that_stood_back_holds_up_only_those_that_must_follow_it(pinned:
     assert turns.claim(refused)
 
 
+def test_how_far_ahead_counts_for_all_that_waits_at_a_broker_for_its_time() -> None:
+    """Brokers remember it together; but that a chosen queue's batches go one at a time is for those
+    that arrive in the same way."""
+    turns = QueueTurns()
+
+    def later(queue: MessageQueue, level: int | None, *, pinned: bool = False) -> Batch:
+        return Batch(
+            queue, opened_s=1.0, born_timestamp_ms=0, timeout_ms=1, is_pinned=pinned, level=level
+        )
+
+    oldest = later(QUEUES[0], 3, pinned=True)
+    assert turns.claim(oldest)
+    assert turns.claim(later(QUEUES[0], None, pinned=True))
+    assert not turns.claim(later(QUEUES[0], 3, pinned=True))
+    for number in range(AHEAD_MAX - 1):
+        batch = later(QUEUES[number % 3], number % 5)
+        assert turns.claim(batch)
+        turns.leave(batch)
+    assert not turns.claim(later(QUEUES[2], 0))
+    assert turns.claim(later(QUEUES[2], None))
+    turns.leave(oldest)
+    assert turns.claim(later(QUEUES[2], 0))
+
+
 def test_what_is_left_of_a_batch_goes_before_those_behind_it() -> None:
     turns = QueueTurns()
     first, rest, behind = (batch_of(QUEUES[0], pinned=True) for _ in range(3))

@@ -123,7 +123,11 @@ class FakeBroker(broker_pb2_grpc.SendServiceServicer):
         assert [record.size for record in records] == list(batch.record_sizes)
         queue = batch.topic, batch.queue_id
         base = self._ends.get(queue, 0)
-        known = self.producer_bases.setdefault((*queue, batch.producer_id), {})
+        # What arrives later is looked up where it waits.
+        properties = records[0].properties
+        waits = "DELAY" in properties or "TIMER_DELIVER_MS" in properties
+        numbered_in = ("waiting", 0) if waits else queue
+        known = self.producer_bases.setdefault((*numbered_in, batch.producer_id), {})
         if batch.producer_id and batch.producer_sequence in known:
             count, base = known[batch.producer_sequence]
             assert count <= len(records), "a batch comes again as it was"

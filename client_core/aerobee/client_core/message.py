@@ -13,6 +13,13 @@ from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
+from aerobee.client_core.schedule import (
+    SCHEDULE_BYTES_MAX,
+    Delay,
+    DeliverAt,
+    Schedule,
+    schedule_of,
+)
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import CorruptBody, MessageIllegal, PropertiesTooLarge
 from aerobee.runtime.names import TOPIC_LENGTH_MAX, check_topic_name
@@ -81,10 +88,15 @@ class Message:
         properties: any other text by name; names to which RocketMQ gives a meaning are reserved.
         sharding_key: messages with equal keys go to the same queue, in the order of sending.
         flag: a number of the application's, 32 bit, stored as it is.
+        delay: how long after it is sent it arrives; a number is seconds. At most ten years.
+        deliver_at: when it arrives: a datetime with a time zone, or Unix milliseconds.
+        delay_level: it arrives after the time of this delay level, from 1 on, of the broker; one
+            that is too high means the highest.
 
     Raises:
         IllegalName: no topic can have this name.
-        MessageIllegal: body empty or not bytes; a name, tag, key or value that cannot be stored.
+        MessageIllegal: body empty or not bytes; a name, tag, key or value that cannot be stored; a
+            time that cannot be.
         PropertiesTooLarge: tag, keys and properties together exceed 32,767 bytes.
 
     >>> Message("orders", b"{}", tag="new", keys=["order-7"]).keys
@@ -101,6 +113,7 @@ class Message:
         "flag",
         "keys",
         "properties",
+        "schedule",
         "sharding_key",
         "tag",
         "topic",
@@ -115,6 +128,8 @@ class Message:
     flag: int
     encoded_properties: bytes
     """Tag, keys, sharding key and properties as they are stored, without the unique key."""
+    schedule: Schedule | None
+    """When it arrives; None: at once."""
 
     def __init__(
         self,
@@ -126,6 +141,9 @@ class Message:
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
         flag: int = 0,
+        delay: Delay | None = None,
+        deliver_at: DeliverAt | None = None,
+        delay_level: int | None = None,
     ) -> None:
         if type(body) is not bytes:
             body = _body_bytes(body)
@@ -144,6 +162,10 @@ class Message:
         self.tag = tag
         self.sharding_key = sharding_key
         self.flag = flag
+        if delay is None and deliver_at is None and delay_level is None:
+            self.schedule = None
+        else:
+            self.schedule = schedule_of(delay, deliver_at, delay_level)
         if flag != 0 and (not isinstance(flag, int) or not -(1 << 31) <= flag < 1 << 31):
             raise MessageIllegal(f"flag {flag!r} is not a whole number of 32 bits")
         if tag is None and not keys and not properties and sharding_key is None:
@@ -176,10 +198,13 @@ class Message:
             encoded = encode_properties(stored)
         except PropertyIllegal as error:
             raise MessageIllegal(str(error)) from error
-        if len(encoded) > PROPERTIES_BYTES_MAX - UNIQUE_KEY_PROPERTY_BYTES_MAX:
+        bytes_max = PROPERTIES_BYTES_MAX - UNIQUE_KEY_PROPERTY_BYTES_MAX
+        if self.schedule is not None:
+            bytes_max -= SCHEDULE_BYTES_MAX
+        if len(encoded) > bytes_max:
             raise PropertiesTooLarge(
-                f"tag, keys and properties take {len(encoded)} bytes; at most "
-                f"{PROPERTIES_BYTES_MAX - UNIQUE_KEY_PROPERTY_BYTES_MAX} fit: move data to the body"
+                f"tag, keys and properties take {len(encoded)} bytes; at most {bytes_max} fit: "
+                "move data to the body"
             )
         return encoded
 

@@ -1,8 +1,8 @@
 """Messages of one broker, gathered into batches and handed out in the order they came. Pure.
 
 Owns: the batches that are not yet written to the broker. A batch is open while messages may join
-it, and sealed when it is full, when it is taken, or when a later batch of the same queue begins:
-so the messages of a queue leave in the order in which they were added.
+it, and sealed when it is full, when it is taken, or when a later batch of the same lane begins:
+so the messages of a lane leave in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import MqError
+from aerobee.store_format.delayed_records import TIMER_TOPIC
 
 RECORD_OVERHEAD_BYTES = 160
 """A generous size of a record without body and properties; only limits depend on it."""
@@ -26,6 +27,11 @@ class EncodedBatch(NamedTuple):
     sizes: Sequence[int]
     """Bytes of each record."""
     store_host_ipv6: bool
+
+
+Lane = tuple[MessageQueue, int | None]
+"""Messages that can share a batch: those of a queue that arrive at once, those with the same delay
+level, or those with a time; see `Batch.level`."""
 
 
 class Batch:
@@ -48,6 +54,7 @@ class Batch:
         "is_unnamed",
         "last_error",
         "leaves_at",
+        "level",
         "opened_s",
         "producer_id",
         "producer_sequence",
@@ -70,8 +77,11 @@ class Batch:
         timeout_ms: int,
         is_pinned: bool = False,
         skip_wait: bool = False,
+        level: int | None = None,
     ) -> None:
         self.queue = queue
+        self.level = level
+        """None: it arrives at once; 0: at the times of its messages; else the delay level."""
         self.opened_s = opened_s
         self.born_timestamp_ms = born_timestamp_ms
         self.timeout_ms = timeout_ms
@@ -147,6 +157,7 @@ class Batch:
             timeout_ms=self.timeout_ms,
             is_pinned=self.is_pinned,
             skip_wait=self.skip_wait,
+            level=self.level,
         )
         rest.is_sealed = True
         rest.size = self.size - self.size * count // len(self)
@@ -162,6 +173,22 @@ class Batch:
                 rest.flags[index - count] = flag
         self.encoded = None
         return rest
+
+    @property
+    def lane(self) -> Lane:
+        return self.queue, self.level
+
+    @property
+    def numbered_in(self) -> MessageQueue:
+        """Where brokers know it by its number: where it is stored first.
+
+        For what arrives later that is a queue of a system topic, the same for all topics. Which one
+        the broker decides, since a level that is too high is the highest. So all that waits at a
+        broker group shares numbers: no queue can have one twice.
+        """
+        if self.level is None:
+            return self.queue
+        return MessageQueue(TIMER_TOPIC, self.queue.broker_name, 0)
 
     @property
     def must_stay(self) -> bool:
@@ -194,7 +221,7 @@ class Accumulator:
         self._linger_s = linger_ms / 1_000
         self._batch_bytes_max = batch_bytes_max
         self._pending: deque[Batch] = deque()
-        self._open: dict[MessageQueue, Batch] = {}
+        self._open: dict[Lane, Batch] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -202,19 +229,19 @@ class Accumulator:
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._pending)
 
-    def open_batch(self, queue: MessageQueue) -> Batch | None:
-        """The batch of a queue that messages may still join."""
-        return self._open.get(queue)
+    def open_batch(self, queue: MessageQueue, level: int | None = None) -> Batch | None:
+        """The batch of a queue, and of one kind of delay, that messages may still join."""
+        return self._open.get((queue, level))
 
     def open(self, batch: Batch) -> None:
-        """A new batch that messages may join; seals the queue's earlier one."""
-        self.seal(batch.queue)
-        self._open[batch.queue] = batch
+        """A new batch that messages may join; seals the lane's earlier one."""
+        self.seal(batch.lane)
+        self._open[batch.lane] = batch
         self._pending.append(batch)
 
     def append(self, batch: Batch) -> None:
         """A complete batch."""
-        self.seal(batch.queue)
+        self.seal(batch.lane)
         batch.is_sealed = True
         self._pending.append(batch)
 
@@ -222,16 +249,16 @@ class Accumulator:
         """Batches that were taken and must go again, before all that wait."""
         self._pending.extendleft(reversed(batches))
 
-    def seal(self, queue: MessageQueue) -> None:
-        """Nothing more joins the queue's open batch."""
-        batch = self._open.pop(queue, None)
+    def seal(self, lane: Lane) -> None:
+        """Nothing more joins the lane's open batch."""
+        batch = self._open.pop(lane, None)
         if batch is not None:
             batch.is_sealed = True
 
     def flush(self) -> None:
         """What waits now is due now."""
-        for queue in list(self._open):
-            self.seal(queue)
+        for lane in list(self._open):
+            self.seal(lane)
 
     def is_due(self, batch: Batch, now_s: float) -> bool:
         """Whether the batch is to be written: complete, full, or old enough."""
@@ -272,7 +299,7 @@ class Accumulator:
                 continue
             self._pending.popleft()
             if not batch.is_sealed:
-                self.seal(batch.queue)
+                self.seal(batch.lane)
             taken.append(batch)
             size += batch.size
         self._pending.extendleft(reversed(kept))
@@ -285,7 +312,7 @@ class Accumulator:
         except ValueError:
             return False
         if not batch.is_sealed:
-            self.seal(batch.queue)
+            self.seal(batch.lane)
         return True
 
     def drain(self) -> list[Batch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import attrgetter
 
@@ -27,6 +27,7 @@ _BODY = attrgetter("body")
 _SHARDING_KEY = attrgetter("sharding_key")
 _PROPERTIES = attrgetter("encoded_properties")
 _FLAG = attrgetter("flag")
+_SCHEDULE = attrgetter("schedule")
 
 SLICE_MESSAGES_MAX = 4_096
 """As many messages are prepared at once before others may run."""
@@ -184,21 +185,23 @@ class BlockSender:
         timeout_ms: int,
         block: SendBlock,
     ) -> None:
-        """Messages from `start` on, grouped by topic and, with a sharding key, by queue."""
+        """Messages from `start` on, grouped by topic, kind of delay and, with a sharding key, by
+        queue."""
         part = messages[start : start + SLICE_MESSAGES_MAX]
         positions = range(start, start + len(part))
-        is_one_topic = len(set(map(_TOPIC, part))) == 1
-        if is_one_topic and (queue is not None or not any(map(_SHARDING_KEY, part))):
+        is_one_kind = len(set(map(_TOPIC, part))) == 1 and not any(map(_SCHEDULE, part))
+        if is_one_kind and (queue is not None or not any(map(_SHARDING_KEY, part))):
             await self._send_group(part, positions, queue, timeout_ms, block)
             return
-        groups: dict[tuple[str, MessageQueue | None], list[int]] = {}
+        groups: dict[tuple[str, MessageQueue | None, int | None], list[int]] = {}
         for index, message in enumerate(part):
             chosen = queue
             if chosen is None and message.sharding_key is not None:
                 target = await self._targets.find(message.topic, timeout_ms=timeout_ms)
                 chosen = by_sharding_key(target.keyed_queues, message.sharding_key)
-            groups.setdefault((message.topic, chosen), []).append(index)
-        for (_, chosen), indexes in groups.items():
+            level = None if message.schedule is None else message.schedule.level
+            groups.setdefault((message.topic, chosen, level), []).append(index)
+        for (_, chosen, _), indexes in groups.items():
             await self._send_group(
                 [part[index] for index in indexes],
                 [positions[index] for index in indexes],
@@ -215,12 +218,14 @@ class BlockSender:
         timeout_ms: int,
         block: SendBlock,
     ) -> None:
-        """Messages of one topic, in batches; without a queue each batch takes the next one."""
+        """Messages of one topic and kind of delay, in batches; without a queue each batch takes the
+        next one."""
         target = await self._targets.find(messages[0].topic, timeout_ms=timeout_ms)
         now_ms = self._clock.now_ms()
         bodies = list(map(_BODY, messages))
         ids = self._ids.next_ids(now_ms, len(messages))
-        properties = with_unique_keys(ids, map(_PROPERTIES, messages))
+        properties = with_unique_keys(ids, _properties(messages, now_ms))
+        schedule = messages[0].schedule
         sizes = [
             body_size + properties_size + RECORD_OVERHEAD_BYTES
             for body_size, properties_size in zip(
@@ -241,6 +246,7 @@ class BlockSender:
                 born_timestamp_ms=now_ms,
                 timeout_ms=timeout_ms,
                 is_pinned=queue is not None,
+                level=None if schedule is None else schedule.level,
             )
             batch.bodies = bodies[begin:end]
             batch.properties = properties[begin:end]
@@ -250,3 +256,14 @@ class BlockSender:
             block.add(batch, positions[begin:end])
             self._delivery.submit(batch)
             begin = end
+
+
+def _properties(messages: Sequence[Message], now_ms: int) -> Iterable[bytes]:
+    """Of messages that are sent now: all of them ask for a delay, or none does."""
+    if messages[0].schedule is None:
+        return map(_PROPERTIES, messages)
+    return [
+        message.schedule.request(now_ms) + message.encoded_properties
+        for message in messages
+        if message.schedule is not None
+    ]

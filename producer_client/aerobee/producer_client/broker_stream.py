@@ -350,7 +350,7 @@ class BrokerStream:
                 batch.name(self._ids.next_ids(self._clock.now_ms(), len(batch)))
             if self._sequences is not None and not batch.producer_id:
                 batch.producer_id, batch.producer_sequence = self._sequences.take(
-                    batch.queue, len(batch)
+                    batch.numbered_in, len(batch)
                 )
         return first_sequence, batches
 
@@ -407,6 +407,7 @@ class BrokerStream:
             store_host=self._store_host,
             properties=properties,
             sizes=sizes,
+            waits=batch.level is not None,
         )
 
     def _on_broken(self, error: errors.MqError) -> None:

@@ -300,7 +300,7 @@ class Delivery:
             # A failed disk, for one, cannot say what it has kept.
             batch.is_outcome_unknown = True
         if isinstance(error, errors.OutOfSequence) and self._sequences is not None:
-            self._sequences.renew(batch.queue)
+            self._sequences.renew(batch.numbered_in)
         retry = retry_of(error)
         if retry is None:
             self.end(batch, refused(batch, error))

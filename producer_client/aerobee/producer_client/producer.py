@@ -151,6 +151,7 @@ class Producer:
 
         Raises:
             MessageTooLarge: the body is above the configured limit; nothing was sent.
+            MessageIllegal: it is to arrive in more than ten years; nothing was sent.
             TopicNotFound, NotWritableTopic, QueueNotFound: there is nowhere to send to.
             Unreachable, NoBrokerAvailable, NotWritable, Busy: not stored within the time.
             DeadlineExceeded: not acknowledged in time; whether it is stored is unknown.
@@ -232,6 +233,10 @@ class Producer:
         if asyncio.get_running_loop() is not self._loop:
             raise self._on_foreign_loop()
         self._check_bodies(messages)
+        now_ms = self._clock.now_ms()
+        for message in messages:
+            if message.schedule is not None:
+                message.schedule.check(now_ms)
         sender = BlockSender(self._opened(), self._targets, self._ids, self._clock, self._config)
         with self._entering():
             return await sender.send(messages, queue, timeout_ms)
@@ -303,10 +308,13 @@ class Producer:
         now_ms = self._clock.now_ms()
         size_max = self._config.batch_bytes_max
         is_pinned = queue is not None or message.sharding_key is not None
-        batch = target.current
+        schedule, level, properties = message.schedule, None, message.encoded_properties
+        if schedule is not None:
+            level, properties = schedule.level, schedule.request(now_ms) + properties
+        batch = target.current.get(level)
         if is_pinned:
             queue = queue or by_sharding_key(target.keyed_queues, message.sharding_key or "")
-            batch = delivery.stream(queue.broker_name).accumulator.open_batch(queue)
+            batch = delivery.stream(queue.broker_name).accumulator.open_batch(queue, level)
         if (
             batch is None
             or not batch.may_join(
@@ -323,14 +331,15 @@ class Producer:
                 timeout_ms=timeout_ms,
                 is_pinned=is_pinned,
                 skip_wait=skip_wait,
+                level=level,
             )
             batch.is_unnamed = True
-            batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
+            batch.add(message.body, properties, message.flag, size, waiter)
             delivery.open(batch)
             if not is_pinned:
-                target.current = batch
+                target.current[level] = batch
         else:
-            batch.add(message.body, message.encoded_properties, message.flag, size, waiter)
+            batch.add(message.body, properties, message.flag, size, waiter)
             if len(batch.bodies) == batch.leaves_at:
                 delivery.stream(batch.queue.broker_name).write_half()
         if batch.size >= size_max:
@@ -381,7 +390,9 @@ class Producer:
         )
 
     def _checked_size(self, message: Message) -> int:
-        """The message's bytes as the budget counts them."""
+        """The message's bytes as the budget counts them. Raises MessageTooLarge, MessageIllegal."""
+        if message.schedule is not None:
+            message.schedule.check(self._clock.now_ms())
         body_size = len(message.body)
         if body_size > self._config.message_body_bytes_max:
             raise self._too_large(message)

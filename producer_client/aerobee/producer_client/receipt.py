@@ -15,7 +15,8 @@ from typing import overload
 from aerobee.cluster_view.route import MessageQueue
 from aerobee.runtime.errors import MqError
 from aerobee.store_format.message_id import offset_message_id
-from aerobee.store_format.properties import VALUE_END, PropertyName
+from aerobee.store_format.properties import VALUE_END, PropertyName, find_property
+from aerobee.store_format.recall_handle import RecallHandle
 from aerobee.store_format.record import HostAddress
 
 UNIQUE_KEY_AT = len(PropertyName.UNIQ_KEY) + 1
@@ -56,6 +57,7 @@ class StoredBatch:
         "status",
         "store_host",
         "store_timestamp_ms",
+        "waits",
     )
 
     def __init__(
@@ -70,7 +72,10 @@ class StoredBatch:
         store_host: HostAddress,
         properties: Sequence[bytes],
         sizes: Sequence[int],
+        waits: bool = False,
     ) -> None:
+        """`waits`: its messages arrive later."""
+        self.waits = waits
         self.queue = queue
         self.status = status
         self.durability = durability
@@ -99,7 +104,10 @@ class Receipt:
 
     @property
     def offset_message_id(self) -> str:
-        """Where the message lies in the broker's log; see MessageId."""
+        """Where the message lies in the broker's log; see MessageId. Empty for one that arrives
+        later: it moves when it does."""
+        if self._batch.waits:
+            return ""
         offset = self._batch.base_physical_offset + sum(self._batch.sizes[: self._index])
         return offset_message_id(self._batch.store_host, offset)
 
@@ -109,7 +117,23 @@ class Receipt:
 
     @property
     def queue_offset(self) -> int:
-        return self._batch.base_queue_offset + self._index
+        """The message's place in the queue. -1 for one that arrives later: it gets one then."""
+        return -1 if self._batch.waits else self._batch.base_queue_offset + self._index
+
+    @property
+    def recall_handle(self) -> str:
+        """What names the message until it arrives, for `Schedules`; empty unless it was sent with a
+        time."""
+        batch = self._batch
+        properties = batch.properties[self._index]
+        if not batch.waits:
+            return ""
+        deliver_ms = find_property(properties, 0, len(properties), b"TIMER_DELIVER_MS")
+        if deliver_ms is None:
+            return ""
+        broker_name = batch.queue.broker_name
+        handle = RecallHandle(batch.queue.topic, broker_name, int(deliver_ms), self.message_id)
+        return handle.encode()
 
     @property
     def status(self) -> SendStatus:

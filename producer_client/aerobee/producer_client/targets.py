@@ -32,7 +32,7 @@ NOT_YET = (
 
 
 class Target:
-    """One route's queues, and the batch that messages without a key fill now."""
+    """One route's queues, and by `Batch.level` the batches that messages without a key fill now."""
 
     __slots__ = ("current", "keyed_queues", "queues", "route")
 
@@ -41,7 +41,7 @@ class Target:
         self.keyed_queues = route.queues
         # Without any live master the brokers of the topic are tried until the deadline.
         self.queues = interleaved(route.writable_queues or route.queues)
-        self.current: Batch | None = None
+        self.current: dict[int | None, Batch] = {}
 
     def check_queue(self, queue: MessageQueue) -> None:
         """Raises QueueNotFound unless the topic has this queue."""

@@ -3,7 +3,8 @@ Pure.
 
 Brokers know a batch that comes again by the producer's identity and its number. Each queue has its
 own numbers, from 0 on without a gap, and an identity that is new when they are used up or when the
-broker cannot place them any more. Batches that have numbers keep them.
+broker cannot place them any more; all that waits at a broker group for its time shares them, see
+`Batch.numbered_in`. Batches that have numbers keep them.
 
 Batches of a chosen queue go one at a time: the next is written when the one before has its outcome,
 whatever it takes. Meanwhile messages gather in the next, so a slow queue has large batches. Others
@@ -17,7 +18,7 @@ from __future__ import annotations
 import random
 
 from aerobee.cluster_view.route import MessageQueue
-from aerobee.producer_client.accumulator import Batch
+from aerobee.producer_client.accumulator import Batch, Lane
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END
 
 AHEAD_MAX = 64
@@ -59,15 +60,14 @@ class Sequences:
         return self._random.randrange(1, PRODUCER_ID_END)
 
 
-class _Queue:
-    """The turns of one queue."""
+class _Places:
+    """Of the batches under way whose numbers one queue knows."""
 
-    __slots__ = ("next_place", "pinned", "places")
+    __slots__ = ("next_place", "of_batch")
 
     def __init__(self) -> None:
-        self.pinned: Batch | None = None
-        self.places: dict[Batch, int] = {}
-        """Of the batches under way, the oldest first: the how many-th each is."""
+        self.of_batch: dict[Batch, int] = {}
+        """The oldest first: the how many-th each is."""
         self.next_place = 0
 
 
@@ -75,24 +75,25 @@ class QueueTurns:
     """Which batches are under way."""
 
     def __init__(self) -> None:
-        self._queues: dict[MessageQueue, _Queue] = {}
+        self._pinned: dict[Lane, Batch] = {}
+        self._places: dict[MessageQueue, _Places] = {}
 
     def claim(self, batch: Batch) -> bool:
         """Whether the batch may be written now; it keeps its turn until `leave`."""
         if batch.has_turn:
             return True
-        queue = self._queues.get(batch.queue)
-        if queue is None:
-            queue = self._queues[batch.queue] = _Queue()
-        if batch.is_pinned and queue.pinned not in (None, batch):
+        if batch.is_pinned and self._pinned.get(batch.lane, batch) is not batch:
             return False
-        places = queue.places
-        if places and queue.next_place - next(iter(places.values())) >= AHEAD_MAX:
+        places = self._places.get(batch.numbered_in)
+        if places is None:
+            places = self._places[batch.numbered_in] = _Places()
+        of_batch = places.of_batch
+        if of_batch and places.next_place - next(iter(of_batch.values())) >= AHEAD_MAX:
             return False
         if batch.is_pinned:
-            queue.pinned = batch
-        places[batch] = queue.next_place
-        queue.next_place += 1
+            self._pinned[batch.lane] = batch
+        of_batch[batch] = places.next_place
+        places.next_place += 1
         batch.has_turn = True
         return True
 
@@ -101,22 +102,19 @@ class QueueTurns:
         waiting for it."""
         if batch.has_turn:
             batch.has_turn = False
-            del self._queues[batch.queue].places[batch]
+            of_batch = self._places[batch.numbered_in].of_batch
+            del of_batch[batch]
+            if not of_batch:
+                del self._places[batch.numbered_in]
 
     def pass_on(self, batch: Batch, rest: Batch) -> None:
         """The batch has its outcome, and what was left of it goes next."""
-        queue = self._queues[batch.queue]
-        if queue.pinned is batch:
-            queue.pinned = rest
+        if self._pinned.get(batch.lane) is batch:
+            self._pinned[batch.lane] = rest
         self.stand_back(batch)
 
     def leave(self, batch: Batch) -> None:
         """It has its outcome, or goes to another queue."""
         self.stand_back(batch)
-        queue = self._queues.get(batch.queue)
-        if queue is None:
-            return
-        if queue.pinned is batch:
-            queue.pinned = None
-        if queue.pinned is None and not queue.places:
-            del self._queues[batch.queue]
+        if self._pinned.get(batch.lane) is batch:
+            del self._pinned[batch.lane]

@@ -36,6 +36,10 @@ HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 DELAY_MAX_MS: Final = 10 * 366 * 86_400_000
 """Ten years. Apache's broker takes three days at most (`timerMaxDelaySec`)."""
 
+MOVING_BYTES_MAX: Final = 256
+"""What the properties of a record that waits may still grow by, until its message is delivered: by
+when it was moved, how often, and a time instead of a level."""
+
 Changes = Mapping[bytes, bytes | None]
 """Properties to set, or to take out (None)."""
 

@@ -49,7 +49,7 @@ from aerobee.store_format.batch import (
 )
 from aerobee.store_format.checked_batch import CheckedBatch
 from aerobee.store_format.client_records import check_client_records
-from aerobee.store_format.delayed_records import DelayRules
+from aerobee.store_format.delayed_records import MOVING_BYTES_MAX, DelayRules
 from aerobee.store_format.producer_number import PRODUCER_ID_END, SEQUENCE_END, ProducerRun
 from aerobee.store_format.tags import TagsCodes
 
@@ -170,8 +170,11 @@ class Ingest:
         self._clock = clock
         self._limits = limits
         # What a client may send is larger where it waits, by its topic and its time.
-        bytes_max = _WAITING_FACTOR * limits.batch_bytes_max
-        self._waiting_limits = replace(limits, batch_bytes_max=bytes_max)
+        self._waiting_limits = replace(
+            limits,
+            batch_bytes_max=_WAITING_FACTOR * limits.batch_bytes_max,
+            properties_bytes_max=limits.properties_bytes_max - MOVING_BYTES_MAX,
+        )
         self._delays = delays
         self._store_host_ipv6 = store_host_ipv6
         self._tags = tags
