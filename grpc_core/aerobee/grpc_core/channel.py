@@ -23,7 +23,6 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from aerobee.grpc_core import hpack
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.backoff import Backoff
 from aerobee.grpc_core.channel_limits import ChannelLimits
@@ -35,13 +34,12 @@ from aerobee.grpc_core.dial import Dialer, Resolve, Unreachable, split_address, 
 from aerobee.grpc_core.hpack import SharedStrings
 from aerobee.grpc_core.inbox import compressed
 from aerobee.grpc_core.limits import LimitObserver
-from aerobee.grpc_core.metadata import MetadataEncoder, timeout_field
+from aerobee.grpc_core.request_fields import RequestFields
 from aerobee.grpc_core.status import Metadata, Status
 from aerobee.grpc_core.stream_call import StreamCall
 from aerobee.grpc_core.tls import FollowedTls
 from aerobee.grpc_core.unary_call import UnaryCall
 
-_CACHED_MAX: Final = 1_024
 _FAREWELL_S: Final = 0.25
 """For what is written to leave, and for TLS to end: a peer that is gone takes all of it."""
 _SENT_AWAY_MAX: Final = 3
@@ -106,15 +104,13 @@ class Channel:
             self.loop, now, self.limits.memory_bytes_max
         )
         self._compress_bytes_min = compress_bytes_min
-        self._fields_before, self._fields_after = _common_fields(
+        self._fields = RequestFields(
             authority=_authority(address, host, port),
             user_agent=user_agent,
             is_tls=tls is not None,
             compresses=compress_bytes_min is not None,
         )
-        self._metadata = MetadataEncoder()
-        self._heads: dict[str, bytes] = {}
-        self._timeouts: dict[float, bytes] = {}
+        self._heads, self._timeouts = self._fields.heads, self._fields.timeouts
         self._dialer = Dialer(
             host,
             port,
@@ -169,11 +165,11 @@ class Channel:
         wait_for_ready: bool = False,
     ) -> UnaryCall:
         """The same without waiting: the answer is a Future, and metadata can be asked for."""
-        fields = self._heads.get(path) or self._head(path)
+        fields = self._heads.get(path) or self._fields.head(path)
         timeout = b""
         if timeout_s is not None:
-            timeout = self._timeouts.get(timeout_s) or self._timeout(timeout_s)
-        own = self._metadata.encode(metadata) if metadata else b""
+            timeout = self._timeouts.get(timeout_s) or self._fields.timeout(timeout_s)
+        own = self._fields.metadata.encode(metadata) if metadata else b""
         call = UnaryCall(self, fields, timeout, own, request, wait_for_ready)
         if self._compress_bytes_min is not None:
             call.request, call.is_compressed = self.maybe_compressed(request)
@@ -201,35 +197,13 @@ class Channel:
         Raises:
             ValueError: HTTP/2 cannot carry the metadata, or `path` is malformed.
         """
-        timeout = b"" if timeout_s is None else self._timeout(timeout_s)
-        own = self._metadata.encode(metadata)
-        call = StreamCall(self, self._head(path), timeout, own, request, wait_for_ready)
+        timeout = b"" if timeout_s is None else self._fields.timeout(timeout_s)
+        own = self._fields.metadata.encode(metadata)
+        call = StreamCall(self, self._fields.head(path), timeout, own, request, wait_for_ready)
         if timeout_s is not None:
             self._arm(call, timeout_s)
         self.place(call)
         return call
-
-    def _head(self, path: str) -> bytes:
-        """All fields but a call's own; encoded once for each method."""
-        head = self._heads.get(path)
-        if head is None:
-            if path[:1] != "/":
-                raise ValueError(f"{path!r} is no path of a method; use /package.Service/Method")
-            named = hpack.encode_field(b":path", path.encode("ascii"))
-            head = self._fields_before + named + self._fields_after
-            if len(self._heads) >= _CACHED_MAX:
-                self._heads.clear()
-            self._heads[path] = head
-        return head
-
-    def _timeout(self, timeout_s: float) -> bytes:
-        field = self._timeouts.get(timeout_s)
-        if field is None:
-            field = timeout_field(timeout_s)
-            if len(self._timeouts) >= _CACHED_MAX:
-                self._timeouts.clear()
-            self._timeouts[timeout_s] = field
-        return field
 
     def _arm(self, call: ClientCall, timeout_s: float) -> None:
         if self.state is ChannelState.CLOSED:
@@ -417,25 +391,3 @@ class Channel:
 
 def _authority(address: str, host: str, port: int) -> bytes:
     return address.encode() if address.isascii() else host.encode("idna") + b":%d" % port
-
-
-def _common_fields(
-    *, authority: bytes, user_agent: str, is_tls: bool, compresses: bool
-) -> tuple[bytes, bytes]:
-    """Before and after `:path`, which may not come after any regular field."""
-    before = hpack.encode(
-        [
-            (b":method", b"POST"),
-            (b":scheme", b"https" if is_tls else b"http"),
-            (b":authority", authority),
-        ]
-    )
-    regular = [
-        (b"te", b"trailers"),
-        (b"content-type", b"application/grpc"),
-        (b"user-agent", user_agent.encode("ascii")),
-        (b"grpc-accept-encoding", b"identity,gzip"),
-    ]
-    if compresses:
-        regular.append((b"grpc-encoding", b"gzip"))
-    return before, hpack.encode(regular)
