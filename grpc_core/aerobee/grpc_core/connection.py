@@ -1,9 +1,9 @@
 """One HTTP/2 connection, as both ends have it: RFC 9113.
 
-Owns: which streams are open, what the peer may send, its settings, and the budgets that hold it to
-its limits. What a stream means is the role's business: `server_connection` and the client derive
-from `Connection`. Three layers, one object: `parser` cuts frames out of what was received,
-`outgoing` decides when what is sent leaves, and here is what frames mean.
+Owns: what the peer may send, its settings, and the budgets that hold it to its limits. What streams
+mean is for the role to say: `server_connection` and `client_connection` derive from `Connection`.
+Four layers, one object: `parser` cuts frames out of what was received, `outgoing` decides when what
+is sent leaves, `ending` ends streams and the connection, and here is what frames mean.
 
 Nothing here reads a clock: `now` is passed in, and `watch` ends what takes too long.
 """
@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, cast
 
 from aerobee.grpc_core import frames
 from aerobee.grpc_core.budget import Budget
 from aerobee.grpc_core.connection_set import MemoryAccount
+from aerobee.grpc_core.ending import DRAIN_PING, Ending
 from aerobee.grpc_core.extensions import WindowExtensions
 from aerobee.grpc_core.frames import ErrorCode
 from aerobee.grpc_core.hpack import TABLE_BYTES
 from aerobee.grpc_core.limits import ConnectionFailure, ConnectionLimits, Limit, LimitObserver
-from aerobee.grpc_core.outgoing import Outgoing, S
+from aerobee.grpc_core.outgoing import S
 from aerobee.grpc_core.parser import PRIORITY_BYTES, stream_id_at
 from aerobee.grpc_core.peer_name import peer_name
 
@@ -32,12 +32,10 @@ _SMALL_COST: Final = 0.25
 _OWN_COST: Final = 2 * _SMALL_COST
 """What each stream pays for, whether it is answered or not: a small window, which grpcio gives to
 each that it begins, and a reset that crosses our answer, as both sides watch the deadline."""
-_DRAIN_PING: Final = b"draining"
 _KEEPALIVE_PING: Final = b"alive?  "
-_ENDED_EARLY_MAX: Final = 128
 
 
-class Connection(Outgoing[S]):
+class Connection(Ending[S]):
     """Both ends' half of a connection. All methods belong to the event loop's thread."""
 
     def __init__(
@@ -50,15 +48,12 @@ class Connection(Outgoing[S]):
         observer: LimitObserver,
     ) -> None:
         """`now`: monotonic seconds. `memory`: shared by all connections of the process."""
-        super().__init__(loop, limits, memory)
+        super().__init__(loop, limits, memory, observer)
         self.now = now
-        self.peer = "unknown"
-        self.streams: dict[int, S] = {}
         self.stream_window_bytes = limits.stream_window_bytes
         self.peer_window_bytes = frames.WINDOW_DEFAULT
         """SETTINGS_INITIAL_WINDOW_SIZE of the peer."""
         self.peer_streams_max = frames.STREAM_ID_MAX
-        self.is_draining = False
         self.streams_begun = 0
         self.streams_answered = 0
         self.has_heard = True
@@ -68,13 +63,10 @@ class Connection(Outgoing[S]):
         self.control = Budget(limits.control_burst, limits.control_per_s, now())
         self._resets = Budget(limits.reset_burst, limits.reset_per_s, now())
         self._answered_before = self._begun_before = 0
-        self._observer = observer
         self.received_bytes = 0
         self.extensions = WindowExtensions(limits.extension_bytes_max, self._send_window_update)
         self._receive_window = frames.WINDOW_DEFAULT
         self._unreturned = 0
-        self._ended_early: OrderedDict[int, None] = OrderedDict()
-        self._is_final = False
 
     # ------------------------------------------------------------------- what a role decides
 
@@ -87,10 +79,6 @@ class Connection(Outgoing[S]):
         """No stream of this id was ever begun, or can be by now (section 5.1.1)."""
 
     @abstractmethod
-    def last_stream_id(self) -> int:
-        """The last stream of the peer's that was taken; for GOAWAY."""
-
-    @abstractmethod
     def on_goaway(self, last_stream_id: int, code: int, reason: str) -> None:
         """The peer takes no stream after `last_stream_id`."""
 
@@ -98,14 +86,8 @@ class Connection(Outgoing[S]):
     def on_closed(self, reason: str) -> None:
         """The transport has ended; all streams have been ended."""
 
-    def on_parted(self) -> None:
-        """All calls of a connection that takes no more have ended."""
-
     def on_stream_reset(self, stream: S) -> None:
         """The peer has reset a stream, which has ended."""
-
-    def on_stream_closed(self) -> None:
-        """A stream has gone; there may be room for another."""
 
     # ----------------------------------------------------------------------------- transport
 
@@ -166,23 +148,7 @@ class Connection(Outgoing[S]):
     def _send_window_update(self, stream_id: int, increment: int) -> None:
         self.write(frames.window_update(stream_id, increment))
 
-    # -------------------------------------------------------------------------------- ending
-
-    def close_stream(self, stream: S) -> None:
-        """It is over on both sides, or was reset."""
-        if stream.is_closed:
-            return
-        stream.is_closed = True
-        if self.streams.pop(stream.stream_id, None) is not None and self.is_draining:
-            self._end_when_drained()
-        self._waiting.pop(stream, None)
-        if not stream.is_remote_closed:
-            self._ended_early[stream.stream_id] = None
-            if len(self._ended_early) > _ENDED_EARLY_MAX:
-                self._ended_early.popitem(last=False)
-        if stream.outbox is not None or stream.inbox is not None:
-            stream.release()
-        self.on_stream_closed()
+    # -------------------------------------------------------------------------------- streams
 
     def begin_stream(self) -> None:
         """The peer begins a stream; after a number of them others have their turn."""
@@ -202,106 +168,9 @@ class Connection(Outgoing[S]):
         stream.on_reset(code)
         self._spend_reset()
 
-    def fail(self, code: ErrorCode, reason: str, limit: Limit) -> None:
-        """Send GOAWAY and end; streams are ended, and what was written still leaves."""
-        if self.is_closing:
-            return
-        self.is_closing = self.must_yield = True
-        self._observer.limit_met(limit, self.peer, reason)
-        self._close(code, reason)
-
-    def _close(self, code: ErrorCode, reason: str) -> None:
-        self.is_closing = self.must_yield = True
-        self.is_fast = False
-        self.rest = b""
-        self._waiting.clear()
-        self._out.append(frames.goaway(self.last_stream_id(), code, reason))
-        self.flush()
-        self._end_streams(reason)
-        self._say_goodbye()
-
-    def _say_goodbye(self) -> None:
-        """Close our direction and wait for the peer's end; `watch` does not wait long. Closed at
-        once, with input unread, TCP would discard what the peer has not read yet: the GOAWAY."""
-        transport = self.transport
-        if transport is None:
-            return
-        self._resume_reading()
-        try:
-            if transport.can_write_eof():
-                transport.write_eof()
-            else:
-                transport.close()
-        except OSError:  # the peer has gone, and asyncio does not know it yet
-            transport.abort()
-
-    def abort(self, reason: str, limit: Limit) -> None:
-        """End at once, without GOAWAY: the peer does not read."""
-        self.is_closing = self.must_yield = True
-        self.is_fast = False
-        self._observer.limit_met(limit, self.peer, reason)
-        if self.transport is not None:
-            self.transport.abort()
-
-    def _end_streams(self, reason: str) -> None:
-        for stream in list(self.streams.values()):
-            self.close_stream(stream)
-            stream.on_lost(reason)
-
-    def drain(self) -> None:
-        """Take no new streams; end when those that run have ended (section 6.8). Two GOAWAYs are
-        sent: the first names no stream, so that requests on their way here are still served."""
-        if self.is_draining or self.is_closing:
-            return
-        self.is_draining = True
-        self.write(
-            frames.goaway(frames.STREAM_ID_MAX, ErrorCode.NO_ERROR)
-            + frames.frame(frames.PING, 0, 0, _DRAIN_PING)
-        )
-
-    def part(self) -> None:
-        """The same in one step, without waiting for the peer: requests on their way here are
-        refused, and so known not to have begun."""
-        self.is_draining = True
-        self.finish_drain()
-
-    def finish_drain(self) -> None:
-        """Everything that the peer sent before it read our first GOAWAY has come."""
-        if self.is_draining and not self._is_final and not self.is_closing:
-            self._is_final = True
-            self.write(frames.goaway(self.last_stream_id(), ErrorCode.NO_ERROR))
-            self._end_when_drained()
-
-    def _end_when_drained(self) -> None:
-        if self._is_final and not self.streams and not self.is_closing:
-            self.is_closing = self.must_yield = True
-            self.is_fast = False
-            self.flush()
-            self._say_goodbye()
-            self.on_parted()
-
-    @property
-    def takes_streams(self) -> bool:
-        """False once the last GOAWAY has named the last stream."""
-        return not self._is_final
-
-    def close(self, reason: str) -> None:
-        """Reset what runs and end the connection."""
-        if not self.is_closing:
-            self._close(ErrorCode.NO_ERROR, reason)
-
-    def discard(self) -> None:
-        """End it without GOAWAY."""
-        if self.transport is not None:
-            self.transport.abort()
-
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
         self.write(frames.frame(frames.PING, 0, 0, _KEEPALIVE_PING))
-
-    def ended_early(self, stream_id: int) -> bool:
-        """We ended it recently, before the peer did: what it sent meanwhile is ignored."""
-        return stream_id in self._ended_early
 
     # ------------------------------------------------------------------------------- budgets
 
@@ -435,7 +304,7 @@ class Connection(Outgoing[S]):
         if not flags & frames.ACK:
             self.spend(1)
             self.write(frames.frame(frames.PING, frames.ACK, 0, data[start:end]))
-        elif data[start:end] == _DRAIN_PING:
+        elif data[start:end] == DRAIN_PING:
             self.finish_drain()
 
     def _on_goaway(self, data: bytes, start: int, end: int, flags: int, stream_id: int) -> None:
