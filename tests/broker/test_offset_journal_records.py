@@ -25,6 +25,10 @@ from aerobee.broker.offsets.entries import (
     lease_entries,
 )
 from aerobee.broker.offsets.merge import Change, ChangeKind
+from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, SentBack
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store_format.delayed_records import Delay
+from aerobee.store_format.retry_records import Death
 from tests.support.journal_replica import any_text
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "offset-journal.md"
@@ -49,8 +53,49 @@ RECORDS = st.builds(
     epoch=st.integers(0, 99),
     broker_id=st.integers(0, 9),
 )
+DEATHS = st.builds(
+    lambda attempts, name, reason: (attempts, name, reason, "m"), WHOLE, NAMES, NAMES
+)
+
+
+def sent_back(
+    key: GroupQueue,
+    offset: int,
+    number: int,
+    way: Delay | tuple[int, str, str, str],
+    timestamp_ms: int,
+    is_repeated: bool,
+) -> SentBack:
+    """An entry as it is read back: a death knows group and time by its entry."""
+    if not isinstance(way, Delay):
+        attempts, name, reason, member = way
+        return SentBack(
+            key,
+            offset,
+            number,
+            Death(key.group, attempts, timestamp_ms, name, reason, member),
+            timestamp_ms,
+            "c",
+            is_repeated,
+        )
+    return SentBack(key, offset, number, way, timestamp_ms, "c", is_repeated)
+
+
+WAYS = st.one_of(
+    DEATHS,
+    st.builds(lambda level: Delay(level=level), st.integers(1, 18)),
+    st.builds(lambda deliver_ms: Delay(deliver_ms=deliver_ms), WHOLE),
+)
+RANGES = st.lists(st.integers(0, 999), unique=True, max_size=8).map(
+    lambda bounds: tuple(
+        Range(*sorted(bounds)[at : at + 2]) for at in range(0, len(bounds) // 2 * 2, 2)
+    )
+)
 ENTRIES = st.one_of(
     OFFSETS,
+    st.builds(sent_back, KEYS, WHOLE, WHOLE, WAYS, WHOLE, st.booleans()),
+    st.builds(Copied, WHOLE, WHOLE),
+    st.builds(FinishedBeyond, KEYS, RANGES, WHOLE),
     st.builds(LeaseEntry, RECORDS, WHOLE, st.integers(0, 5), st.integers(1, 6)),
     st.builds(ImageEnd, WHOLE, WHOLE, WHOLE),
 )
@@ -131,6 +176,10 @@ def test_the_example_of_the_page_is_what_it_says() -> None:
         "topicEndKnown",
         "topicLivesOn",
         "imageEnd",
+        "sentBack",
+        "sentBack",
+        "copied",
+        "finished",
         "lease",
     ]
     assert [json.loads(any_text(entry)) for entry in entries] == json.loads(block)

@@ -180,3 +180,24 @@ async def test_a_folder_is_not_given_up_while_a_thread_writes_to_it(tmp_path: Pa
         with pytest.raises(asyncio.CancelledError):
             await writer
     assert (tmp_path / "config/x.json").read_bytes() == b"first"
+
+
+async def test_what_a_table_follows_from_is_on_the_disk_before_the_table(tmp_path: Path) -> None:
+    """And what is changed meanwhile is not in the file, for that is not on the disk."""
+    table = ConsumerOffsetTable()
+    table.commit("g", "t", 0, 1)
+    path = tmp_path / CONSUMER_OFFSETS_PATH
+    path.parent.mkdir()
+    happened: list[str] = []
+
+    async def flush() -> None:
+        happened.append("file" if path.exists() else "log")
+        table.commit("g", "t", 0, 2)
+
+    with ThreadPoolExecutor(1) as pool:
+        files = TableFiles(RealDisk(tmp_path), ManualClock(), pool)
+        files.add(CONSUMER_OFFSETS_PATH, table, before_write=flush)
+        table.commit("g", "t", 1, 1)
+        await files.save(CONSUMER_OFFSETS_PATH)
+    assert happened == ["log"]
+    assert ConsumerOffsetTable.load(path.read_bytes()).query("g", "t", 0) == 1

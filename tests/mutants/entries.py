@@ -8,7 +8,8 @@ from tests.mutants.clients import CLIENTS
 from tests.mutants.groups import GROUPS
 from tests.mutants.nameserver import NAMESERVER
 from tests.mutants.replication import REPLICATION
+from tests.mutants.retries import RETRIES
 from tests.mutants.store import STORE
 from tests.mutants.timers import TIMERS
 
-MUTANTS: Final = (*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS)
+MUTANTS: Final = (*STORE, *REPLICATION, *GROUPS, *CLIENTS, *NAMESERVER, *TIMERS, *RETRIES)

@@ -52,6 +52,7 @@ from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.offsets.journal import OffsetJournal, RunIdentity
+from aerobee.broker.offsets.snapshot_order import flush_what_was_sent_back
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.broker.offsets.topic_ends import TopicEnds
 from aerobee.broker.reading.egress import Egress
@@ -313,7 +314,12 @@ class Wiring:
             on_reset=self.coordinator.ownership.revoke,
             on_term=self._on_granting,
         )
-        self.files.add(CONSUMER_OFFSETS_PATH, folder.offsets, on_saved=self.journal.on_table_saved)
+        self.files.add(
+            CONSUMER_OFFSETS_PATH,
+            folder.offsets,
+            on_saved=self.journal.on_table_saved,
+            before_write=partial(flush_what_was_sent_back, self.journal_state, self.durability),
+        )
         add_own_topics(folder.topics, delay_levels=len(config.store.delay_levels_ms))
 
     def _on_granting(self, views_held_back_s: float) -> None:

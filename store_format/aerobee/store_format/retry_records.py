@@ -12,7 +12,7 @@ queue and offset there.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from aerobee.store_format.batch import RETRY_PREFIX
@@ -198,6 +198,16 @@ class Death:
     reason: str = ""
     member: str = ""
     """Who tried last."""
+
+
+def shortened_death(death: Death) -> Death:
+    """With the texts as a dead letter keeps them: all that is needed to make it again."""
+    return replace(
+        death,
+        reason_class=_shortened(death.reason_class, REASON_CLASS_BYTES_MAX).decode(),
+        reason=_shortened(death.reason, REASON_BYTES_MAX).decode(),
+        member=_shortened(death.member, MEMBER_BYTES_MAX).decode(),
+    )
 
 
 def dead_letter_record(record: Record, death: Death, *, store_host_ipv6: bool) -> Moved:

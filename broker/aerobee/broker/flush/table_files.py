@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,6 +87,7 @@ class TableFile:
     saved_changes: int
     lock: asyncio.Lock
     on_saved: Callable[[], None] | None = None
+    before_write: Callable[[], Awaitable[None]] | None = None
 
 
 class TableFiles:
@@ -116,10 +117,20 @@ class TableFiles:
         while self._writing:
             await asyncio.wait(self._writing)
 
-    def add(self, path: str, table: SavedTable, on_saved: Callable[[], None] | None = None) -> None:
+    def add(
+        self,
+        path: str,
+        table: SavedTable,
+        on_saved: Callable[[], None] | None = None,
+        *,
+        before_write: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         """A table as it was just loaded. `on_saved` is called when the file holds what was rendered
-        last."""
-        self._files[path] = TableFile(path, table, table.changes, asyncio.Lock(), on_saved)
+        last; `before_write`, once that is taken: it returns when the disk has what the table
+        follows from. It raises NotWritable: another time."""
+        self._files[path] = TableFile(
+            path, table, table.changes, asyncio.Lock(), on_saved, before_write
+        )
 
     async def save(self, path: str) -> None:
         """Return once the file holds the table as it is now.
@@ -135,7 +146,10 @@ class TableFiles:
             for _ in file.table.prepare():
                 await asyncio.sleep(0)
             changes = file.table.changes
-            await self._replace(path, file.table.snapshot(self._clock.now_ms()))
+            content = file.table.snapshot(self._clock.now_ms())
+            if file.before_write is not None:
+                await file.before_write()
+            await self._replace(path, content)
             file.saved_changes = changes
             if file.on_saved is not None:
                 file.on_saved()

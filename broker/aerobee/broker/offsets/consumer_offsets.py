@@ -79,15 +79,8 @@ class ConsumerOffsets:
         """
         writer = self._journal.writer()
         self._check(key, offset)
-        self._coordinator.expire(self._clock.monotonic_s())
-        ownership = self._coordinator.ownership
-        refusal = ownership.may_commit(key, Claim.under(lease_epoch))
-        if refusal is not None:
-            raise refusal
-        _check_not_removing(writer, key)
+        self._check_claim(writer, key, lease_epoch)
         standing = writer.standing(key)
-        if is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch):
-            raise lease_expired(key, lease_epoch)
         if standing is not None and offset <= standing.offset:
             if offset < standing.offset:
                 self._note_ignored(key, offset, standing.offset, lease_epoch)
@@ -96,6 +89,30 @@ class ConsumerOffsets:
             self._admit(key.group)
         change = Change(ChangeKind.COMMIT, offset, lease_epoch)
         return writer.change(key, change, client_id, is_durable=standing is None)
+
+    def claimed(self, key: GroupQueue, lease_epoch: int) -> OffsetWriter:
+        """Where to write down what this member finishes out of turn, in the same turn of the loop.
+
+        Raises:
+            NotMaster, ReplicaBehind, Busy, LeaseExpired, LeaseHeld, TopicNotFound, QueueNotFound,
+            LimitReached: as `commit`.
+        """
+        writer = self._journal.writer()
+        self._guard.check_queue(key.topic, key.queue_id)
+        self._check_claim(writer, key, lease_epoch)
+        self._admit(key.group)
+        return writer
+
+    def _check_claim(self, writer: OffsetWriter, key: GroupQueue, lease_epoch: int) -> None:
+        """May a member that shows this lease finish messages of the queue?"""
+        self._coordinator.expire(self._clock.monotonic_s())
+        refusal = self._coordinator.ownership.may_commit(key, Claim.under(lease_epoch))
+        if refusal is not None:
+            raise refusal
+        _check_not_removing(writer, key)
+        standing = writer.standing(key)
+        if is_fenced(standing, lease_epoch) or self._is_of_former_life(key, lease_epoch):
+            raise lease_expired(key, lease_epoch)
 
     def begin(
         self, key: GroupQueue, offset: int, client_id: str = ""

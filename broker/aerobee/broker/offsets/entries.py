@@ -13,6 +13,11 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import ImageEnd, read_body, text_of, whole_of
 from aerobee.broker.offsets.merge import Change, ChangeKind
+from aerobee.broker.offsets.sent_back import (
+    OutOfTurn,
+    decode_out_of_turn,
+    out_of_turn_document,
+)
 from aerobee.store_format import topic_end
 
 JOURNAL_TOPIC = topic_end.JOURNAL_TOPIC
@@ -121,7 +126,7 @@ class TopicLivesOn:
     timestamp_ms: int
 
 
-Entry = OffsetEntry | LeaseEntry | OffsetsRemoved | TopicEndKnown | TopicLivesOn
+Entry = OffsetEntry | LeaseEntry | OffsetsRemoved | TopicEndKnown | TopicLivesOn | OutOfTurn
 
 
 def offset_text(entry: OffsetEntry) -> str:
@@ -164,6 +169,8 @@ def entry_text(entry: Entry) -> str:
             "deletedAt": entry.deleted_at_ms,
             "timestamp": entry.timestamp_ms,
         }
+    elif not isinstance(entry, OffsetsRemoved):
+        document = out_of_turn_document(entry)
     else:
         selected = {"group": entry.group, "topic": entry.topic, "queueId": entry.queue_id}
         document = {
@@ -249,4 +256,4 @@ def decode_entry(value: dict[str, Any]) -> Entry | None:
         return TopicLivesOn(
             text_of(value["topic"]), whole_of(value["deletedAt"]), whole_of(value["timestamp"])
         )
-    return None
+    return decode_out_of_turn(value)

@@ -29,11 +29,14 @@ from aerobee.broker.offsets.entries import (
     entry_text,
 )
 from aerobee.broker.offsets.merge import NO_LEASE, ChangeKind, Standing, merge
+from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, SentBack
 from aerobee.broker.store.tables.consumer_offset_table import (
     ConsumerOffsetTable,
     JournalMark,
+    OpenCopy,
     TopicEnd,
 )
+from aerobee.broker.store.tables.finished_ranges import FinishedRanges, QueueKey
 from aerobee.broker.store.tables.last_changes import LastChange
 from aerobee.runtime.log import log_event
 
@@ -43,12 +46,19 @@ log = logging.getLogger(__name__)
 def cut_mark(table: ConsumerOffsetTable, journal_end: int) -> bool:
     """Whether the table was ahead of a journal of `journal_end` records: it was written before a
     power failure took the journal's end. What comes in that place is applied again, or instead.
+    What the lost records finished out of turn is not finished: its copies are lost with them.
 
     Write it then, before anything comes: a later start would take that for applied."""
     mark = table.mark
     if mark is None or mark.next_offset <= journal_end:
         return False
-    table.mark = replace(mark, next_offset=journal_end, image_position=UNKNOWN_IMAGE)
+    table.mark = replace(
+        mark,
+        next_offset=journal_end,
+        image_position=UNKNOWN_IMAGE,
+        open_copies=tuple(each for each in mark.open_copies if each.record < journal_end),
+    )
+    table.finished.cut(journal_end)
     table.cut_topic_ends(journal_end)
     return True
 
@@ -92,6 +102,9 @@ class OffsetJournalState:
         """Of a record that is not complete yet."""
         self.lease = _lease_of(mark.lease)
         """The newest record of queue leases; None: the journal has none."""
+        self._open_copies = _copies_of(mark.open_copies)
+        self._next_copy = mark.next_copy
+        self._copied_through = mark.copied_through
 
     @property
     def rendered_mark(self) -> JournalMark | None:
@@ -119,6 +132,24 @@ class OffsetJournalState:
         """None: the group never committed on this queue."""
         offset = self._table.query(*key)
         return None if offset is None else Standing(offset, self._table.epoch_min(*key))
+
+    def finished_beyond(self, key: GroupQueue) -> FinishedRanges | None:
+        """What the group has finished there beyond its offset; not to be changed."""
+        return self._table.finished.of(*key)
+
+    def all_finished_beyond(self) -> list[tuple[QueueKey, FinishedRanges]]:
+        """Of all groups."""
+        return list(self._table.finished.items())
+
+    @property
+    def next_copy(self) -> int:
+        """The number of the next copy of a message that is sent back."""
+        return self._next_copy
+
+    @property
+    def open_copies(self) -> list[SentBack]:
+        """Those that may not be in the log, in the order of their numbers."""
+        return [entry for _, entry in self._open_copies.values()]
 
     def keys(self) -> list[GroupQueue]:
         """Every queue of every group that ever committed."""
@@ -181,6 +212,8 @@ class OffsetJournalState:
                     self._end_gap()
             elif isinstance(entry, TopicEndKnown | TopicLivesOn):
                 self._hear_of_end(entry, queue_offset)
+            elif isinstance(entry, SentBack | Copied | FinishedBeyond):
+                self._finish_out_of_turn(entry, queue_offset)
             elif isinstance(entry, TopicEnded):
                 self._end_topic(entry, queue_offset)
             elif isinstance(entry, OffsetsRemoved):
@@ -190,7 +223,21 @@ class OffsetJournalState:
             elif (record := self._take_lease(entry)) is not None:
                 self.lease = record
                 lease = json.dumps(record.as_object(), separators=(",", ":"))
-        self._put(JournalMark(queue_offset + 1, image_position, is_whole, lease, ends_from_ms))
+        self._put(
+            JournalMark(
+                queue_offset + 1,
+                image_position,
+                is_whole,
+                lease,
+                ends_from_ms,
+                self._next_copy,
+                self._copied_through,
+                tuple(
+                    OpenCopy(record, entry_text(entry))
+                    for record, entry in self._open_copies.values()
+                ),
+            )
+        )
 
     def skip_to(self, queue_offset: int) -> None:
         """The records before this one are not there any more, or cannot be read."""
@@ -198,12 +245,16 @@ class OffsetJournalState:
         self._whole_from = queue_offset
         self._unsaid = set(self.keys())
         self.lease_parts = LeaseParts()
+        # They may have been taken back by what is missing; the next image says those that stand.
+        self._table.finished.forget(None, None, None)
+        self._open_copies.clear()
         self._put(
             replace(
                 self._mark,
                 next_offset=queue_offset,
                 image_position=UNKNOWN_IMAGE,
                 is_whole=False,
+                open_copies=(),
             )
         )
 
@@ -242,6 +293,7 @@ class OffsetJournalState:
             self._table.remove_all(entry.group, entry.topic)
         else:
             self._table.remove(*entry.queue)
+        self._table.finished.forget(entry.group, entry.topic, entry.queue_id)
         if self._unsaid:
             self._unsaid = {key for key in self._unsaid if not entry.selects(key)}
 
@@ -252,6 +304,33 @@ class OffsetJournalState:
         if after is not before:
             self._table.put(*entry.key, *after)
             self._table.note_change(*entry.key, _last_change(entry))
+        if entry.change.kind is ChangeKind.RESET:
+            # Whoever goes back wants to see them again.
+            self._table.finished.forget(*entry.key)
+        else:
+            self._table.finished.drop_below(*entry.key, after.offset)
+
+    def _finish_out_of_turn(self, entry: SentBack | Copied | FinishedBeyond, record: int) -> None:
+        if isinstance(entry, Copied):
+            self._next_copy = max(self._next_copy, entry.through)
+            self._copied_through = max(self._copied_through, entry.through)
+            for number in [each for each in self._open_copies if each < entry.through]:
+                del self._open_copies[number]
+        elif isinstance(entry, FinishedBeyond):
+            for begin, end in entry.ranges:
+                self._finish(entry.key, begin, end, record)
+        else:
+            if entry.number >= self._copied_through:
+                self._open_copies.setdefault(entry.number, (record, entry))
+            self._next_copy = max(self._next_copy, entry.number + 1)
+            if not entry.is_repeated:
+                self._finish(entry.key, entry.offset, entry.offset + 1, record)
+
+    def _finish(self, key: GroupQueue, begin: int, end: int, record: int) -> None:
+        standing = self.standing(key)
+        begin = max(begin, 0 if standing is None else standing.offset)
+        if begin < end:
+            self._table.finished.add(*key, begin, end, record=record)
 
     def _take_lease(self, entry: LeaseEntry) -> RunRecord | None:
         """The whole record with its last part. Without its other parts it is not known who held
@@ -285,3 +364,16 @@ def _lease_of(text: str) -> RunRecord | None:
             log, "the snapshot's record of leases is illegal", level=logging.WARNING, why=error
         )
         return None
+
+
+def _copies_of(open_copies: Sequence[OpenCopy]) -> dict[int, tuple[int, SentBack]]:
+    found: dict[int, tuple[int, SentBack]] = {}
+    for record, text in open_copies:
+        try:
+            entry = decode_entry(json.loads(text))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            log_event(log, "the snapshot's open copy is illegal", level=logging.ERROR, why=error)
+            continue
+        if isinstance(entry, SentBack):
+            found[entry.number] = record, entry
+    return found

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
+from typing import Final
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.groups.run_record import RunRecord
 from aerobee.broker.journal.records import ImageEnd
-from aerobee.broker.journal.writer import JournalWriter
+from aerobee.broker.journal.writer import WAITING_BYTES_MAX, JournalWriter
 from aerobee.broker.offsets.entries import (
     Entry,
     LeaseEntry,
@@ -25,8 +27,18 @@ from aerobee.broker.offsets.entries import (
     lease_entries,
 )
 from aerobee.broker.offsets.merge import Change, ChangeKind, Standing, merge
+from aerobee.broker.offsets.sent_back import (
+    RANGES_PER_ENTRY,
+    Copied,
+    FinishedBeyond,
+    SentBack,
+)
 from aerobee.broker.offsets.state import OffsetJournalState
 from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy
+
+SENT_BACK_AT_ONCE: Final = 24
+"""Entries of 2 KiB at most each."""
 
 
 class OffsetWriter:
@@ -55,6 +67,10 @@ class OffsetWriter:
         # how many removals wait that name no queue.
         self._removing: dict[int, list[GroupQueue]] = {}
         self._removing_all: Counter[tuple[str | None, str | None]] = Counter()
+        # What is sent back and does not count yet; and the copies that are not in the log.
+        self._sending_back: dict[GroupQueue, dict[int, SentBack]] = {}
+        self._owed = {entry.number: entry for entry in state.open_copies}
+        self._next_copy = state.next_copy
 
     # ------------------------------------------------------------------------------ asking
 
@@ -91,6 +107,28 @@ class OffsetWriter:
     def waiting_for(self, key: GroupQueue) -> asyncio.Future[None] | None:
         """The newest record, if one that concerns this queue still waits."""
         return self._writer.newest if key in self._ahead else None
+
+    def is_finished_beyond(self, key: GroupQueue, offset: int) -> bool:
+        """Whether a message after the group's offset is finished once all that waits counts."""
+        finished = self._state.finished_beyond(key)
+        return offset in self._sending_back.get(key, ()) or (
+            finished is not None and offset in finished
+        )
+
+    def finished_count(self, key: GroupQueue) -> int:
+        """How many ranges the group has there beyond its offset, at most."""
+        finished = self._state.finished_beyond(key)
+        waiting = len(self._sending_back.get(key, ()))
+        return waiting + (0 if finished is None else len(finished))
+
+    @property
+    def next_copy(self) -> int:
+        """The number for the copy of the next message that is sent back."""
+        return self._next_copy
+
+    def owed_copies(self) -> list[SentBack]:
+        """Copies that may not be in the log, in the order of their numbers."""
+        return list(self._owed.values())
 
     def lease(self) -> RunRecord | None:
         """The newest record of queue leases once all that waits counts; None: there is none."""
@@ -133,6 +171,45 @@ class OffsetWriter:
         """A deleted topic has no end to come; done when it is on the disk, too."""
         return self._writer.add(entry)
 
+    def send_back(self, entries: Sequence[SentBack]) -> asyncio.Future[None]:
+        """Messages are finished, and their copies owed, numbered from `next_copy` on. Returns with
+        that in the log, so that what is appended from now on comes after it; done when it counts
+        and is on the disk.
+
+        Raises:
+            MqError: it is not in the log, and nothing is finished.
+        """
+        assert len(entries) <= SENT_BACK_AT_ONCE, "they share a record, or none of them counts"
+        if self._writer.waiting_bytes > WAITING_BYTES_MAX // 2:
+            raise Busy("too many entries of the offset journal wait for the log; try again later")
+        self._writer.flush()
+        # A number is used once, whatever becomes of its entry.
+        self._next_copy = entries[-1].number + 1
+        for entry in entries:
+            done = self._writer.add(entry)
+            self._look_ahead(entry)
+            self._owed[entry.number] = entry
+        self._writer.flush()
+        if done.done() and (error := done.exception()) is not None:
+            for entry in entries:
+                self._owed.pop(entry.number, None)
+            raise error
+        return done
+
+    def note_copied(self, numbers: Iterable[int]) -> None:
+        """These copies are in the log, or cannot be. Said to the journal before long; until then a
+        new master looks for each of them. Raises MqError."""
+        for number in numbers:
+            self._owed.pop(number, None)
+        self._writer.add(self._copied(), is_durable=False)
+
+    def make_durable(self) -> asyncio.Future[None]:
+        """Done when all that was written down by now counts and is on the disk. Raises MqError."""
+        return self._writer.add(self._copied())
+
+    def _copied(self) -> Copied:
+        return Copied(min(self._owed, default=self._next_copy), self._clock.now_ms())
+
     async def record_leases(self, record: RunRecord) -> None:
         """The newest record of queue leases, in parts. Returns once it is confirmed and on
         the disk.
@@ -149,7 +226,9 @@ class OffsetWriter:
     def counted(self, entries: Sequence[Entry | ImageEnd]) -> None:
         """These stand now. See `JournalTerm`."""
         for entry in entries:
-            if isinstance(entry, OffsetEntry):
+            if isinstance(entry, SentBack):
+                self._count_sent_back(entry)
+            elif isinstance(entry, OffsetEntry):
                 self._forget_ahead(entry.key, entry)
                 if entry.change.kind is ChangeKind.RESET:
                     self._on_reset(entry.key)
@@ -166,6 +245,7 @@ class OffsetWriter:
         self._ahead.clear()
         self._removing.clear()
         self._removing_all.clear()
+        self._sending_back.clear()
         for entry in waiting:
             self._look_ahead(entry)
 
@@ -179,6 +259,33 @@ class OffsetWriter:
             standing = self.standing(key)
             if standing is not None:
                 yield OffsetEntry(key, Change(ChangeKind.IMAGE, *standing), self._clock.now_ms())
+        yield from self._image_out_of_turn()
+
+    def _image_out_of_turn(self) -> Iterator[Entry]:
+        yield self._copied()
+        for number in list(self._owed):
+            if (owed := self._owed.get(number)) is not None:
+                yield replace(owed, is_repeated=True)
+        for name, _ in self._state.all_finished_beyond():
+            key = GroupQueue(*name)
+            ranges = self._state.finished_beyond(key)
+            if ranges is None or self._is_taking_back(key):
+                continue
+            every = tuple(ranges)
+            for first in range(0, len(every), RANGES_PER_ENTRY):
+                if first and self._is_taking_back(key):
+                    break
+                some = every[first : first + RANGES_PER_ENTRY]
+                yield FinishedBeyond(key, some, self._clock.now_ms())
+
+    def _is_taking_back(self, key: GroupQueue) -> bool:
+        """Whether anything that waits takes away what is finished beyond the offset."""
+        return key in self._ahead and any(
+            entry.key == key and entry.change.kind is ChangeKind.RESET
+            if isinstance(entry, OffsetEntry)
+            else isinstance(entry, OffsetsRemoved) and entry.selects(key)
+            for entry in self._writer.waiting()
+        )
 
     def _look_ahead(self, entry: Entry | ImageEnd) -> None:
         """Note what will stand with this entry, the newest of all that wait."""
@@ -190,6 +297,15 @@ class OffsetWriter:
             keys = self._removing[id(entry)] = self.selected(entry)
             for key in keys:
                 self._ahead[key] = None, entry
+        elif isinstance(entry, SentBack) and not entry.is_repeated:
+            self._sending_back.setdefault(entry.key, {})[entry.offset] = entry
+
+    def _count_sent_back(self, entry: SentBack) -> None:
+        waiting = self._sending_back.get(entry.key, {})
+        if waiting.get(entry.offset) is entry:
+            del waiting[entry.offset]
+            if not waiting:
+                del self._sending_back[entry.key]
 
     def _forget_ahead(self, key: GroupQueue, entry: OffsetEntry | OffsetsRemoved) -> bool:
         """The entry counts now; whether no newer one waits."""

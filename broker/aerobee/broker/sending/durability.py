@@ -225,6 +225,12 @@ class Durability(Duty):
             self.request_flush()
             await self.flushed.wait_progress()
 
+    async def wait_flushed(self) -> None:
+        """Until everything that is appended by now is on the disk."""
+        end = self._store.appended_end
+        self.request_flush()
+        await self.flushed.wait(end, float("inf"))
+
     async def replicate(self, deadline_s: float) -> bool:
         """Whether everything appended is confirmed before the deadline; False also if this replica
         is not master."""

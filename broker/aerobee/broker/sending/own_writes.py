@@ -1,4 +1,5 @@
-"""Records that the broker writes itself: a body and a queue in, a place in the log out.
+"""Records that the broker writes itself: a body and a queue in, a place in the log out; or records
+that it made of others.
 
 Owns: the turn of bodies into records. They enter the log as clients' batches do, by `append`; what
 clients may not do, such as sending to a system topic, is for the caller to know.
@@ -6,11 +7,14 @@ clients may not do, such as sending to a system topic, is for the caller to know
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aerobee.broker.sending.append import Appender
 from aerobee.broker.store.statistics import Appended
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MessageTooLarge
-from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch
+from aerobee.store_format.batch import BatchIllegal, BatchLimits, check_batch, number_batch
+from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.store_format.tags import TagsCodes
@@ -18,7 +22,7 @@ from aerobee.store_format.topic_end import topic_end_properties
 
 
 class OwnWrites:
-    """Appends single records, born here and now."""
+    """Appends records that are born here and now, and copies of others."""
 
     def __init__(
         self,
@@ -34,6 +38,11 @@ class OwnWrites:
         self._store_host = store_host
         self._limits = limits
         self._tags = tags
+
+    @property
+    def store_host_ipv6(self) -> bool:
+        """The family of the host that is stamped into records, for which they need room."""
+        return self._store_host.is_ipv6
 
     def append(
         self,
@@ -80,3 +89,34 @@ class OwnWrites:
         )
         self._appender.publish()
         return appended
+
+    def append_copies(
+        self,
+        topic: str,
+        queue_id: int,
+        records: Sequence[bytes],
+        numbers: Sequence[ProducerRun],
+        *,
+        reserve: bool = False,
+    ) -> Appended:
+        """All of these records, under these producers' numbers, or none; the caller calls `publish`
+        in the same turn. `reserve`: as in `append`.
+
+        Raises:
+            BatchIllegal: nothing was stored; one of them is damaged, or cannot be stored.
+            MqError: as `append`.
+        """
+        batch = check_batch(
+            b"".join(records),
+            [len(record) for record in records],
+            topic=topic,
+            limits=self._limits,
+            store_host_ipv6=self._store_host.is_ipv6,
+            tags=self._tags,
+        )
+        number_batch(batch, numbers)
+        return self._appender.append(batch, queue_id=queue_id, reserve=reserve)
+
+    def publish(self) -> None:
+        """What was appended goes its way. Raises StoreFailed."""
+        self._appender.publish()

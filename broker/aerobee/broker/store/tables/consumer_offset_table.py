@@ -16,6 +16,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from aerobee.broker.store.tables.config_document import ConfigDocument, parse_document, take_object
+from aerobee.broker.store.tables.finished_ranges import (
+    FinishedRanges,
+    FinishedTable,
+    QueueKey,
+    render_finished,
+)
 from aerobee.broker.store.tables.last_changes import LastChange, LastChanges
 from aerobee.broker.store.tables.offset_texts import OffsetRow, OffsetTexts
 from aerobee.store_format.json_config import JsonValue, render_text
@@ -33,6 +39,15 @@ TOPIC_ENDS_MAX: Final = 20_000
 _OFFSET_END = 1 << 63
 
 
+class OpenCopy(NamedTuple):
+    """A copy of a message that was sent back, which may not be in the log yet."""
+
+    record: int
+    """The number of the journal's record that says so."""
+    text: str
+    """The entry, as JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class JournalMark:
     """How far the offset journal is in the table."""
@@ -47,6 +62,11 @@ class JournalMark:
     """The newest record of queue leases, as JSON; empty: none yet."""
     topic_ends_from_ms: int = 0
     """Ends of topics that were deleted before this time, Unix ms, may be missing in the table."""
+    next_copy: int = 0
+    """The number of the next copy of a message that is sent back."""
+    copied_through: int = 0
+    """All copies with lower numbers are in the log."""
+    open_copies: tuple[OpenCopy, ...] = ()
 
 
 class TopicEnd(NamedTuple):
@@ -76,6 +96,8 @@ class ConsumerOffsetTable:
         self.rendered_mark: JournalMark | None = None
         """The mark in the newest snapshot."""
         self._topic_ends: dict[str, TopicEnd] = {}
+        self.finished = FinishedTable()
+        """What is finished beyond the offsets; who changes it sets the `mark`, too."""
         self._document = ConfigDocument()
         self.rewinds = 0
         """How often a group has come to want more than before: by its first offset on a queue, or
@@ -106,13 +128,18 @@ class ConsumerOffsetTable:
         if not member:
             return
         lease = member.get("lease")
+        copies = take_object(member, "copies")
         self._mark = JournalMark(
             _whole(member, "nextOffset", 0),
             _whole(member, "imagePosition", -1),
             member.get("whole") is not False,
             "" if lease is None else json.dumps(lease, separators=(",", ":")),
             _whole(member, "topicEndsFrom", 0),
+            _whole(copies, "next", 0),
+            _whole(copies, "copiedThrough", 0),
+            _open_copies(copies.get("open", [])),
         )
+        self.finished.load(take_object(member, "finished"))
         for topic, value in take_object(member, "topicEnds").items():
             match value:
                 case [int(deleted_at_ms), int(record), int(lease_epoch)]:
@@ -267,6 +294,7 @@ class ConsumerOffsetTable:
             for topic in list(topics):
                 self._remove(group, topic)
         self._topic_ends.clear()
+        self.finished = FinishedTable()
         self.mark = mark
 
     def remove_all(self, group: str | None, topic: str | None) -> None:
@@ -314,10 +342,13 @@ class ConsumerOffsetTable:
         texts = self._texts
         document = self._document.taken(now_ms)
         ends, clients = tuple(self._topic_ends.items()), self._last.clients()
+        finished = self.finished.taken()
 
         def render() -> bytes:
             texts.update()
-            more = {} if mark is None else {JOURNAL_MEMBER: _journal(mark, texts, ends, clients)}
+            more = {}
+            if mark is not None:
+                more[JOURNAL_MEMBER] = _journal(mark, texts, ends, clients, finished)
             return document.render(now_ms, "offsetTable", texts.offsets(), more)
 
         return render
@@ -346,6 +377,7 @@ def _journal(
     texts: OffsetTexts,
     ends: Sequence[tuple[str, TopicEnd]],
     clients: Sequence[str],
+    finished: Sequence[tuple[QueueKey, FinishedRanges]],
 ) -> str:
     """The member that is ours."""
     changes = texts.changes()
@@ -356,7 +388,9 @@ def _journal(
     members = [
         *([f'\n\t\t"changes":{changes}'] if changes else ()),
         *([f'\n\t\t"clients":{json.dumps(clients, separators=(",", ":"))}'] if changes else ()),
+        *([f'\n\t\t"copies":{_copies_text(mark)}'] if mark.next_copy else ()),
         f'\n\t\t"epochs":{texts.epochs()}',
+        *([f'\n\t\t"finished":{render_finished(finished)}'] if finished else ()),
         f'\n\t\t"imagePosition":{mark.image_position}',
         *([f'\n\t\t"lease":{mark.lease}'] if mark.lease else ()),
         f'\n\t\t"nextOffset":{mark.next_offset}',
@@ -365,6 +399,24 @@ def _journal(
         f'\n\t\t"whole":{"true" if mark.is_whole else "false"}',
     ]
     return "{" + ",".join(members) + "\n\t}"
+
+
+def _copies_text(mark: JournalMark) -> str:
+    entries = ",".join(f"[{each.record},{each.text}]" for each in mark.open_copies)
+    return f'{{"copiedThrough":{mark.copied_through},"next":{mark.next_copy},"open":[{entries}]}}'
+
+
+def _open_copies(value: JsonValue) -> tuple[OpenCopy, ...]:
+    if not isinstance(value, list):
+        raise ValueError("the open copies are no list")
+    found = []
+    for each in value:
+        match each:
+            case [int(record), dict(entry)]:
+                found.append(OpenCopy(record, json.dumps(entry, separators=(",", ":"))))
+            case _:
+                raise ValueError("an open copy is no record and entry")
+    return tuple(found)
 
 
 def _whole(member: dict[str, JsonValue], name: str, lowest: int) -> int:

@@ -1,0 +1,144 @@
+"""What the offset journal says of messages that groups finish out of turn, and its JSON.
+
+    {"kind":"sentBack", …, "offset":7, "number":12, "level":3}       also "deliverMs" or "dead"
+    {"kind":"copied", "through":13, "timestamp":…}
+    {"kind":"finished", …, "ranges":[7,8,12,20], "timestamp":…}
+
+`sentBack` finishes the message for its group and says, in the same breath, which copy takes its
+place. The copy is appended under the entry's number, as one of the broker's own producer. `copied`
+says that all copies with lower numbers are in the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.journal.records import text_of, whole_of
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.store_format.delayed_records import Delay
+from aerobee.store_format.retry_records import Death
+
+RANGES_PER_ENTRY: Final = 2_000
+"""Of an image: about 30 KiB of JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentBack:
+    """A message is finished for its group, and a copy of it takes its place: one that comes again
+    after a delay, or a dead letter."""
+
+    key: GroupQueue
+    offset: int
+    number: int
+    """Of the copy; see `retries.copies`."""
+    way: Delay | Death
+    timestamp_ms: int
+    client_id: str = ""
+    is_repeated: bool = False
+    """In an image: whether the copy is there is not known; that the message is finished, `finished`
+    says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Every copy with a number below `through` is in the log, or was given up."""
+
+    through: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedBeyond:
+    """These offsets beyond the committed one are finished."""
+
+    key: GroupQueue
+    ranges: tuple[Range, ...]
+    timestamp_ms: int
+
+
+OutOfTurn = SentBack | Copied | FinishedBeyond
+
+
+def out_of_turn_document(entry: OutOfTurn) -> dict[str, object]:
+    """The entry as a JSON object."""
+    if isinstance(entry, Copied):
+        return {"kind": "copied", "through": entry.through, "timestamp": entry.timestamp_ms}
+    key = entry.key
+    place: dict[str, object] = {"group": key.group, "topic": key.topic, "queueId": key.queue_id}
+    if isinstance(entry, FinishedBeyond):
+        bounds = [bound for each in entry.ranges for bound in each]
+        return {
+            "kind": "finished",
+            **place,
+            "ranges": bounds,
+            "timestamp": entry.timestamp_ms,
+        }
+    document: dict[str, object] = {
+        "kind": "sentBack",
+        **place,
+        "offset": entry.offset,
+        "number": entry.number,
+        **_way_object(entry.way),
+        "timestamp": entry.timestamp_ms,
+        "clientId": entry.client_id,
+    }
+    if entry.is_repeated:
+        document["repeated"] = True
+    return document
+
+
+def _way_object(way: Delay | Death) -> dict[str, object]:
+    if isinstance(way, Death):
+        return {
+            "dead": {
+                "attempts": way.attempts,
+                "reasonClass": way.reason_class,
+                "reason": way.reason,
+                "member": way.member,
+            }
+        }
+    return {"level": way.level} if way.level else {"deliverMs": way.deliver_ms}
+
+
+def decode_out_of_turn(value: dict[str, Any]) -> OutOfTurn | None:
+    """As `entries.decode_entry`."""
+    kind = value["kind"]
+    if kind == "copied":
+        return Copied(whole_of(value["through"]), whole_of(value["timestamp"]))
+    if kind not in ("sentBack", "finished"):
+        return None
+    key = GroupQueue(text_of(value["group"]), text_of(value["topic"]), whole_of(value["queueId"]))
+    timestamp_ms = whole_of(value["timestamp"])
+    if kind == "finished":
+        bounds = [whole_of(each) for each in value["ranges"]]
+        if len(bounds) % 2 or any(after <= before for before, after in pairwise(bounds)):
+            raise ValueError("finished ranges are rising pairs of offsets")
+        ranges = tuple(Range(*bounds[at : at + 2]) for at in range(0, len(bounds), 2))
+        return FinishedBeyond(key, ranges, timestamp_ms)
+    return SentBack(
+        key,
+        whole_of(value["offset"]),
+        whole_of(value["number"]),
+        _way_of(value, key.group, timestamp_ms),
+        timestamp_ms,
+        text_of(value["clientId"]),
+        value.get("repeated") is True,
+    )
+
+
+def _way_of(value: dict[str, Any], group: str, timestamp_ms: int) -> Delay | Death:
+    if "dead" not in value:
+        level = whole_of(value.get("level", 0))
+        return Delay(level=level) if level else Delay(deliver_ms=whole_of(value["deliverMs"]))
+    dead = value["dead"]
+    return Death(
+        group,
+        whole_of(dead["attempts"]),
+        timestamp_ms,
+        text_of(dead["reasonClass"]),
+        text_of(dead["reason"]),
+        text_of(dead["member"]),
+    )

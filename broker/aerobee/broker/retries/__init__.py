@@ -1,0 +1,1 @@
+"""Messages that a group could not handle: they come back later, and end as dead letters."""

@@ -1,0 +1,56 @@
+"""The copy that takes the place of a message which was sent back: where it goes, under which
+number, and what is in it.
+
+All of it follows from the journal's entry and the original's record. So each master makes the same
+copy, and finds by the producers' windows whether the last one has appended it: see `timers.acts`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aerobee.broker.offsets.sent_back import SentBack
+from aerobee.broker.store.producers.producer_windows import ProducerName
+from aerobee.broker.timers.acts import Destination, Standing, producer_runs
+from aerobee.store_format.delayed_records import TIMER_TOPIC, Moved
+from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.retry_records import (
+    Death,
+    dead_letter_record,
+    dead_letter_topic,
+    retry_record,
+)
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+
+FIRST_NUMBER: Final = 1 << 47
+"""The upper half of the broker's own numbers: the lower one is the timers'."""
+
+
+def destination_of(entry: SentBack) -> Destination:
+    """Where the copy goes: where it waits, or to the dead letters."""
+    if isinstance(entry.way, Death):
+        return Destination(dead_letter_topic(entry.key.group), 0)
+    if entry.way.level:
+        return Destination(SCHEDULE_TOPIC, entry.way.level - 1)
+    return Destination(TIMER_TOPIC, 0)
+
+
+def run_of(entry: SentBack) -> ProducerRun:
+    """The copy's number as a producer's."""
+    return next(producer_runs(FIRST_NUMBER + entry.number, 1))
+
+
+def is_stored(entry: SentBack, standing: Standing) -> bool | None:
+    """Whether the log has the copy; None: the windows do not reach back so far."""
+    run = run_of(entry)
+    found = standing(ProducerName(*destination_of(entry), run.producer_id), run.first_sequence, 1)
+    return None if found is None else found.stored_count > 0
+
+
+def copy_of(record: Record, entry: SentBack, *, store_host_ipv6: bool) -> Moved:
+    """The copy of the original. Raises RecordIllegal if it does not fit, never for a dead letter;
+    GroupNameTooLong, RecordCorrupt."""
+    if isinstance(entry.way, Death):
+        return dead_letter_record(record, entry.way, store_host_ipv6=store_host_ipv6)
+    return retry_record(record, entry.way, group=entry.key.group, store_host_ipv6=store_host_ipv6)

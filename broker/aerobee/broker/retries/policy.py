@@ -1,0 +1,133 @@
+"""PURE: when a failed message comes again, and after how many failures it is a dead letter.
+
+Each group has its policy, in Apache's members of subscriptionGroup.json: `retryMaxTimes` and
+`groupRetryPolicy`. Apache's `CUSTOMIZED` without a list of its own means the delay levels from the
+third on; with one, or `EXPONENTIAL`, messages wait for a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from aerobee.broker.store.tables.config_tables import SubscriptionGroupConfig
+from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delayed_records import DELAY_MAX_MS, Delay
+from aerobee.store_format.json_config import JsonValue
+from aerobee.store_format.retry_records import RETRIES_MAX, retry_level
+
+POLICY_MEMBER: Final = "groupRetryPolicy"
+RETRIES_LIMIT: Final = 100_000
+"""The highest `retryMaxTimes` that is taken from operators and clients."""
+_STEPS_SKIPPED: Final = 2
+"""Of a list of delays Apache's broker leaves out the first two, as of its levels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Waits `initial_ms` after the first failure, and `multiplier` times as long after each further
+    one, but never longer than `max_ms`."""
+
+    initial_ms: int = 5_000
+    max_ms: int = 7_200_000
+    multiplier: int = 2
+
+    def delay_ms(self, times: int) -> int:
+        """After the failure of a message that came `times` times again before."""
+        # 64 doublings exceed any maximum; more would only make large numbers.
+        factor: int = self.multiplier ** min(times, 64)
+        return min(self.max_ms, self.initial_ms * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Waits the times of a list, then the last one again and again."""
+
+    delays_ms: tuple[int, ...]
+
+    def delay_ms(self, times: int) -> int:
+        """As `Exponential.delay_ms`."""
+        return self.delays_ms[min(times + _STEPS_SKIPPED, len(self.delays_ms) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Of one group. `back_off` None: the delay levels."""
+
+    retries_max: int = RETRIES_MAX
+    """How often a message comes again before it is a dead letter; below 0: Apache's default."""
+    back_off: Exponential | Steps | None = None
+
+    @classmethod
+    def of(cls, config: SubscriptionGroupConfig | None) -> Self:
+        """Of a group as it is configured; None: by default. What cannot be read counts as if it
+        were not there."""
+        if config is None:
+            return cls()
+        return cls(config.retry_times_max, _back_off_of(config.unknown.get(POLICY_MEMBER)))
+
+    def delay(
+        self,
+        times: int,
+        now_ms: int,
+        levels: DelayLevels,
+        *,
+        asked_level: int = 0,
+        retries_max: int | None = None,
+    ) -> Delay | None:
+        """For how long a message waits that has failed after it came `times` times again; None: it
+        is a dead letter.
+
+        `asked_level`: the consumer's wish, as `retry_level`; `retries_max`: the consumer's.
+        """
+        limit = self.retries_max if retries_max is None else retries_max
+        limit = RETRIES_MAX if limit < 0 else limit
+        level = retry_level(times, retries_max=limit, asked_level=asked_level)
+        if level is None:
+            return None
+        if self.back_off is None or asked_level:
+            return Delay(level=levels.capped(level)) if len(levels) else Delay(level=level)
+        return Delay(deliver_ms=now_ms + self.back_off.delay_ms(max(0, times)))
+
+
+def policy_member(back_off: Exponential | Steps | None) -> dict[str, JsonValue]:
+    """`groupRetryPolicy` for a back-off."""
+    if back_off is None:
+        return {"type": "CUSTOMIZED"}
+    if isinstance(back_off, Steps):
+        return {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [*back_off.delays_ms]}}
+    return {
+        "type": "EXPONENTIAL",
+        "exponentialRetryPolicy": {
+            "initial": back_off.initial_ms,
+            "max": back_off.max_ms,
+            "multiplier": back_off.multiplier,
+        },
+    }
+
+
+def _back_off_of(member: Any) -> Exponential | Steps | None:
+    if not isinstance(member, dict):
+        return None
+    if member.get("type") == "EXPONENTIAL":
+        told = member.get("exponentialRetryPolicy")
+        told = told if isinstance(told, dict) else {}
+        default = Exponential()
+        return Exponential(
+            _whole(told.get("initial"), default.initial_ms),
+            _whole(told.get("max"), default.max_ms),
+            _whole(told.get("multiplier"), default.multiplier),
+        )
+    told = member.get("customizedRetryPolicy")
+    steps = told.get("next") if isinstance(told, dict) else None
+    if isinstance(steps, list) and steps and all(_is_delay(each) for each in steps):
+        return Steps(tuple(steps))
+    return None
+
+
+def _is_delay(value: object) -> bool:
+    return type(value) is int and 0 < value <= DELAY_MAX_MS
+
+
+def _whole(value: Any, default: int) -> int:
+    return value if _is_delay(value) else default

@@ -1,0 +1,425 @@
+"""Members send back what they could not handle; the group gets it again later, or never.
+
+    read the originals -> may this member? -> the intents are in the journal: finished, copy n
+      -> the copies are in the log under their numbers -> the journal knows -> answer
+
+Owns: the order of these steps, and the copies that could not be appended. Between the check of the
+member's lease and the copies nothing waits, so that nobody else has the queue by then.
+
+Always holds: a message that is answered with success is finished for its group, on every replica
+that may become master, and exactly one copy of it waits or is a dead letter, or will be: what this
+master cannot append, it or the next one does. An original is finished by its intent alone; one that
+was refused is untouched. A repetition finds it finished and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.sent_back import SentBack
+from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE, OffsetWriter
+from aerobee.broker.retries.copies import copy_of, destination_of, is_stored, run_of
+from aerobee.broker.retries.policy import RetryPolicy
+from aerobee.broker.timers.acts import Destination, Standing
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, InvalidArgument, MessageNotFound, MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.batch import BatchIllegal
+from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.delayed_records import Delay
+from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.retry_records import Death, GroupNameTooLong, shortened_death
+
+log = logging.getLogger(__name__)
+
+FINISHED_RANGES_MAX = 10_000
+"""Of a group on one queue, beyond its offset."""
+RETRY_S = 0.25
+"""After a copy that could not be appended."""
+
+
+class Claims(Protocol):
+    """Who may finish messages; `offsets.consumer_offsets.ConsumerOffsets` is one."""
+
+    def claimed(self, key: GroupQueue, lease_epoch: int) -> OffsetWriter:
+        """Where to write it down. Raises MqError."""
+        ...
+
+
+class Copying(Protocol):
+    """The way into the log; `sending.own_writes.OwnWrites` is one."""
+
+    @property
+    def store_host_ipv6(self) -> bool: ...
+
+    def append_copies(
+        self,
+        topic: str,
+        queue_id: int,
+        records: Sequence[bytes],
+        numbers: Sequence[ProducerRun],
+        *,
+        reserve: bool = False,
+    ) -> object:
+        """Raises MqError, BatchIllegal: nothing was stored."""
+        ...
+
+    def publish(self) -> None: ...
+
+
+ReadOriginal = Callable[[GroupQueue, int], Awaitable[bytes | None]]
+"""The record at an offset of a queue; None: it is not there any more. Raises MqError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends messages of a queue back, and under which lease; 0: nobody has one.
+
+    `retries_max`: the member's own limit; None: the group's."""
+
+    key: GroupQueue
+    lease_epoch: int
+    client_id: str
+    retries_max: int | None = None
+
+
+class Failure(NamedTuple):
+    """One message that could not be handled. `level`: see `retry_level`."""
+
+    offset: int
+    level: int = 0
+    reason_class: str = ""
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class SentBackMessage:
+    """What became of one message: refused, or finished with a copy in its place."""
+
+    offset: int
+    error: MqError | None = None
+    way: Delay | Death | None = None
+    """None also if it had been sent back before."""
+    done: asyncio.Future[None] | None = None
+    """Success may be told when this is done; None: now."""
+
+
+class _Planned(NamedTuple):
+    entry: SentBack
+    data: bytes
+    answer: SentBackMessage
+
+
+class SendBacks:
+    """On the loop; `run` completes what another master, or a full disk, left open."""
+
+    def __init__(
+        self,
+        claims: Claims,
+        writes: Copying,
+        clock: Clock,
+        *,
+        term: Callable[[], OffsetWriter | None],
+        standing: Standing,
+        read_original: ReadOriginal,
+        policy_of: Callable[[str], RetryPolicy],
+        levels: DelayLevels,
+        check: Callable[[], None],
+        prepare: Callable[[str], Awaitable[None]],
+        on_dead: Callable[[GroupQueue, int], None] = lambda key, count: None,
+    ) -> None:
+        """`term`: this master's, once it knows everything. `check`: raises MqError when nothing may
+        be stored now. `prepare` makes a group's topics. `on_dead` gets how many messages of a queue
+        became dead letters."""
+        self._claims = claims
+        self._writes = writes
+        self._clock = clock
+        self._term = term
+        self._standing = standing
+        self._read_original = read_original
+        self._policy_of = policy_of
+        self._levels = levels
+        self._check = check
+        self._prepare = prepare
+        self._on_dead = on_dead
+        self._due = asyncio.Event()
+
+    # ------------------------------------------------------------------------------ sending back
+
+    async def send_back(self, sender: Sender, failures: Sequence[Failure]) -> list[SentBackMessage]:
+        """In the order of `failures`. Each answer has its own error, or counts when it is `done`.
+
+        Raises MqError: nothing was sent back.
+        """
+        self._check()
+        self._claims.claimed(sender.key, sender.lease_epoch)
+        await self._prepare(sender.key.group)
+        answers: list[SentBackMessage] = []
+        for first in range(0, len(failures), SENT_BACK_AT_ONCE):
+            some = failures[first : first + SENT_BACK_AT_ONCE]
+            originals = [await self._original(sender.key, failure.offset) for failure in some]
+            answers += self._send_back(sender, some, originals)
+        return answers
+
+    async def _original(self, key: GroupQueue, offset: int) -> bytes | MqError:
+        try:
+            data = await self._read_original(key, offset)
+        except StoreFailed:
+            raise
+        except MqError as error:
+            return error
+        if data is None:
+            return MessageNotFound(
+                f"there is no message at offset {offset} of queue {key.queue_id} of topic "
+                f"{key.topic} any more"
+            )
+        return data
+
+    def _send_back(
+        self, sender: Sender, failures: Sequence[Failure], originals: Sequence[bytes | MqError]
+    ) -> list[SentBackMessage]:
+        try:
+            self._check()
+            writer = self._claims.claimed(sender.key, sender.lease_epoch)
+        except MqError as error:
+            return [SentBackMessage(each.offset, error) for each in failures]
+        answers: dict[int, SentBackMessage] = {}
+        planned: list[_Planned] = []
+        for failure, original in zip(failures, originals, strict=True):
+            if failure.offset not in answers:
+                answer = answers[failure.offset] = SentBackMessage(failure.offset)
+                try:
+                    if not self._is_finished(writer, sender.key, answer):
+                        planned.append(self._plan(writer, sender, failure, original, answer))
+                except MqError as error:
+                    answer.error = error
+        self._carry_out(writer, sender.key, planned)
+        return [answers[failure.offset] for failure in failures]
+
+    def _is_finished(self, writer: OffsetWriter, key: GroupQueue, answer: SentBackMessage) -> bool:
+        """Whether it was sent back before. Raises MqError."""
+        if writer.is_finished_beyond(key, answer.offset):
+            # It may be in memory only; who hears of success commits, and that may be on the disk.
+            answer.done = writer.make_durable()
+            return True
+        standing = writer.standing(key)
+        if standing is not None and answer.offset < standing.offset:
+            raise InvalidArgument(
+                f"offset {answer.offset} of queue {key.queue_id} of topic {key.topic} is below the "
+                f"committed offset of group {key.group}, {standing.offset}: it is finished, and "
+                "cannot be sent back"
+            )
+        return False
+
+    def _plan(
+        self,
+        writer: OffsetWriter,
+        sender: Sender,
+        failure: Failure,
+        original: bytes | MqError,
+        answer: SentBackMessage,
+    ) -> _Planned:
+        """Raises MqError."""
+        key = sender.key
+        if isinstance(original, MqError):
+            raise original
+        if writer.finished_count(key) >= FINISHED_RANGES_MAX:
+            raise Busy(
+                f"group {key.group} has finished {FINISHED_RANGES_MAX} messages of queue "
+                f"{key.queue_id} of topic {key.topic} beyond its committed offset; finish the "
+                "older ones first"
+            )
+        try:
+            record = Record(original, 0, len(original))
+            times = record.reconsume_times
+            delay = self._policy_of(key.group).delay(
+                times,
+                self._clock.now_ms(),
+                self._levels,
+                asked_level=failure.level,
+                retries_max=sender.retries_max,
+            )
+            entry = SentBack(
+                key,
+                failure.offset,
+                writer.next_copy,
+                self._death(sender, failure, times) if delay is None else delay,
+                self._clock.now_ms(),
+                sender.client_id,
+            )
+            try:
+                data = self._copy(record, entry)
+            except RecordIllegal:
+                # It has no room for what it needs to wait. A dead letter always fits.
+                entry = _another_way(entry, self._death(sender, failure, times))
+                data = self._copy(record, entry)
+        except (RecordCorrupt, RecordIllegal, GroupNameTooLong) as error:
+            raise InvalidArgument(f"the message cannot be sent back: {error}") from error
+        answer.way = entry.way
+        return _Planned(entry, data, answer)
+
+    def _death(self, sender: Sender, failure: Failure, times: int) -> Death:
+        return shortened_death(
+            Death(
+                sender.key.group,
+                max(0, times) + 1,
+                self._clock.now_ms(),
+                failure.reason_class,
+                failure.reason,
+                sender.client_id,
+            )
+        )
+
+    def _copy(self, record: Record, entry: SentBack) -> bytes:
+        return copy_of(record, entry, store_host_ipv6=self._writes.store_host_ipv6).record
+
+    def _carry_out(self, writer: OffsetWriter, key: GroupQueue, planned: list[_Planned]) -> None:
+        """The intents, then the copies; in this turn."""
+        if not planned:
+            return
+        # Copies for one queue have numbers that follow each other: one interval of its window.
+        planned.sort(key=lambda each: destination_of(each.entry))
+        first = writer.next_copy
+        numbered = [
+            _Planned(_numbered(each.entry, first + index), each.data, each.answer)
+            for index, each in enumerate(planned)
+        ]
+        try:
+            done = writer.send_back([each.entry for each in numbered])
+        except MqError as error:
+            for each in numbered:
+                each.answer.error, each.answer.way = error, None
+            return
+        for each in numbered:
+            each.answer.done = done
+        try:
+            self._append(writer, [(each.entry, each.data) for each in numbered])
+        except StoreFailed:
+            raise
+        except MqError as error:
+            # They are owed, and the intents stand: it is tried until it succeeds.
+            log_event(log, "copies of failed messages wait", level=logging.WARNING, reason=error)
+            self.wake()
+        dead = sum(isinstance(each.entry.way, Death) for each in numbered)
+        if dead:
+            self._on_dead(key, dead)
+
+    def _append(self, writer: OffsetWriter, copies: Sequence[tuple[SentBack, bytes]]) -> None:
+        """Raises MqError: some may be appended, which the journal then knows."""
+        appended: list[int] = []
+        try:
+            for destination, group in groupby(copies, lambda each: destination_of(each[0])):
+                members = list(group)
+                self._append_batch(destination, members)
+                appended += [entry.number for entry, _ in members]
+        finally:
+            self._writes.publish()
+            if appended:
+                writer.note_copied(appended)
+
+    def _append_batch(
+        self, destination: Destination, members: Sequence[tuple[SentBack, bytes]]
+    ) -> None:
+        try:
+            self._writes.append_copies(
+                *destination,
+                [data for _, data in members],
+                [run_of(entry) for entry, _ in members],
+                # Their originals are finished: as what a journal says, they must get in.
+                reserve=True,
+            )
+        except BatchIllegal as error:
+            raise MqError(f"the copy of a failed message is illegal: {error}") from error
+
+    # ------------------------------------------------------------------------------ completing
+
+    def wake(self) -> None:
+        """A term has begun, or copies are owed."""
+        self._due.set()
+
+    async def run(self) -> None:
+        """Append the copies that are owed; until cancelled.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        trouble = ""
+        while True:
+            self._due.clear()
+            try:
+                await self.complete()
+                trouble = ""
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != trouble and self._term() is not None:
+                    trouble = str(error)
+                    log_event(
+                        log, "copies of failed messages wait", level=logging.WARNING, reason=trouble
+                    )
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._due.wait()
+
+    async def complete(self) -> None:
+        """Append what is owed now. Raises MqError: not all could be."""
+        writer = self._term()
+        if writer is None:
+            return
+        for entry in writer.owed_copies():
+            data = await self._owed(entry)
+            if self._term() is not writer:
+                return
+            if data is None:
+                writer.note_copied([entry.number])
+            else:
+                self._append(writer, [(entry, data)])
+
+    async def _owed(self, entry: SentBack) -> bytes | None:
+        """The copy that is missing; None: it is not missing, or cannot be made. Raises MqError."""
+        stored = is_stored(entry, self._standing)
+        if stored:
+            return None
+        if stored is None:
+            log_event(
+                log,
+                "whether the copy of a failed message is stored is unknown; it is stored again",
+                level=logging.WARNING,
+                copy=entry,
+            )
+        original = await self._original(entry.key, entry.offset)
+        try:
+            if isinstance(original, MessageNotFound):
+                raise original
+            if isinstance(original, MqError):
+                raise _Later(str(original)) from original
+            return self._copy(Record(original, 0, len(original)), entry)
+        except (MessageNotFound, RecordCorrupt, RecordIllegal) as error:
+            log_event(
+                log,
+                "a failed message cannot be copied and does not come again",
+                level=logging.ERROR,
+                reason=error,
+                copy=entry,
+            )
+            return None
+
+
+class _Later(MqError):
+    """The original cannot be read now."""
+
+
+def _numbered(entry: SentBack, number: int) -> SentBack:
+    return SentBack(entry.key, entry.offset, number, entry.way, entry.timestamp_ms, entry.client_id)
+
+
+def _another_way(entry: SentBack, way: Death) -> SentBack:
+    return SentBack(entry.key, entry.offset, entry.number, way, entry.timestamp_ms, entry.client_id)

@@ -1,0 +1,189 @@
+"""What the offset journal says of messages that were sent back, on masters, slaves and after a
+restart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.entries import OffsetsRemoved
+from aerobee.broker.offsets.sent_back import FinishedBeyond, SentBack
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.errors import NotWritable
+from aerobee.store_format.delayed_records import Delay
+from aerobee.store_format.retry_records import Death
+from tests.support.journal_log import MemoryLog
+from tests.support.journal_replica import KEY, Replica, cut_below, nothing, running, stored
+from tests.support.waiting import until
+
+
+def send_back(
+    replica: Replica, offset: int, *, key: GroupQueue = KEY, way: Delay | Death | None = None
+) -> asyncio.Future[None]:
+    writer = replica.journal.writer()
+    way = Delay(level=3) if way is None else way
+    return writer.send_back([SentBack(key, offset, writer.next_copy, way, 5, "c")])
+
+
+def finished(replica: Replica, key: GroupQueue = KEY) -> list[Range]:
+    ranges = replica.state.finished_beyond(key)
+    return [] if ranges is None else list(ranges)
+
+
+def open_numbers(replica: Replica) -> list[int]:
+    return [entry.number for entry in replica.state.open_copies]
+
+
+async def test_it_is_finished_at_once_for_the_master_and_for_all_once_it_is_confirmed() -> None:
+    master = Replica(MemoryLog(is_sync=False))
+    async with running(master):
+        await master.lead(1)
+        done = send_back(master, 7)
+        assert master.journal.writer().is_finished_beyond(KEY, 7)
+        assert finished(master) == []
+        master.log.confirm()
+        assert finished(master) == [Range(7, 8)]
+        assert open_numbers(master) == [0]
+        assert not done.done(), "the disk does not have it yet"
+        master.log.flush()
+        await done
+        records = master.log.records_end
+        master.journal.writer().note_copied([0])
+        await until(lambda: master.log.records_end > records)
+        master.log.confirm()
+        assert open_numbers(master) == []
+        slave = Replica(master.log.copy(), broker_id=1)
+        slave.log.confirm()
+        async with running(slave):
+            await until(lambda: slave.state.next_offset == slave.log.records_end)
+            assert finished(slave) == [Range(7, 8)]
+            assert (slave.state.next_copy, open_numbers(slave)) == (1, [])
+
+
+async def test_the_next_master_owes_the_copies_that_nobody_said_to_be_there() -> None:
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        death = Death("g", 3, 5, "ValueError", "cannot read it", "c")
+        await send_back(master, 3)
+        await send_back(master, 4, way=death)
+        await send_back(master, 5)
+        master.journal.writer().note_copied([1])
+        again = Replica(MemoryLog(list(master.log.bodies), list(master.log.ends)))
+    again.log.confirm()
+    async with running(again):
+        await again.lead(2)
+        owed = again.journal.writer().owed_copies()
+        assert [(entry.number, entry.offset) for entry in owed] == [(0, 3), (1, 4), (2, 5)]
+        assert owed[1].way == death
+        again.journal.writer().note_copied([0, 1])
+        assert [entry.number for entry in again.journal.writer().owed_copies()] == [2]
+        assert again.journal.writer().next_copy == 3
+
+
+async def test_a_commit_passes_what_is_finished_and_a_reset_takes_it_back() -> None:
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        for offset in (3, 4, 8):
+            await send_back(master, offset)
+        assert finished(master) == [Range(3, 5), Range(8, 9)]
+        await master.commit(4)
+        assert finished(master) == [Range(4, 5), Range(8, 9)]
+        await master.commit(6)
+        assert finished(master) == [Range(8, 9)]
+        await master.reset(2)
+        assert finished(master) == []
+
+
+@pytest.mark.parametrize(
+    "removed",
+    [
+        OffsetsRemoved("g", None, None, 1),
+        OffsetsRemoved(None, "t", None, 1),
+        OffsetsRemoved("g", "t", 0, 1),
+    ],
+)
+async def test_a_removal_takes_it_away_even_of_a_group_that_never_committed(
+    removed: OffsetsRemoved,
+) -> None:
+    master = Replica(MemoryLog())
+    other = GroupQueue("h", "u", 1)
+    async with running(master):
+        await master.lead(1)
+        await send_back(master, 3)
+        await send_back(master, 3, key=other)
+        await master.journal.writer().remove(removed)
+        assert finished(master) == []
+        assert finished(master, other) == [Range(3, 4)]
+
+
+async def test_it_is_in_the_snapshot_and_in_the_image() -> None:
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        for offset in (3, 5, 7):
+            await send_back(master, offset)
+        await master.commit(4)
+        master.journal.writer().note_copied([1])
+        again = Replica(master.log, stored(master.table))
+        assert finished(again) == finished(master) == [Range(5, 6), Range(7, 8)]
+        assert open_numbers(again) == open_numbers(master)
+        assert again.state.next_copy == 3
+        records = master.log.records_end
+        assert await master.journal.prepare_removal(master.log.end, nothing) == ""
+        late = Replica(cut_below(master.log, records), broker_id=1)
+        late.log.confirm()
+        async with running(late):
+            await until(lambda: late.state.next_offset == late.log.records_end)
+            assert finished(late) == finished(master)
+            assert open_numbers(late) == [0, 2]
+            assert late.state.next_copy == 3
+
+
+async def test_an_image_does_not_finish_again_what_a_reset_has_taken_back() -> None:
+    master = Replica(MemoryLog(is_sync=False))
+    async with running(master):
+        await master.lead(1)
+        send_back(master, 5)
+        master.log.confirm()
+        records = master.log.records_end
+        master.reset(2)
+        entries = list(master.journal.writer().image())
+        assert not any(isinstance(entry, FinishedBeyond) for entry in entries)
+        await until(lambda: master.log.records_end > records)
+        master.log.confirm()
+        assert finished(master) == []
+
+
+async def test_what_could_not_be_written_is_not_finished_and_its_number_is_not_used_again() -> None:
+    log = MemoryLog()
+    master = Replica(log)
+    async with running(master):
+        await master.lead(1)
+        log.refusal = NotWritable("the disk is full")
+        with pytest.raises(NotWritable):
+            send_back(master, 5)
+        log.refusal = None
+        writer = master.journal.writer()
+        assert not writer.is_finished_beyond(KEY, 5)
+        assert writer.owed_copies() == []
+        assert writer.next_copy == 1
+
+
+async def test_what_the_journal_has_lost_is_not_finished() -> None:
+    """A snapshot of another life of the log knows more than the log has."""
+    master = Replica(MemoryLog())
+    async with running(master):
+        await master.lead(1)
+        await send_back(master, 3)
+        kept = master.log.records_end
+        await send_back(master, 5, key=GroupQueue("h", "t", 0))
+        snapshot = stored(master.table)
+        master.log.cut(kept)
+        again = Replica(master.log, snapshot)
+        assert finished(again) == [Range(3, 4)]
+        assert finished(again, GroupQueue("h", "t", 0)) == []
+        assert open_numbers(again) == [0]

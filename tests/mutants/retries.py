@@ -1,0 +1,78 @@
+"""Errors in messages that are sent back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import Mutant
+
+_TESTS = "tests/broker/retries"
+
+RETRIES: Final = (
+    Mutant(
+        name="copies-not-looked-for",
+        breaks="after a fail-over a failed message comes again twice",
+        file="broker/aerobee/broker/retries/copies.py",
+        old="return None if found is None else found.stored_count > 0",
+        new="return None if found is None else False",
+        tests=(
+            f"{_TESTS}/test_send_back_simulation.py"
+            "::test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter",
+        ),
+    ),
+    Mutant(
+        name="copies-not-owed",
+        breaks="a failed message whose copy was not written before a crash never comes again",
+        file="broker/aerobee/broker/offsets/writer.py",
+        old="self._owed = {entry.number: entry for entry in state.open_copies}",
+        new="self._owed: dict[int, SentBack] = {}",
+        tests=(
+            f"{_TESTS}/test_send_back_simulation.py"
+            "::test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter",
+        ),
+    ),
+    Mutant(
+        name="attempt-not-journalled",
+        breaks="after a fail-over a message that was sent back comes with fewer attempts again",
+        file="broker/aerobee/broker/offsets/state.py",
+        old="if not entry.is_repeated:",
+        new="if False:",
+        tests=(
+            f"{_TESTS}/test_send_back_simulation.py"
+            "::test_a_failed_message_comes_again_once_and_ends_as_one_dead_letter",
+        ),
+    ),
+    Mutant(
+        name="repeated-send-back-not-durable",
+        breaks="a power cut loses a message that was sent back twice",
+        file="broker/aerobee/broker/retries/send_backs.py",
+        old="answer.done = writer.make_durable()",
+        new="answer.done = None",
+        tests=(
+            f"{_TESTS}/test_send_back_simulation.py"
+            "::test_so_it_is_when_power_cuts_take_what_was_not_flushed",
+        ),
+    ),
+    Mutant(
+        name="reset-keeps-what-is-finished",
+        breaks="whoever resets a group to see messages again does not get all of them",
+        file="broker/aerobee/broker/offsets/state.py",
+        old="if entry.change.kind is ChangeKind.RESET:",
+        new="if False:",
+        tests=(
+            f"{_TESTS}/test_sent_back_in_the_journal.py"
+            "::test_a_commit_passes_what_is_finished_and_a_reset_takes_it_back",
+        ),
+    ),
+    Mutant(
+        name="image-finishes-again",
+        breaks="after a reset a slave that becomes master leaves messages out",
+        file="broker/aerobee/broker/offsets/writer.py",
+        old="if ranges is None or self._is_taking_back(key):",
+        new="if ranges is None:",
+        tests=(
+            f"{_TESTS}/test_sent_back_in_the_journal.py"
+            "::test_an_image_does_not_finish_again_what_a_reset_has_taken_back",
+        ),
+    ),
+)
