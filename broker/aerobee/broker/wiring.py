@@ -42,10 +42,8 @@ from aerobee.broker.observe.audit.log_checksums import LogChecksums
 from aerobee.broker.observe.audit.snapshots import Snapshots
 from aerobee.broker.observe.broker_state import BrokerState, Writability
 from aerobee.broker.observe.health import BrokerHealth
-from aerobee.broker.observe.metrics.figures import BrokerFigures
-from aerobee.broker.observe.metrics.lag import LagReading
-from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.traffic import Traffic
+from aerobee.broker.observe.metrics.wired import make_figures
 from aerobee.broker.observe.readiness import Readiness
 from aerobee.broker.observe.stats import Counters, LoopDelay
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
@@ -523,38 +521,6 @@ class Wiring:
                 engine=config.grpc.engine,
             )
 
-    def _make_figures(self) -> BrokerFigures:
-        folder = self.folder
-        times = StoreTimes(self.store, self.reads)
-        return BrokerFigures(
-            self.config,
-            self.clock,
-            self.address,
-            statistics=self.state.now,
-            registration=self.registration,
-            roles=self.roles,
-            guard=self.guard,
-            topics=folder.topics,
-            coordinator=self.coordinator,
-            offsets=self.offsets,
-            expiry=self.expiry,
-            counters=self.counters,
-            traffic=self.traffic,
-            latencies=self.latencies,
-            peer_limits=self.peer_limits,
-            loop_delay=self.loop_delay,
-            times=times,
-            lag=LagReading(
-                self.store,
-                folder.topics,
-                folder.offsets,
-                self.coordinator,
-                self.pull_service.sessions,
-                times,
-            ),
-            sessions=self.pull_service.sessions,
-        )
-
     # ------------------------------------------------------------------------------ the run
 
     def _make_run(self, health: BrokerHealth, metrics: MetricsEndpoint) -> Run:
@@ -581,7 +547,7 @@ class Wiring:
             health=health,
             readiness=Readiness(roles, store, self.report, self.follower, self.registration),
             metrics=metrics,
-            figures=self._make_figures(),
+            figures=make_figures(self),
             address=self.address,
             registration=self.registration,
             channels=self.channels,

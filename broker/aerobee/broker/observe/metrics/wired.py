@@ -1,0 +1,46 @@
+"""The figures of a broker, put together from its parts: a piece of the composition root."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aerobee.broker.observe.metrics.figures import BrokerFigures
+from aerobee.broker.observe.metrics.lag import LagReading
+from aerobee.broker.observe.metrics.store_times import StoreTimes
+
+if TYPE_CHECKING:
+    from aerobee.broker.wiring import Wiring
+
+
+def make_figures(wiring: Wiring) -> BrokerFigures:
+    """Of everything that a broker's parts tell."""
+    folder = wiring.folder
+    times = StoreTimes(wiring.store, wiring.reads)
+    return BrokerFigures(
+        wiring.config,
+        wiring.clock,
+        wiring.address,
+        statistics=wiring.state.now,
+        registration=wiring.registration,
+        roles=wiring.roles,
+        guard=wiring.guard,
+        topics=folder.topics,
+        coordinator=wiring.coordinator,
+        offsets=wiring.offsets,
+        expiry=wiring.expiry,
+        counters=wiring.counters,
+        traffic=wiring.traffic,
+        latencies=wiring.latencies,
+        peer_limits=wiring.peer_limits,
+        loop_delay=wiring.loop_delay,
+        times=times,
+        lag=LagReading(
+            wiring.store,
+            folder.topics,
+            folder.offsets,
+            wiring.coordinator,
+            wiring.pull_service.sessions,
+            times,
+        ),
+        sessions=wiring.pull_service.sessions,
+    )
