@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from aerobee.store_format.recall_handle import RecallHandle
 from tests.support.local_up import (
     AEROBEE,
     PATIENCE_S,
@@ -115,6 +117,26 @@ def test_produce_reports_what_it_did(cluster: Up, tmp_path: Path) -> None:
     assert (figures["topic"], figures["messages"]) == ("reported", 1_000)
     assert figures["bytes"] == sum(len(line) for line in numbers(1_000))
     assert figures["messagesPerSecond"] > 0
+
+
+def test_produce_names_what_arrives_at_a_time_by_recall_handles(
+    cluster: Up, tmp_path: Path
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text("\n".join(numbers(2_500)))
+    figures = cluster.json("produce", "later", str(file), "--delay", "2h")
+    handles = [RecallHandle.decode(text) for text in figures["recallHandles"]]
+    assert len({handle.unique_key for handle in handles}) == figures["messages"] == 2_500
+    assert {handle.topic for handle in handles} == {"later"}
+    tomorrow = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    shown = cluster.run("produce", "later", "--at", tomorrow.isoformat(), given="one\n").stdout
+    handle, report = shown.splitlines()
+    assert RecallHandle.decode(handle).deliver_ms == tomorrow.timestamp() * 1_000
+    assert report.startswith("sent 1 message")
+    by_level = cluster.json("produce", "later", str(file), "--delay-level", "18")
+    assert "recallHandles" not in by_level
+    both = cluster.run("produce", "later", "--delay", "1s", "--delay-level", "1", expect=2)
+    assert "exclude each other" in both.stderr
 
 
 def test_a_rate_is_kept(cluster: Up, tmp_path: Path) -> None:

@@ -6,7 +6,14 @@ from datetime import datetime
 
 import pytest
 
-from aerobee.cli.moments import Moment, MomentKind, parse_moment, timestamp_text
+from aerobee.cli.moments import (
+    Moment,
+    MomentKind,
+    parse_delay_ms,
+    parse_moment,
+    parse_time_ms,
+    timestamp_text,
+)
 
 NOW_MS = 1_767_225_600_000
 
@@ -52,3 +59,34 @@ def test_a_timestamp_is_shown_in_the_form_that_is_read() -> None:
     assert parse_moment(shown, now_ms=NOW_MS).timestamp_ms == 1_767_225_600_123
     assert timestamp_text(0) == "-"
     assert "+" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_ms"),
+    [("0s", 0), ("250ms", 250), ("30s", 30_000), ("15m", 900_000), ("2h", 7_200_000)],
+)
+def test_a_delay_is_read_as_it_is_meant(text: str, delay_ms: int) -> None:
+    assert parse_delay_ms(text) == delay_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        *((text, "such as 30s") for text in ("", "30", "-1s", "1.5s", "soon", "3w")),
+        ("3661d", "a shorter time"),
+        ("9" * 18 + "d", "a shorter time"),
+    ],
+)
+def test_no_delay_is_refused_with_what_to_write(text: str, advice: str) -> None:
+    with pytest.raises(ValueError, match=advice):
+        parse_delay_ms(text)
+
+
+def test_a_time_to_come_is_read_as_it_is_meant() -> None:
+    assert parse_time_ms("1767225600123") == 1_767_225_600_123
+    assert parse_time_ms("2026-01-01T01:00:00.250+01:00") == 1_767_225_600_250
+    local = datetime(2026, 1, 1, 12, 30).astimezone()
+    assert parse_time_ms("2026-01-01 12:30") == local.timestamp() * 1_000
+    for text in ("", "90s", "first", "2026-13-01"):
+        with pytest.raises(ValueError, match="write one such as"):
+            parse_time_ms(text)

@@ -17,6 +17,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from aerobee.client_core import Message, ReceivedMessage
@@ -36,6 +37,33 @@ class LineDefaults:
     keys: tuple[str, ...] = ()
     sharding_key: str | None = None
     properties: Mapping[str, str] | None = None
+    delay_ms: int | None = None
+    """At most one of the three is set."""
+    deliver_ms: int | None = None
+    delay_level: int | None = None
+
+    def message(
+        self,
+        body: bytes,
+        *,
+        tag: str | None,
+        keys: tuple[str, ...],
+        properties: Mapping[str, str] | None,
+        sharding_key: str | None,
+    ) -> Message:
+        """Raises MessageIllegal."""
+        delay_ms = self.delay_ms
+        return Message(
+            self.topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            sharding_key=sharding_key,
+            delay=None if delay_ms is None else timedelta(milliseconds=delay_ms),
+            deliver_at=self.deliver_ms,
+            delay_level=self.delay_level,
+        )
 
 
 def message_of_text(line: bytes, defaults: LineDefaults) -> Message:
@@ -44,8 +72,7 @@ def message_of_text(line: bytes, defaults: LineDefaults) -> Message:
     Raises:
         MessageIllegal: the line is empty, or tag, keys or properties cannot be stored.
     """
-    return Message(
-        defaults.topic,
+    return defaults.message(
         line,
         tag=defaults.tag,
         keys=defaults.keys,
@@ -66,8 +93,7 @@ def message_of_json(line: bytes, defaults: LineDefaults) -> Message:
         raise MessageIllegal(f"the line is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise MessageIllegal('the line is JSON but not an object: write {"body": ...}')
-    return Message(
-        defaults.topic,
+    return defaults.message(
         _body(document),
         tag=_text(document, "tag", defaults.tag),
         keys=_keys(document, defaults.keys),

@@ -1,4 +1,4 @@
-"""Points in a queue as a user writes them: `first`, `last`, or a time."""
+"""Times as a user writes them: where to begin in a queue, and when a message is to arrive."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from enum import StrEnum
 import click
 
 from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.delayed_records import DELAY_MAX_MS
 
 _AGO = re.compile(r"(\d{1,18})(s|m|h|d)", re.ASCII)
-_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DELAY = re.compile(r"(\d{1,18})(ms|s|m|h|d)", re.ASCII)
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MOMENT_METAVAR = "first|last|TIME"
 _UNIX_MS = re.compile(r"\d{12,14}", re.ASCII)
 
@@ -57,6 +59,61 @@ def parse_moment(text: str, *, now_ms: int) -> Moment:
             "3d, a time such as 2026-01-31T12:00 or Unix milliseconds"
         ) from None
     return Moment(MomentKind.TIME, int(moment.timestamp() * 1_000))
+
+
+def parse_delay_ms(text: str) -> int:
+    """Milliseconds of a length of time such as `500ms`, `30s`, `15m`, `2h`, `3d`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _DELAY.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{text!r} is no length of time: write a number and ms, s, m, h or d, such as 30s"
+        )
+    delay_ms = int(match[1]) * _UNIT_MS[match[2]]
+    if delay_ms > DELAY_MAX_MS:
+        raise ValueError(f"{text!r} is more than ten years: write a shorter time")
+    return delay_ms
+
+
+def parse_time_ms(text: str) -> int:
+    """Unix milliseconds of a date and time (ISO 8601), or of Unix milliseconds.
+
+    A date and time without a zone is local time.
+
+    Raises:
+        ValueError: neither of these.
+    """
+    if _UNIX_MS.fullmatch(text):
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1_000)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no time: write one such as 2026-01-31T12:00 or Unix milliseconds"
+        ) from None
+
+
+def delay_argument(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | None:
+    """The click callback of an option that takes a length of time; in ms."""
+    try:
+        return None if value is None else parse_delay_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
+
+
+def time_argument(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> int | None:
+    """The click callback of an option that takes a date and time; in Unix ms."""
+    try:
+        return None if value is None else parse_time_ms(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, parameter) from None
 
 
 def moment_argument(

@@ -7,12 +7,14 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from aerobee.cli.event_loop import run
+from aerobee.cli.moments import delay_argument, time_argument
 from aerobee.cli.options import format_option, json_option, settings_option, timeout_option
 from aerobee.cli.output import counted, print_json, remark, say
 from aerobee.cli.target import Target, target_options
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 BATCH_MESSAGES_MAX = 1_000
 BATCHES_IN_FLIGHT = 4
+HANDLES_MAX = 10_000
+"""Recall handles of about so many messages are printed."""
 
 ToMessage = Callable[[bytes], "Message"]
 
@@ -34,6 +38,23 @@ ToMessage = Callable[[bytes], "Message"]
 @click.option("--tag", help="The tag of each message.")
 @click.option("--key", "keys", multiple=True, help="A key of each message; repeatable.")
 @click.option("--sharding-key", help="Send all messages, in order, to the queue of this key.")
+@click.option(
+    "--delay",
+    "delay_ms",
+    metavar="TIME",
+    callback=delay_argument,
+    help="Deliver after this time: 30s, 2h.",
+)
+@click.option(
+    "--at",
+    "deliver_ms",
+    metavar="TIME",
+    callback=time_argument,
+    help="Deliver at this time: 2026-01-31T12:00, or Unix milliseconds.",
+)
+@click.option(
+    "--delay-level", type=click.IntRange(min=1), help="Deliver after the time of this level."
+)
 @settings_option(
     "--property", "properties", metavar="NAME=VALUE", help="A property of each message; repeatable."
 )
@@ -58,6 +79,9 @@ def produce(
     tag: str | None,
     keys: tuple[str, ...],
     sharding_key: str | None,
+    delay_ms: int | None,
+    deliver_ms: int | None,
+    delay_level: int | None,
     properties: dict[str, str],
     rate_per_s: float | None,
     line_format: str,
@@ -67,8 +91,9 @@ def produce(
 ) -> None:
     """Send each line of FILE, or of standard input, to TOPIC as one message.
 
-    Skips empty lines. Prints the number of messages and their rate at the end. After 3 s, prints
-    what it is waiting for to standard error.
+    Skips empty lines. Prints the number of messages and their rate at the end, and before it the
+    recall handle of each message that is to arrive at a time. After 3 s, prints what it is waiting
+    for to standard error.
     """
     from aerobee.cli.message_lines import LineDefaults, message_of_json, message_of_text
     from aerobee.producer_client import Producer, ProducerConfig
@@ -79,7 +104,13 @@ def produce(
         keys=keys,
         sharding_key=sharding_key,
         properties=properties,
+        delay_ms=delay_ms,
+        deliver_ms=deliver_ms,
+        delay_level=delay_level,
     )
+    if [delay_ms, deliver_ms, delay_level].count(None) < 2:
+        raise click.UsageError("--delay, --at and --delay-level exclude each other")
+    by_batch: list[list[str]] = []
     parse = message_of_json if line_format == "json" else message_of_text
     config = ProducerConfig(
         send_timeout_ms=timeout_ms,
@@ -88,18 +119,26 @@ def produce(
         await_cluster=False,
     )
 
+    def to_message(line: bytes) -> Message:
+        return parse(line, defaults)
+
     async def main() -> tuple[Meter, float]:
         descriptor = _open(file)
         try:
             async with Producer(target.nameserver, target.cluster, config=config) as producer:
-                return await _produce(
-                    producer, topic, descriptor, lambda line: parse(line, defaults), rate_per_s
-                )
+                return await _produce(producer, topic, descriptor, to_message, rate_per_s, by_batch)
         finally:
             if file is not None:
                 os.close(descriptor)
 
     meter, elapsed_s = run(main)
+    _report(topic, meter, elapsed_s, list(chain.from_iterable(by_batch)), as_json=as_json)
+
+
+def _report(
+    topic: str, meter: Meter, elapsed_s: float, handles: list[str], *, as_json: bool
+) -> None:
+    """What was sent in how many seconds, and its recall handles."""
     sent = meter.messages
     per_second = sent / elapsed_s if elapsed_s else 0.0
     if as_json:
@@ -110,9 +149,14 @@ def produce(
                 "bytes": meter.bytes,
                 "seconds": round(elapsed_s, 6),
                 "messagesPerSecond": round(per_second, 1),
+                **({"recallHandles": handles} if handles else {}),
             }
         )
         return
+    for handle in handles:
+        say(handle)
+    if 0 < len(handles) < sent:
+        remark(f"the handles of the other {counted(sent - len(handles), 'message')} are not kept")
     say(
         f"sent {counted(sent, 'message')} ({counted(meter.bytes, 'byte')}) to {topic} "
         f"in {elapsed_s:.2f} s: {per_second:,.0f}/s"
@@ -125,8 +169,10 @@ async def _produce(
     descriptor: int,
     to_message: ToMessage,
     rate_per_s: float | None,
+    handles: list[list[str]],
 ) -> tuple[Meter, float]:
-    """What was sent, and in how many seconds."""
+    """What was sent, and in how many seconds. `handles` gets the recall handles, batch by batch in
+    the order of the lines."""
     from aerobee.cli.meter import opened_meter
     from aerobee.cli.notices import WaitNotice
     from aerobee.runtime.clock import SystemClock
@@ -140,7 +186,7 @@ async def _produce(
             watching = tasks.create_task(notice.run(), name="notice")
             try:
                 batches = _paced(descriptor, rate_per_s)
-                await _send_all(topic, batches, producer, to_message, meter)
+                await _send_all(topic, batches, producer, to_message, meter, handles)
             finally:
                 watching.cancel()
         return meter, meter.elapsed_s
@@ -152,6 +198,7 @@ async def _send_all(
     producer: Producer,
     to_message: ToMessage,
     meter: Meter,
+    handles: list[list[str]],
 ) -> None:
     """Several batches on their way at a time; the first failure ends it.
 
@@ -162,11 +209,13 @@ async def _send_all(
     places = asyncio.Semaphore(BATCHES_IN_FLIGHT)
     read_bytes = 0
 
-    async def send(batch: list[Message], done: int) -> None:
+    async def send(batch: list[Message], done: int, found: list[str]) -> None:
         try:
-            await producer.send_batch(batch)
+            receipts = await producer.send_batch(batch)
         finally:
             places.release()
+        if meter.messages < HANDLES_MAX and receipts[0].recall_handle:
+            found.extend(receipt.recall_handle for receipt in receipts)
         meter.add(len(batch), sum(len(message.body) for message in batch), done=done)
 
     try:
@@ -176,7 +225,8 @@ async def _send_all(
                 batch = [to_message(line) for line in lines if line]
                 if batch:
                     await places.acquire()
-                    tasks.create_task(send(batch, read_bytes), name="send")
+                    handles.append([])
+                    tasks.create_task(send(batch, read_bytes, handles[-1]), name="send")
     except BaseException:
         remark(f"sent {counted(meter.messages, 'message')} to {topic} before that")
         raise
