@@ -15,9 +15,9 @@ import pytest
 
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import Busy, DeadlineExceeded
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.store_format.record_layout import MAGIC_BLANK
 from aerobee.v1 import audit_pb2, audit_pb2_grpc, broker_pb2, common_pb2
+from tests.support.stub_errors import error_from_rpc
 from tests.support.waiting import until
 
 MIB = 1024 * 1024

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 from aerobee.broker.config import GroupsConfig
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.test_membership import Participant
+from tests.support.stub_errors import error_from_rpc
 
 
 async def commit(broker: Any, group: str, offset: int, queue_id: int = 0, epoch: int = 0) -> int:

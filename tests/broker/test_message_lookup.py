@@ -27,12 +27,12 @@ from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.runtime import errors
 from aerobee.runtime.clock import ManualClock
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.store_format.message_id import offset_message_id
 from aerobee.store_format.record import HostAddress, Record, encode_record, iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.support.fault_disk import FaultDisk
 from tests.support.stores import append, batch_of, end_topic, open_store
+from tests.support.stub_errors import error_from_rpc
 
 MIB = 1024 * 1024
 HOST = HostAddress.parse("127.0.0.1:10911")

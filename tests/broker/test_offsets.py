@@ -13,11 +13,11 @@ import pytest
 from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.config_tables import ConsumerOffsetTable, TopicConfig
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import write_topics
 from tests.support.fault_disk import FaultDisk
+from tests.support.stub_errors import error_from_rpc
 
 
 async def commit(broker: Any, *offsets: tuple[str, int, int, int]) -> list[int]:

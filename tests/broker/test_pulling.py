@@ -13,10 +13,10 @@ import pytest
 
 from aerobee.broker.store.disk import DiskFile, RealDisk
 from aerobee.broker.store.tables.config_tables import TopicConfig
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.runtime.own_protocol import code_of
 from aerobee.store_format.record import iterate_records
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.support.stub_errors import error_from_rpc
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
 MIB = 1024 * 1024

@@ -11,7 +11,6 @@ import pytest
 
 from aerobee.broker.store.tables.config_tables import TopicConfig
 from aerobee.runtime.errors import MqError
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.runtime.names import SYSTEM_TOPICS
 from aerobee.runtime.own_protocol import code_of
 from aerobee.store_format.message_id import parse_offset_message_id
@@ -19,6 +18,7 @@ from aerobee.store_format.record import Record, iterate_records
 from aerobee.store_format.record_encode import encode_record
 from aerobee.store_format.record_layout import HostAddress
 from aerobee.v1 import broker_pb2, common_pb2
+from tests.support.stub_errors import error_from_rpc
 
 MakeBatch = Callable[..., broker_pb2.RecordBatch]
 

@@ -6,9 +6,9 @@ import grpc
 import pytest
 
 from aerobee.runtime.errors import MqError, NotMaster, Unreachable
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.runtime.own_protocol import CODE_METADATA_KEY
 from aerobee.v1 import common_pb2
+from tests.support.stub_errors import error_from_rpc
 
 
 def failed(status: grpc.StatusCode, details: str, *, code: int | None = None) -> MqError:

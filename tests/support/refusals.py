@@ -10,12 +10,12 @@ from dataclasses import replace
 import grpc
 
 from aerobee.runtime.errors import InvalidArgument, MqError
-from aerobee.runtime.grpcio_channel import error_from_rpc
 from aerobee.runtime.own_protocol import error_from_code
 from aerobee.runtime.request_limits import RequestLimits
 from aerobee.v1 import broker_pb2
 from tests.support.costly_requests import Place
 from tests.support.loop_price import Price, watched
+from tests.support.stub_errors import error_from_rpc
 
 MIB = 1024 * 1024
 FAR_BYTES = 8 * MIB

@@ -16,8 +16,6 @@ import grpc
 
 from aerobee.grpc_core.answer_head import CallError
 from aerobee.grpc_core.status import Metadata, Status
-from aerobee.runtime import errors
-from aerobee.runtime.own_protocol import error_from_call
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
 
 RENEW_AFTER_S = 1.0
@@ -260,8 +258,3 @@ def call_error(error: grpc.aio.AioRpcError, address: str) -> CallError:
         trailers=tuple(error.trailing_metadata() or ()),
         is_answer=not is_broken and status is not Status.UNAVAILABLE,
     )
-
-
-def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> errors.MqError:
-    """The same of what a stub of grpcio raises."""
-    return error_from_call(call_error(error, address), address)

@@ -1,0 +1,13 @@
+"""What stubs of grpcio raise, as the errors that Aerobee's own clients raise in its place."""
+
+from __future__ import annotations
+
+import grpc
+
+from aerobee.runtime.errors import MqError
+from aerobee.runtime.grpcio_channel import call_error
+from aerobee.runtime.own_protocol import error_from_call
+
+
+def error_from_rpc(error: grpc.aio.AioRpcError, address: str) -> MqError:
+    return error_from_call(call_error(error, address), address)
