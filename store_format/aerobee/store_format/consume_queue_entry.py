@@ -9,6 +9,7 @@ Entry n of a queue lies at byte 20 * n of the queue. Many entries are packed and
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -46,6 +47,15 @@ def unpack_entry(buffer: bytes | bytearray | memoryview, position: int = 0) -> t
     return physical_offset, size, tags_code
 
 
+def iterate_entries(data: bytes | bytearray | memoryview) -> Iterator[tuple[int, int, int]]:
+    """`unpack_entry` for each of a few entries end to end.
+
+    Raises EntriesCorrupt unless `data` is a whole number of entries.
+    """
+    _check_whole(data)
+    return _ENTRY.iter_unpack(data)
+
+
 def pack_entries(
     physical_offsets: npt.ArrayLike, sizes: npt.ArrayLike, tags_codes: npt.ArrayLike
 ) -> bytes:
@@ -65,13 +75,17 @@ def unpack_entries(
 
     Raises EntriesCorrupt unless `data` is a whole number of entries.
     """
-    if len(data) % ENTRY_SIZE:
-        raise EntriesCorrupt(
-            f"{len(data)} bytes are not a whole number of {ENTRY_SIZE}-byte entries"
-        )
+    _check_whole(data)
     entries = np.frombuffer(data, ENTRY_DTYPE)
     return (
         entries["physical_offset"].astype(np.int64),
         entries["size"].astype(np.int64),
         entries["tags_code"].astype(np.int64),
     )
+
+
+def _check_whole(data: bytes | bytearray | memoryview) -> None:
+    if len(data) % ENTRY_SIZE:
+        raise EntriesCorrupt(
+            f"{len(data)} bytes are not a whole number of {ENTRY_SIZE}-byte entries"
+        )

@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 
 from aerobee.broker.reading.tag_filter import TagFilter
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.store.queues.reading import GetStatus, QueueBounds, ReadLimits, select
+from aerobee.broker.store.queues.reading import (
+    GetStatus,
+    Located,
+    QueueBounds,
+    ReadLimits,
+    select,
+)
 from aerobee.broker.store.queues.time_search import Boundary
 from aerobee.runtime.clock import ManualClock
 from aerobee.runtime.errors import MessageNotFound
-from aerobee.store_format.consume_queue_entry import pack_entries
+from aerobee.store_format.consume_queue_entry import PRE_BLANK_SIZE, pack_entries, pack_entry
 from aerobee.store_format.consume_queue_ext import ext_address
 from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record import iterate_records
@@ -274,6 +280,34 @@ def test_select_agrees_with_a_loop(
         assert located.status is (
             GetStatus.MESSAGE_WAS_REMOVING if some_removed else GetStatus.NO_MATCHED_MESSAGE
         )
+
+
+ANY_ENTRIES = st.lists(
+    st.tuples(st.integers(-1, 9), st.sampled_from([0, 1, 2, 3, PRE_BLANK_SIZE]), st.just(0)),
+    max_size=10,
+)
+
+
+@given(ANY_ENTRIES, st.integers(1, 4), st.integers(1, 6), st.integers(0, 9))
+def test_few_entries_give_what_many_would(
+    entries: list[tuple[int, int, int]], messages_max: int, bytes_max: int, removed: int
+) -> None:
+    """Whatever damage has made of them."""
+
+    def selected(loop_entries_max: int) -> tuple[Located, list[int], list[int]]:
+        located = select(
+            b"".join(pack_entry(*entry) for entry in entries),
+            offset=3,
+            bounds=QueueBounds(0, 20),
+            limits=ReadLimits(messages_max, bytes_max),
+            log_min_offset=removed,
+            next_file_offset=10,
+            filter=None,
+            loop_entries_max=loop_entries_max,
+        )
+        return located, located.positions.tolist(), located.sizes.tolist()
+
+    assert selected(10) == selected(0)
 
 
 @pytest.mark.parametrize("blank", [(0, 0x7FFF_FFFF, 0), (0, 0, 0), (-1, 10, 0)])

@@ -13,8 +13,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from aerobee.store_format.consume_queue_entry import PRE_BLANK_SIZE, unpack_entries
+from aerobee.store_format.consume_queue_entry import (
+    ENTRY_SIZE,
+    PRE_BLANK_SIZE,
+    iterate_entries,
+    unpack_entries,
+)
 from aerobee.store_format.record import RECORD_SIZE_MIN, Record
+
+LOOP_ENTRIES_MAX = 8
+"""So few entries are looked at one by one: for each of them arrays cost more than a loop."""
 
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -117,12 +125,16 @@ def select(
     log_min_offset: int,
     next_file_offset: int,
     filter: Filter | None,
+    loop_entries_max: int = LOOP_ENTRIES_MAX,
 ) -> Located:
     """What to read of `entries`, of which the first one is that of `offset`.
 
     Entries of removed records are passed over; a blank or invalid one ends the read. Without any
-    usable entry the reader is sent to `next_file_offset`, where the queue's next file begins.
+    usable entry the reader is sent to `next_file_offset`, where the queue's next file begins. Up to
+    `loop_entries_max` entries are looked at without arrays; the result is the same.
     """
+    if filter is None and len(entries) <= loop_entries_max * ENTRY_SIZE:
+        return _select_by_loop(entries, offset, bounds, limits, log_min_offset, next_file_offset)
     positions, sizes, tags_codes = unpack_entries(entries)
     valid = (sizes > 0) & (positions >= 0) & (sizes != PRE_BLANK_SIZE)
     usable = len(valid) if valid.all() else int(valid.argmin())
@@ -156,6 +168,56 @@ def select(
         positions[chosen],
         sizes[chosen],
     )
+
+
+def _select_by_loop(
+    entries: bytes,
+    offset: int,
+    bounds: QueueBounds,
+    limits: ReadLimits,
+    log_min_offset: int,
+    next_file_offset: int,
+) -> Located:
+    """`select` without a filter."""
+    runs: list[tuple[int, int]] = []
+    positions: list[int] = []
+    sizes: list[int] = []
+    run_start = run_end = -1
+    next_offset = chosen_end = offset
+    bytes_left = limits.bytes_max
+    for position, size, _ in iterate_entries(entries):
+        if size <= 0 or position < 0 or size == PRE_BLANK_SIZE:
+            break
+        if position >= log_min_offset:
+            bytes_left -= size
+            if positions and (bytes_left < 0 or len(positions) >= limits.messages_max):
+                next_offset = chosen_end
+                break
+            positions.append(position)
+            sizes.append(size)
+            if position != run_end:
+                if run_end >= 0:
+                    runs.append((run_start, run_end - run_start))
+                run_start = position
+            run_end = position + size
+            chosen_end = next_offset + 1
+        next_offset += 1
+    first, end = bounds.min_offset, bounds.max_offset
+    if positions:
+        runs.append((run_start, run_end - run_start))
+        return Located(
+            GetStatus.FOUND,
+            next_offset,
+            first,
+            end,
+            runs,
+            len(positions),
+            np.array(positions, np.int64),
+            np.array(sizes, np.int64),
+        )
+    if next_offset > offset:
+        return Located(GetStatus.MESSAGE_WAS_REMOVING, next_offset, first, end)
+    return Located(GetStatus.OFFSET_FOUND_NULL, next_file_offset, first, end)
 
 
 def _fitting(sizes: Int64Array, limits: ReadLimits) -> int:
