@@ -47,7 +47,7 @@ _SENT_AWAY_MAX: Final = 3
 
 
 class ChannelState(StrEnum):
-    """See above."""
+    """What a new call meets: a connection, an attempt to make one, or none."""
 
     IDLE = "idle"
     CONNECTING = "connecting"

@@ -4,9 +4,9 @@ Owns: which streams are open, and how far the end has come.
 
     drain   no new streams; the end when those that run have ended
     part    the same, at once, without asking the peer first
-    close   all streams are reset, and the peer is told
+    close   all streams are reset, and a GOAWAY says so
     fail    the same, because the peer broke the protocol or a limit
-    abort   the transport is cut off, and nothing is said
+    abort   the transport is cut off, without GOAWAY
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Decoder(Generic[T]):
 
         Raises:
             HpackError: the connection is lost.
-            HeaderListTooLarge: the block was decoded, but its fields are given to nobody.
+            HeaderListTooLarge: the block was decoded, but its fields are too many to be returned.
         """
         known = self._blocks.get(block)
         if known is not None:

@@ -35,7 +35,7 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """Blocks.
+    """For a server, which asks clients for certificates if it has `authorities`. Blocks.
 
     Raises:
         OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
@@ -51,7 +51,11 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 def client_context(files: TlsFiles) -> ssl.SSLContext:
-    """The same."""
+    """For a client that checks the server's name and certificate. Blocks.
+
+    Raises:
+        OSError: a file cannot be read, or (ssl.SSLError) does not hold what it should.
+    """
     authorities = str(files.authorities) if files.authorities is not None else None
     return _completed(ssl.create_default_context(cafile=authorities), files)
 

@@ -25,7 +25,7 @@ RETIRED_GRACE_S = 60.0
 
 _WITHOUT_CONNECTION = (
     grpc.ChannelConnectivity.TRANSIENT_FAILURE,
-    # Its connection ended. It would begin with the address that the name had then, and if nobody
+    # Its connection ended. It would begin with the address that the name had then, and if no peer
     # has that any more, wait for an answer for as long as an attempt may take.
     grpc.ChannelConnectivity.IDLE,
 )

@@ -18,7 +18,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class GrpcioEngine:
-    """See ServerEngine."""
+    """A ServerEngine with grpcio's server."""
 
     def __init__(self, options: ServerOptions) -> None:
         arguments = [

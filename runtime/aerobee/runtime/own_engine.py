@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class OwnEngine:
-    """See ServerEngine."""
+    """A ServerEngine with the core's server."""
 
     def __init__(self, options: ServerOptions, clock: Clock, observer: LimitObserver) -> None:
         limits = ConnectionLimits(

@@ -161,8 +161,8 @@ func steadily(asked part, send func(planned time.Time) error) (meter, error) {
 // arrival is a message that a reader got: when it was planned, and when it came.
 type arrival struct{ sent, came time.Time }
 
-// take waits for every message that was sent, and measures those of after the warm-up. A reader
-// that fails says so in failed.
+// take waits for every message that was sent, and measures those sent after the warm-up. It
+// returns the error of a reader that failed.
 func (m *meter) take(arrivals <-chan arrival, failed <-chan error) error {
 	for range m.sent {
 		select {
