@@ -334,6 +334,24 @@ def rolled_record(record: Record, *, due_ms: int, now_ms: int, store_host_ipv6: 
     return Moved(TIMER_TOPIC, 0, rewritten)
 
 
+def retimed_record(record: Record, *, due_ms: int, store_host_ipv6: bool) -> Moved:
+    """The record that goes on waiting in place of `record`, until another time. Raises
+    RecordIllegal, RecordCorrupt."""
+    changes: dict[bytes, bytes | None] = {
+        **_NO_REQUESTS,
+        _DELAY: None,
+        _OUT: b"%d" % timer_slot_ms(due_ms),
+        _DELIVER: b"%d" % due_ms,
+    }
+    rewritten = rewrite_record(
+        record,
+        topic=TIMER_TOPIC.encode(),
+        properties=replace_properties(record.properties_bytes, changes),
+        store_host_ipv6=store_host_ipv6,
+    )
+    return Moved(TIMER_TOPIC, 0, rewritten)
+
+
 def _moving_marks(record: Record, now_ms: int) -> dict[bytes, bytes | None]:
     """Apache's: when the timer took it in, by the clock of its wheel, and when it gave it out."""
     taken_in_ms = record.store_timestamp_ms // PRECISION_MS * PRECISION_MS
