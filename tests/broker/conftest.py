@@ -20,7 +20,7 @@ from aerobee.broker.store.retention.retention_config import RetentionConfig
 from aerobee.broker.store.tables.atomic_file import replace_atomically
 from aerobee.broker.store.tables.config_tables import TOPICS_PATH, TopicConfig, TopicTable
 from aerobee.broker.wiring import Mount, Wiring
-from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.grpcio_channel import build_channel
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.record_encode import encode_batch
@@ -135,6 +135,7 @@ async def running_broker(
     topics: dict[str, Any] | None = None,
     disk: Disk | None = None,
     mounts: Sequence[Mount] = (),
+    clock: Clock | None = None,
     **changes: Any,
 ) -> AsyncIterator[RunningBroker]:
     if topics is not None:
@@ -168,7 +169,7 @@ async def running_broker(
         serve_broker(
             config,
             lifecycle,
-            clock=SystemClock(),
+            clock=SystemClock() if clock is None else clock,
             chance=system_random(),
             disk=disk,
             on_listening=port.set_result,

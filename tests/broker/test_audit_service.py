@@ -154,7 +154,7 @@ async def test_a_reading_holds_all_that_the_broker_knows_of_offsets(broker: Any)
     assert list(taken.minutes.values()) == [4]
     assert taken.kinds[0] == "broker"
     assert taken.kinds[-1] == "end"
-    assert taken.row_counts == [1, 4, 24, 1, 0, 0, len(taken.epochs), 1, 1]
+    assert taken.row_counts == [1, 5, 25, 1, 0, 0, len(taken.epochs), 1, 1]
 
 
 async def test_leases_and_members_are_told_with_who_holds_what(broker: Any) -> None:

@@ -183,12 +183,13 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     await takeover.stop()
     now: Any = parse_object((config / "topics.json").read_bytes())
     assert now["topicConfigTable"].pop(NEW_TOPIC)["perm"] == 6
-    assert now["topicConfigTable"].pop("AEROBEE_OFFSET_JOURNAL")["perm"] == 4
+    for journal in ("AEROBEE_OFFSET_JOURNAL", "AEROBEE_TIMER_JOURNAL"):
+        assert now["topicConfigTable"].pop(journal)["perm"] == 4
     former = topics["topicConfigTable"]
     added = [name for name in (SCHEDULE_TOPIC, TIMER_TOPIC) if name not in former]
     assert [now["topicConfigTable"].pop(name)["perm"] for name in added] == [4] * len(added)
     assert now["topicConfigTable"] == former
-    # The new topic, the journal of offsets, and where messages wait.
+    # The new topic, the journals, and where messages wait.
     changes = 2 + len(added)
     assert now["dataVersion"]["counter"] == topics["dataVersion"]["counter"] + changes
     for name in ("subscriptionGroup.json", "delayOffset.json", "timermetrics", "timercheck"):

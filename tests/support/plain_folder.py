@@ -21,7 +21,7 @@ BLANK_ENTRY = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
 CHECKPOINT_BYTES = 4096
 ROOT_NAMES = {
     *("abort", "abort.bak", "checkpoint", "lock", "timerwheel", "consumequeue.ends", "index.end"),
-    *("producers.windows", "epochFileCheckpoint", "epochFileCheckpoint.bak"),
+    *("producers.windows", "timerindex", "epochFileCheckpoint", "epochFileCheckpoint.bak"),
     *("commitlog", "consumequeue", "config", "index", "timerlog", "compaction"),
     *("consumequeue_ext", "batchconsumequeue"),
 }

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duty
 from aerobee.broker.flush.table_files import TableFiles
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
@@ -156,6 +157,7 @@ class Run:
         manager: RoleManager,
         duties: Duty,
         journal: OffsetJournal,
+        delays: Delays,
     ) -> None:
         """The first of the `edges` is the one that routes name. `tasks` run from when all edges
         listen until the end, `ROLES_TASK` among them; `channels` are closed after them."""
@@ -180,6 +182,7 @@ class Run:
         self._manager = manager
         self._duties = duties
         self._journal = journal
+        self._delays = delays
         self._running: list[asyncio.Task[Any]] = []
         self.listens_on = config.listen
         """host:port, once it runs."""
@@ -293,6 +296,7 @@ class Run:
             await self._registration.leave(LEAVE_TIMEOUT_S)
         await self._stop_edges(self._config.stop_grace_ms / 1_000)
         await self._files.save_all()
+        await self._delays.save()
         try:
             await self._folder.note_closed(self._store.appended_end)
         except NotWritable as error:

@@ -18,6 +18,7 @@ from aerobee.broker.cluster.in_sync_registry import InSyncRegistry
 from aerobee.broker.cluster.own_address import OwnAddress
 from aerobee.broker.cluster.registration import Registration, RegistrationConfig
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.delayed.wired import Delays
 from aerobee.broker.duties import Duties, OnChange
 from aerobee.broker.edge.own.admin_service import AdminService
 from aerobee.broker.edge.own.audit_service import AuditService
@@ -145,6 +146,7 @@ class Wiring:
         self._wire_sending()
         self._wire_following()
         self._wire_journal()
+        self.delays = Delays(self.folder.delays, self, disk, reads)
         self._wire_groups()
         self._wire_duties()
         self._wire_observation()
@@ -374,6 +376,7 @@ class Wiring:
             retention,
             (
                 JournalHold(self.journal, partial(self.files.save_if_room, CONSUMER_OFFSETS_PATH)),
+                JournalHold(self.delays.journal, self.delays.progress_file.save_if_room),
                 PendingHold(retention, folder.offsets),
                 GroupsHold(retention, readers),
             ),
@@ -397,6 +400,7 @@ class Wiring:
                 OnChange(self.egress.wake_all),  # pulls that began under the other role end
                 self.member_streams,
                 self.journal,
+                self.delays.duty,
                 self.proposer,
                 OnChange(self.heartbeat_due.set),
             )
@@ -543,6 +547,7 @@ class Wiring:
                 "in-sync-set": self.proposer.run,
                 "offset-journal": self.journal.run,
                 "topic-ends": self.topic_ends.run,
+                "delays": self.delays.run,
             },
             health=health,
             readiness=Readiness(roles, store, self.report, self.follower, self.registration),
@@ -561,6 +566,7 @@ class Wiring:
             manager=self.manager,
             duties=self.duties,
             journal=self.journal,
+            delays=self.delays,
         )
 
 

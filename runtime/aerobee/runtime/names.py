@@ -28,6 +28,7 @@ SYSTEM_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
         "AEROBEE_OFFSET_JOURNAL",
+        "AEROBEE_TIMER_JOURNAL",
     }
 )
 

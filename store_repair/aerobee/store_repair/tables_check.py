@@ -36,7 +36,7 @@ from aerobee.store_repair.queue_cursor import QueueCursor
 
 CONFIG_DIRECTORY = "config"
 # Not JSON.
-_BINARY_FILES = frozenset({"timercheck"})
+_BINARY_FILES = frozenset({"timercheck", "timerProgress", "timerSeen"})
 _READERS: Mapping[str, Callable[[bytes], object]] = {
     TOPICS_PATH: TopicTable.load,
     SUBSCRIPTION_GROUPS_PATH: SubscriptionGroupTable.load,

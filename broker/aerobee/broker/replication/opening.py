@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aerobee.broker.config import BrokerConfig
+from aerobee.broker.delayed.apache_files import forget_apache_files
+from aerobee.broker.delayed.opening import OpenedDelays, forget_delays, open_delays
 from aerobee.broker.flush.table_files import load_table
 from aerobee.broker.groups.run_record import (
     FIRST_RECORD,
@@ -79,6 +81,7 @@ class OpenedFolder:
     topics: TopicTable
     groups: SubscriptionGroupTable
     offsets: ConsumerOffsetTable
+    delays: OpenedDelays
     previous_run: RunRecord
     this_run: RunRecord
 
@@ -176,12 +179,15 @@ def change_log(
                 if is_unclean:
                     # It may lose for good what it was known to have.
                     note_log_repaired(disk, chance)
+                # They may speak of what goes.
+                forget_apache_files(disk)
                 cut_log(disk, config, end, on_step)
                 note_log_cut(disk, end)
             case BeginAnew(position):
                 # From now on the empty log must not be taken for this one.
                 note_log_emptied(disk, chance)
                 forget_offsets(disk, position)
+                forget_delays(disk)
                 begin_log_at(disk, config, position, on_step)
     except (StoreUnusable, OSError) as error:
         raise InvalidArgument(f"the log could not be changed: {error}") from error
@@ -217,7 +223,7 @@ def open_folder(
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     try:
-        opened = _load(disk, store, clock, boot_id, session_timeout_max_ms)
+        opened = _load(disk, store, clock, config, boot_id, session_timeout_max_ms)
     except BaseException:
         store.close()
         raise
@@ -240,7 +246,12 @@ def open_folder(
 
 
 def _load(
-    disk: Disk, store: MessageStore, clock: Clock, boot_id: str, session_timeout_max_ms: int
+    disk: Disk,
+    store: MessageStore,
+    clock: Clock,
+    config: StoreConfig,
+    boot_id: str,
+    session_timeout_max_ms: int,
 ) -> OpenedFolder:
     try:
         topics = load_table(disk, TOPICS_PATH, TopicTable)
@@ -256,6 +267,7 @@ def _load(
         _cut_offsets(disk, store, topics, offsets, clock)
         this_run = next_run(previous, boot_id)
         replace_atomically(disk, LEASES_PATH, begun_record(previous, this_run).encode())
+        delays = open_delays(disk, store, config.delay_levels_ms)
     except StoreUnusable as error:
         raise InvalidArgument(str(error)) from error
     except OSError as error:
@@ -263,7 +275,7 @@ def _load(
             f"the folder {disk} cannot be used: {error.strerror or error}; check its permissions "
             "and the space on its disk"
         ) from error
-    return OpenedFolder(store, topics, groups, offsets, previous, this_run)
+    return OpenedFolder(store, topics, groups, offsets, delays, previous, this_run)
 
 
 def _previous_run(disk: Disk, session_timeout_max_ms: int) -> RunRecord:

@@ -7,7 +7,9 @@ Owns: what is known of the readers that are far behind (see `log/catch_up.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from aerobee.broker.store.admission import Admission
 from aerobee.broker.store.config import StoreConfig
@@ -15,7 +17,7 @@ from aerobee.broker.store.file_cache import FileCache
 from aerobee.broker.store.log.catch_up import CatchUp, CatchUps
 from aerobee.broker.store.log.commit_log import CommitLog
 from aerobee.broker.store.log.segment import RecordRemoved, SegmentHandle
-from aerobee.broker.store.queues.consume_queue import ConsumeQueue
+from aerobee.broker.store.queues.consume_queue import ConsumeQueue, EntriesRead
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.queues.reading import (
     Filter,
@@ -121,6 +123,29 @@ class QueueReads:
         if catch_up is not None:
             catch_up.handle = work.handle  # for its next read
         return outcome
+
+    def entries(self, topic: str, queue_id: int, offset: int, count: int) -> bytes | EntriesRead:
+        """Entries of a queue from an offset on, end to end, cut at its end, or the read that brings
+        them. Never waits for the disk.
+
+        Raises StoreFailed, and MqError for damaged files.
+        """
+        self._admission.check_not_failed()
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or offset >= queue.end:
+            return b""
+        found = queue.read_entries_nowait(self._files, offset, count)
+        return queue.plan_read(self._files.disk, offset, count) if found is None else found
+
+    def pieces(self, runs: Sequence[tuple[int, int]]) -> bytes | Callable[[], bytes]:
+        """Pieces of the log end to end, given as positions and sizes, or what reads them on a
+        thread. Never waits for the disk.
+
+        Raises StoreFailed, MessageNotFound; what it returns raises MessageNotFound, OSError.
+        """
+        self._admission.check_not_failed()
+        found = self._log.read_nowait(runs)
+        return partial(self._log.read, runs, SegmentHandle()) if found is None else found
 
     def plan_time_search(self, topic: str, queue_id: int) -> TimeSearch | None:
         """A search by store time that may `run` on any thread; None for an unknown queue."""

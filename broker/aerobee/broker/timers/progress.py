@@ -138,6 +138,18 @@ class TimerProgress:
     def loose_count(self) -> int:
         return sum(len(queue.loose) for queue in self._queues.values())
 
+    def would_learn(self, entry: Marked | Removed) -> bool:
+        """Whether anything of it is not known here."""
+        if isinstance(entry, Removed):
+            return not all(map(self.is_done, entry.sources))
+        frontier = self.of(TIMER_QUEUE).frontier
+        return any(
+            mark.offset > self.of(mark.queue).floor
+            if isinstance(mark, Floor)
+            else frontier.raised(*mark) != frontier
+            for mark in entry.marks
+        )
+
     def view(self) -> DoneView:
         """Of the timer queue. Costs as much as it has loose members."""
         timers = self.of(TIMER_QUEUE)

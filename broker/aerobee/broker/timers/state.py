@@ -16,6 +16,7 @@ from zlib import crc32
 
 from aerobee.broker.journal.records import UNKNOWN_IMAGE, ImageEnd, body_of, read_body
 from aerobee.broker.timers.entries import TimerEntry, decode_entry, entry_text
+from aerobee.broker.timers.pending import NUMBER_MAX
 from aerobee.broker.timers.progress import DoneView, TimerProgress
 
 _MAGIC: Final = "AQTP1"
@@ -53,7 +54,8 @@ class TimerJournalState:
 
     @property
     def image_position(self) -> int:
-        return self._place.image_position
+        """A journal without records says everything: nobody has used timers here."""
+        return self._place.image_position if self._place.next_offset else NUMBER_MAX
 
     @property
     def is_whole(self) -> bool:
@@ -87,6 +89,14 @@ class TimerJournalState:
 
     def encode_file(self) -> bytes:
         """Write it only when the journal's records below `next_offset` are on the disk."""
+        return self.snapshot()()
+
+    def snapshot(self) -> Callable[[], bytes]:
+        """What encodes the file as it is now; [any thread]."""
+        copy = TimerJournalState(self.progress.copy(), self._place)
+        return copy._encode
+
+    def _encode(self) -> bytes:
         place = self._place
         head = [place.next_offset, place.image_position, place.is_whole, place.whole_from]
         body = body_of(entry_text(entry) for entry in self.progress.image()).decode()

@@ -143,6 +143,12 @@ class TimerTerm:
         if offset > self.progress.of(queue).floor:
             self._add(Marked((Floor(queue, offset),)), is_durable=False)
 
+    def note_known(self, entry: Marked | Removed) -> Any:
+        """What was done without the journal, by another broker that had the folder. Returns the
+        writer's future, done when that counts and is on the disk; None if it is known. Raises
+        MqError."""
+        return self._add(entry, is_durable=True) if self.progress.would_learn(entry) else None
+
     def _add(self, entry: TimerEntry, *, is_durable: bool) -> Any:
         done = self._writer.add(entry, is_durable=is_durable)
         self.progress.apply((entry,))

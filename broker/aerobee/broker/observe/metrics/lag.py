@@ -27,9 +27,11 @@ from aerobee.broker.offsets.entries import JOURNAL_TOPIC
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.consumer_offset_table import ConsumerOffsetTable
+from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC
 from aerobee.runtime.metrics.slices import Slices
 
 QUEUES_PER_STEP = 64
+_JOURNALS = (JOURNAL_TOPIC, TIMER_JOURNAL_TOPIC)
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class LagReading:
             for topic in offsets.topics_of(group):
                 pairs[group, topic] = None
             await slices.breathe()
-        return [pair for pair in pairs if pair[1] in topics and pair[1] != JOURNAL_TOPIC]
+        return [pair for pair in pairs if pair[1] in topics and pair[1] not in _JOURNALS]
 
     async def _row(
         self, group: str, topic: str, places: dict[GroupQueue, PullPlace], slices: Slices

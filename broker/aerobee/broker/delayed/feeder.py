@@ -1,0 +1,296 @@
+"""What is confirmed in the queues where messages wait reaches the index and the levels' windows.
+
+On every replica, so that a new master has them at hand. Owns: the index and the windows, and the
+works by which the index reads and writes its files; a turn of the loop takes a bounded part of a
+queue. Goes on when more is confirmed, when somebody asks, and after a failure; nothing here looks
+by the clock.
+
+Always holds: the index gets the queue in its order, without a gap. Where the index turns out to be
+damaged it is begun anew, and fed from the queue's beginning on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+
+from aerobee.broker.delayed.waiting_log import STEP_RECORDS, WaitingLog, WaitingRecords
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.errors import DISK_FULL, EntryMismatch
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.timers.entries import TIMER_QUEUE
+from aerobee.broker.timers.index import IndexLimits, PendingIndex, reset_index
+from aerobee.broker.timers.index_works import IndexWork
+from aerobee.broker.timers.level_window import WINDOW_ENTRIES, LevelWindow
+from aerobee.broker.timers.progress import TimerProgress
+from aerobee.broker.timers.record_rows import rows_of
+from aerobee.broker.timers.runs import IndexDamaged
+from aerobee.broker.timers.state import TimerJournalState
+from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.delayed_records import TIMER_TOPIC
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+"""After a failure."""
+FULL_RETRY_S = 10.0
+"""After the index found the disk full."""
+
+
+class Feeder:
+    """On the loop, while `run` runs."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        index: PendingIndex,
+        levels: Mapping[int, LevelWindow],
+        state: TimerJournalState,
+        waiting: WaitingLog,
+        works: Executor,
+        *,
+        limits: IndexLimits | None = None,
+        on_fed: Callable[[], None],
+        on_index: Callable[[PendingIndex], None],
+    ) -> None:
+        """`works` runs what may wait for the disk. `on_fed` hears of more that waits, or was
+        loaded; `on_index` of another index."""
+        self._disk = disk
+        self._limits = limits or IndexLimits()
+        self._state = state
+        self._waiting = waiting
+        self._works = works
+        self._on_fed = on_fed
+        self._on_index = on_index
+        self._due = asyncio.Event()
+        self._grown: set[int] = {TIMER_QUEUE, *levels}
+        """Queues that have more than was looked at."""
+        self._unconfirmed: set[int] = set()
+        self._running: set[asyncio.Future[None]] = set()
+        self._rests = False
+        """The index could not be written a moment ago."""
+        self._failed: StoreFailed | None = None
+        self._progress: Callable[[], TimerProgress] = lambda: state.progress
+        self.index = index
+        self.levels = levels
+
+    def __repr__(self) -> str:
+        return f"Feeder({self.index!r}, unconfirmed={sorted(self._unconfirmed)})"
+
+    def follow(self, progress: Callable[[], TimerProgress]) -> None:
+        """What is done, for the windows of levels: a master knows more than the journal's confirmed
+        records say."""
+        self._progress = progress
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything that waits in the timer queue has been fed."""
+        return self.index.fed_end >= self._waiting.bounds(TIMER_QUEUE).max_offset
+
+    def wake(self) -> None:
+        """The index may want to be worked on, or a window wants more."""
+        self._grown |= self.levels.keys()
+        self._due.set()
+
+    def on_grown(self, names: Iterable[QueueName]) -> None:
+        """Queues of the store have got messages."""
+        for topic, queue_id in names:
+            if topic == TIMER_TOPIC and queue_id == 0:
+                self._grown.add(TIMER_QUEUE)
+                self._due.set()
+            elif topic == SCHEDULE_TOPIC and queue_id + 1 in self.levels:
+                self._grown.add(queue_id + 1)
+                self._due.set()
+
+    def on_confirmed(self) -> None:
+        """More of the log is confirmed: what waited for that is looked at once more."""
+        if self._unconfirmed:
+            self._grown |= self._unconfirmed
+            self._unconfirmed.clear()
+            self._due.set()
+
+    # ------------------------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Until cancelled; returns from it only when no work runs any more.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        trouble = ""
+        try:
+            while True:
+                self._due.clear()
+                self._start_works()
+                try:
+                    while await self._step():
+                        self._start_works()
+                        await asyncio.sleep(0)  # others get their turn
+                    trouble = ""
+                    await self._due.wait()
+                except StoreFailed:
+                    raise
+                except MqError as error:
+                    if str(error) != trouble:
+                        trouble = str(error)
+                        log_event(
+                            log, "messages wait unseen", level=logging.WARNING, trouble=trouble
+                        )
+                    await asyncio.sleep(RETRY_S)
+                if self._failed is not None:
+                    raise self._failed
+        finally:
+            await _end_of(self._running)
+
+    async def _step(self) -> bool:
+        """A part of one queue that has grown; False if none has. Raises MqError."""
+        if not self._grown:
+            return False
+        queue = min(self._grown)
+        fed = await (self._feed_timers() if queue == TIMER_QUEUE else self._feed_level(queue))
+        if fed:
+            self._on_fed()
+        else:
+            self._grown.discard(queue)
+        return True
+
+    async def _feed_timers(self) -> bool:
+        index = self.index
+        begin = index.fed_end
+        if begin >= self._waiting.bounds(TIMER_QUEUE).max_offset:
+            return False
+        found = await self._timer_records(begin)
+        if index is not self.index:
+            return True  # it has been begun anew
+        if found.is_unconfirmed:
+            self._unconfirmed.add(TIMER_QUEUE)
+        rows, refused = rows_of(found.records)
+        for offset, reason in refused:
+            _tell_refused(offset, reason)
+        if found.next_offset > begin:
+            index.feed(rows, found.next_offset)
+        return found.next_offset > begin
+
+    async def _timer_records(self, begin: int) -> WaitingRecords:
+        for count in (STEP_RECORDS, 1):
+            try:
+                return await self._waiting.timer_records(begin, count=count)
+            except EntryMismatch as error:
+                damage = str(error)
+        _tell_refused(begin, damage)
+        return WaitingRecords([], begin + 1, False)
+
+    async def _feed_level(self, level: int) -> bool:
+        window = self.levels[level]
+        bounds = self._waiting.bounds(level)
+        window.skip_to(bounds.min_offset)
+        window.queue_end = max(window.queue_end, bounds.max_offset)
+        begin = window.wants(self._progress().of(level))
+        if begin is None or begin >= bounds.max_offset:
+            return False
+        found = await self._waiting.entries(level, begin, WINDOW_ENTRIES)
+        if found.is_unconfirmed:
+            self._unconfirmed.add(level)
+        window.feed(begin, found.times_ms, found.positions, found.sizes)
+        return len(found) > 0
+
+    # ------------------------------------------------------------------------------ the index
+
+    def _start_works(self) -> None:
+        while (work := self._next_work()) is not None:
+            running = asyncio.get_running_loop().run_in_executor(self._works, work.run)
+            self._running.add(running)
+            running.add_done_callback(partial(self._ended, self.index, work))
+
+    def _next_work(self, *, saves: bool = False) -> IndexWork | None:
+        if self._rests:
+            return None
+        return self.index.next_work(self._state.view, self._state.next_offset, saves=saves)
+
+    def _ended(self, index: PendingIndex, work: IndexWork, running: asyncio.Future[None]) -> None:
+        self._running.discard(running)
+        error = None if running.cancelled() else running.exception()
+        if index is not self.index:
+            return
+        if error is None:
+            index.finish(work)
+            self._on_fed()
+        elif isinstance(error, IndexDamaged):
+            self._begin_anew(str(error))
+        else:
+            index.give_up(work)
+            self._look_at(error)
+        self._due.set()
+
+    def _look_at(self, error: BaseException) -> None:
+        if isinstance(error, FileNotFoundError):
+            return  # a merge has removed the file meanwhile
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            self._rests = True
+            asyncio.get_running_loop().call_later(FULL_RETRY_S, self._go_on)
+            return
+        reason = error.strerror if isinstance(error, OSError) else repr(error)
+        self._failed = StoreFailed(f"the index of delayed messages cannot be written: {reason}")
+
+    def _go_on(self) -> None:
+        self._rests = False
+        self._due.set()
+
+    def damaged(self, index: PendingIndex, reason: str) -> None:
+        """A reader of the index met damage."""
+        if index is self.index:
+            self._begin_anew(reason)
+
+    def _begin_anew(self, reason: str) -> None:
+        """A few small files are removed here; it is rare."""
+        log_event(
+            log, "the index of delayed messages is built anew", level=logging.WARNING, reason=reason
+        )
+        begin = max(
+            self._waiting.bounds(TIMER_QUEUE).min_offset,
+            self._state.progress.of(TIMER_QUEUE).floor,
+        )
+        try:
+            self.index = reset_index(self._disk, begin=begin, limits=self._limits)
+        except OSError as error:
+            self._failed = StoreFailed(f"the index of delayed messages cannot be removed: {error}")
+        self._grown.add(TIMER_QUEUE)
+        self._on_index(self.index)
+        self._due.set()
+
+    async def save(self) -> None:
+        """The next start finds in files what was fed; call it when nothing more is fed."""
+        await _end_of(self._running)
+        while (work := self._next_work(saves=True)) is not None:
+            running = asyncio.get_running_loop().run_in_executor(self._works, work.run)
+            self._running.add(running)
+            running.add_done_callback(partial(self._ended, self.index, work))
+            await _end_of(self._running)
+
+
+async def _end_of(running: set[asyncio.Future[None]]) -> None:
+    """Works cannot be stopped, and must not meet who opens the folder again."""
+    cancelled: asyncio.CancelledError | None = None
+    while running:
+        try:
+            await asyncio.wait(set(running))
+            await asyncio.sleep(0)  # their ends are told
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _tell_refused(offset: int, reason: str) -> None:
+    log_event(
+        log,
+        "a record among the delayed messages cannot be delivered: it stays where it is",
+        level=logging.ERROR,
+        offset=offset,
+        reason=reason,
+    )

@@ -1,0 +1,180 @@
+"""Single messages among those that wait: by what they are called, and by time.
+
+Owns: nothing. The index is searched on a thread, for it may be on the disk; what it finds is
+compared with the records, since it knows names only by their hashes. Delay levels have no index:
+their queues are in the order of time, and entries are looked through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from aerobee.broker.delayed.copies import record_of
+from aerobee.broker.delayed.waiting_log import WaitingLog
+from aerobee.broker.timers.entries import TIMER_QUEUE, Source
+from aerobee.broker.timers.index import PendingIndex
+from aerobee.broker.timers.index_works import OldestWork, SearchWork
+from aerobee.broker.timers.level_window import LevelWindow
+from aerobee.broker.timers.pending import NUMBER_MAX, BoolArray, Key, Rows
+from aerobee.broker.timers.progress import TimerProgress
+from aerobee.broker.timers.record_rows import key_hash
+from aerobee.broker.timers.runs import IndexDamaged
+from aerobee.runtime.errors import Busy, MqError
+from aerobee.store_format.delayed_records import recalls, timer_slot_ms
+from aerobee.store_format.record_layout import RecordCorrupt
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.timer_wheel import PRECISION_MS
+
+NAMED_MAX = 1_000
+"""So many messages of one name are looked at."""
+ENTRIES_PER_READ = 65_536
+_ROUNDS_MAX = 10
+
+
+class Fed(Protocol):
+    """What finding needs of `Feeder`."""
+
+    @property
+    def index(self) -> PendingIndex: ...
+
+    @property
+    def levels(self) -> Mapping[int, LevelWindow]: ...
+
+    def damaged(self, index: PendingIndex, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message that waits, and its record."""
+
+    source: Source
+    data: bytes
+
+    @property
+    def record(self) -> Record:
+        return Record(self.data, 0, len(self.data))
+
+
+class Finder:
+    """On the loop."""
+
+    def __init__(
+        self,
+        feeder: Fed,
+        waiting: WaitingLog,
+        works: Executor,
+        progress: Callable[[], TimerProgress],
+    ) -> None:
+        """`progress`: what is done by now."""
+        self._feeder = feeder
+        self._waiting = waiting
+        self._works = works
+        self._progress = progress
+
+    # ------------------------------------------------------------------------------ by name
+
+    async def named_by(self, request: Record) -> list[Found]:
+        """What a request to drop a message names. Raises MqError."""
+        name = recalls(request) or ""
+        topic = request.property_value("REAL_TOPIC") or ""
+        slot = request.property_value("TIMER_OUT_MS") or ""
+        # Brokers up to Apache's 5.3.1 write the unique key alone.
+        unique_key = name.removeprefix(f"{topic}+")
+        if not slot.isdigit():
+            return []
+        return await self.named(topic, unique_key, int(slot) + 1)
+
+    async def named(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
+        """Messages that wait, for `topic`, with this unique key, and due in the timer's slot of
+        `deliver_ms`, or at this time by a delay level. Raises MqError."""
+        return [
+            found
+            for found in await self.by_slot(topic, unique_key, deliver_ms)
+            if found.record.property_value("REAL_TOPIC") == topic
+            and found.record.unique_key == unique_key
+        ]
+
+    async def by_slot(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
+        """Of those that the index takes for it."""
+        slot_ms = timer_slot_ms(deliver_ms)
+        wanted = key_hash(topic, unique_key)
+
+        def accepts(rows: Rows) -> BoolArray:
+            is_it: BoolArray = rows["key_hash"] == wanted
+            return is_it
+
+        rows = await self.search(
+            Key(slot_ms, NUMBER_MAX),
+            Key(slot_ms + PRECISION_MS, NUMBER_MAX),
+            limit=NAMED_MAX,
+            accepts=accepts,
+        )
+        return await self.read(
+            [Source(TIMER_QUEUE, int(row["offset"]), int(row["due_ms"])) for row in rows],
+            rows["position"].tolist(),
+            rows["size"].tolist(),
+        )
+
+    # ------------------------------------------------------------------------------ the index
+
+    async def search(
+        self, low: Key, high: Key, *, limit: int, accepts: Callable[[Rows], BoolArray]
+    ) -> Rows:
+        """Rows of the index that wait, with keys in (low, high], in the order of time. Raises
+        MqError."""
+
+        def work(index: PendingIndex) -> SearchWork:
+            view = self._progress().view()
+            return index.search(view, low, high, limit=limit, accepts=accepts)
+
+        return await self._run(work)
+
+    async def oldest(self, limit: int) -> Rows:
+        """Rows of the index that came first, in the order of the queue. Raises MqError."""
+        return await self._run(lambda index: index.oldest(self._progress().view(), limit=limit))
+
+    async def _run(self, make: Callable[[PendingIndex], SearchWork | OldestWork]) -> Rows:
+        for _ in range(_ROUNDS_MAX):
+            index = self._feeder.index
+            work = make(index)
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._works, work.run)
+            except FileNotFoundError:
+                continue  # a merge has removed it meanwhile
+            except IndexDamaged as error:
+                self._feeder.damaged(index, str(error))
+                break
+            except OSError as error:
+                raise MqError(
+                    f"the index of delayed messages cannot be read ({error.strerror or error}): "
+                    "check the disk"
+                ) from error
+            assert work.result is not None
+            return work.result
+        raise Busy("the index of delayed messages is being built anew; try again in a moment")
+
+    # ------------------------------------------------------------------------------ records
+
+    async def read(
+        self, sources: list[Source], positions: list[int], sizes: list[int]
+    ) -> list[Found]:
+        """Those that wait still, with their records. Raises MqError."""
+        data = await self._waiting.pieces_there(positions, sizes)
+        progress = self._progress()
+        return [
+            Found(source, piece)
+            for source, piece in zip(sources, data, strict=True)
+            if piece is not None and _is_record(source, piece) and not progress.is_done(source)
+        ]
+
+
+def _is_record(source: Source, data: bytes) -> bool:
+    try:
+        record_of(source, data)
+    except RecordCorrupt:
+        return False
+    return True

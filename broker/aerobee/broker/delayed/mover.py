@@ -1,0 +1,361 @@
+"""A master delivers what is due, in bounded batches, and does what it is asked out of turn.
+
+    what the last master left open is finished -> plan -> read the records -> make the copies
+      -> the intent is in the log -> append the copies, each destination's as one batch -> acted
+
+Owns: the order of these steps, and when the next one is due. It wakes at the time of the first
+message that waits, and when more waits, is loaded, or is asked for. Clocks are set: so it looks at
+least each LOOK_S while anything waits.
+
+Always holds: one intent after the other; between an intent and its copies nothing waits, unless an
+append failed, and then nothing else is intended before the rest is done. What cannot be appended
+now, because the disk is full or the log takes no more, is tried again; when the term ends it is the
+next master's to finish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from aerobee.broker.delayed.copies import Copies, Copy, record_of
+from aerobee.broker.delayed.finder import Finder
+from aerobee.broker.delayed.waiting_log import WaitingLog
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.timers.acts import Act, ActsUnknown, all_acts, missing_acts
+from aerobee.broker.timers.entries import TIMER_QUEUE, Intent, IntentKind, Source
+from aerobee.broker.timers.index import PendingIndex
+from aerobee.broker.timers.level_window import LevelWindow
+from aerobee.broker.timers.planner import PlanLimits, Planner
+from aerobee.broker.timers.record_rows import REQUEST_DUE_MS
+from aerobee.broker.timers.term import TimerTerm
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, MqError, NotMaster, StoreFailed
+from aerobee.runtime.log import log_event
+from aerobee.store_format.record_layout import RecordCorrupt
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+RETRY_S = 0.25
+"""After what could not be appended now."""
+COPIES_PER_STEP = 100
+"""So many are made before others get the loop."""
+
+
+class Fed(Protocol):
+    """What the mover needs of `Feeder`."""
+
+    @property
+    def index(self) -> PendingIndex: ...
+
+    @property
+    def levels(self) -> Mapping[int, LevelWindow]: ...
+
+    def wake(self) -> None: ...
+
+
+class Mover:
+    """On the loop, while `run` runs."""
+
+    def __init__(
+        self,
+        feeder: Fed,
+        waiting: WaitingLog,
+        finder: Finder,
+        copies: Copies,
+        store: MessageStore,
+        durability: Durability,
+        clock: Clock,
+        *,
+        limits: PlanLimits | None = None,
+        prepare: Callable[[TimerTerm], Awaitable[None]],
+        on_moved: Callable[[Sequence[Source], int], None] = lambda sources, now_ms: None,
+    ) -> None:
+        """`prepare` is called before anything is planned under a term; until it returns without an
+        error. `on_moved` gets what was delivered in its turn, and at what time."""
+        self._prepare = prepare
+        self._prepared: TimerTerm | None = None
+        self._feeder = feeder
+        self._waiting = waiting
+        self._finder = finder
+        self._copies = copies
+        self._store = store
+        self._durability = durability
+        self._clock = clock
+        self._limits = limits
+        self._on_moved = on_moved
+        self._due = asyncio.Event()
+        self._acting = asyncio.Lock()
+        """Of whoever is between reading what waits and having done it."""
+        self._term: TimerTerm | None = None
+        self._planner: Planner | None = None
+        self._wanted_end = 0
+        self._is_fed = False
+        """Nothing is planned before all is fed that waited when this term or index began, or what
+        is overdue would not go out in the order of time."""
+
+    def __repr__(self) -> str:
+        return f"Mover(term={self._term is not None})"
+
+    # ------------------------------------------------------------------------------ the role
+
+    def begin(self, term: TimerTerm) -> None:
+        """Everything in the log is confirmed and applied."""
+        self._term = term
+        self.use_index()
+
+    def end(self) -> None:
+        """Nothing is moved any more."""
+        self._term, self._planner, self._prepared = None, None, None
+        self._due.set()
+
+    def use_index(self) -> None:
+        """There is another index, or another term."""
+        feeder = self._feeder
+        self._wanted_end = self._waiting.bounds(TIMER_QUEUE).max_offset
+        self._is_fed = False
+        for level, window in feeder.levels.items():
+            window.queue_end = max(window.queue_end, self._waiting.bounds(level).max_offset)
+        if self._term is not None:
+            self._planner = Planner(feeder.index, feeder.levels, self._clock, self._limits)
+        self._due.set()
+
+    def wake(self) -> None:
+        """More waits, or is loaded; or the clock was set."""
+        self._due.set()
+
+    @property
+    def term(self) -> TimerTerm | None:
+        """This master's; None on a slave, and before a master knows everything."""
+        return self._term
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether messages are delivered here."""
+        return self._term is not None and self._prepared is self._term
+
+    # ------------------------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Until cancelled.
+
+        Raises:
+            StoreFailed: the disk failed.
+        """
+        trouble = ""
+        while True:
+            self._due.clear()
+            try:
+                wait_s = await self._move_all()
+                trouble = ""
+            except StoreFailed:
+                raise
+            except MqError as error:
+                if str(error) != trouble and self._term is not None:
+                    trouble = str(error)
+                    log_event(
+                        log, "delayed messages wait on", level=logging.WARNING, reason=trouble
+                    )
+                await asyncio.sleep(RETRY_S)
+                continue
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._due.wait()
+            except TimeoutError:
+                pass
+
+    async def _move_all(self) -> float | None:
+        """Returns for how many seconds nothing is due; None: until something is fed. Raises
+        MqError."""
+        while (term := self._term) is not None and self._has_all(term):
+            if self._prepared is not term:
+                await self._prepare(term)
+                self._prepared = term
+            async with self._acting:
+                has_moved = await self._turn(term)
+            self._feeder.wake()
+            if not has_moved:
+                return self._wait_s(term)
+            if self._durability.is_behind():
+                await self._durability.wait_progress()
+            await asyncio.sleep(0)  # others get their turn
+        return None
+
+    def _has_all(self, term: TimerTerm) -> bool:
+        if not self._is_fed:
+            feeder, progress = self._feeder, term.progress
+            self._is_fed = feeder.index.fed_end >= self._wanted_end and all(
+                window.wants(progress.of(level)) is None for level, window in feeder.levels.items()
+            )
+            if not self._is_fed:
+                feeder.wake()
+        return self._is_fed
+
+    def _wait_s(self, term: TimerTerm) -> float | None:
+        if self._planner is None or term is not self._term:
+            return None
+        wake_ms = self._planner.wake_ms(term.progress)
+        if wake_ms is None:
+            return None
+        return min(LOOK_S, max(0.0, (wake_ms - self._clock.now_ms()) / 1_000))
+
+    async def _turn(self, term: TimerTerm) -> bool:
+        """Moves what is due, or a part of it; False if there was nothing. Raises MqError."""
+        if term.progress.open is not None:
+            await self._finish(term, term.progress.open)
+        if term is not self._term or self._planner is None:
+            return False
+        plan = self._planner.plan(term.progress)
+        if plan is None:
+            return False
+        sources = plan.sources()
+        found = await self._waiting.pieces_there(plan.positions.tolist(), plan.sizes.tolist())
+        requests = await self._carry_out_requests(term, sources, found)
+        chosen = [each for each in zip(sources, found, strict=True) if each[0] not in requests]
+        copies = await self._make(IntentKind.MOVE, chosen)
+        if term is not self._term:
+            return False
+        copies.sort(key=lambda copy: copy.destination)
+        intent = term.intend(
+            IntentKind.MOVE, [copy.source for copy in copies], plan.marks, basis=plan.basis
+        )
+        self._act(term, intent, copies)
+        if intent.sources:
+            self._on_moved(intent.sources, self._clock.now_ms())
+        return True
+
+    # ------------------------------------------------------------------------------ steps
+
+    async def read_sources(self, sources: Sequence[Source]) -> list[bytes | None]:
+        """Their records; None for one that is not there any more. Raises MqError."""
+        positions, sizes = [], []
+        for source in sources:
+            entry = await self._waiting.entries(source.queue, source.offset, 1)
+            is_there = len(entry) > 0
+            positions.append(int(entry.positions[0]) if is_there else -1)
+            sizes.append(int(entry.sizes[0]) if is_there else 0)
+        return await self._waiting.pieces_there(positions, sizes)
+
+    async def _make(
+        self,
+        kind: IntentKind,
+        found: Sequence[tuple[Source, bytes | None]],
+        new_due_ms: int = 0,
+    ) -> list[Copy]:
+        copies: list[Copy] = []
+        for number, (source, data) in enumerate(found, 1):
+            copies.append(self._copies.make(kind, source, data, new_due_ms))
+            if number % COPIES_PER_STEP == 0:
+                await asyncio.sleep(0)
+        return copies
+
+    def _act(self, term: TimerTerm, intent: Intent, copies: Sequence[Copy]) -> None:
+        """Raises MqError: the intent stays open."""
+        destination_of = {copy.source: copy.destination for copy in copies}
+        acts = all_acts(intent, [destination_of[source] for source in intent.sources])
+        self._append(term, acts, copies)
+
+    def _append(self, term: TimerTerm, acts: Sequence[Act], copies: Sequence[Copy]) -> None:
+        self._copies.append(acts, copies, term.give_up)
+        term.note_acted()
+
+    async def _finish(self, term: TimerTerm, intent: Intent) -> None:
+        """What is missing of an intent that was begun here or by the last master. Raises
+        MqError."""
+        data = await self.read_sources(intent.sources)
+        found = list(zip(intent.sources, data, strict=True))
+        copies = await self._make(intent.kind, found, intent.new_due_ms)
+        if term is not self._term or term.progress.open is not intent:
+            return
+        acts = all_acts(intent, [copy.destination for copy in copies])
+        standing = self._store.producers.windows.standing
+        given_up = term.progress.given_up
+        try:
+            missing = missing_acts(acts, given_up, standing)
+        except ActsUnknown as error:
+            # Rather twice than never.
+            log_event(
+                log,
+                "delayed messages may be delivered twice",
+                level=logging.ERROR,
+                messages=len(acts),
+                reason=error,
+            )
+            missing = [act for act in acts if act.number not in given_up]
+        self._append(term, missing, copies)
+
+    async def _carry_out_requests(
+        self, term: TimerTerm, sources: Sequence[Source], found: Sequence[bytes | None]
+    ) -> set[Source]:
+        """Those among planned sources that ask to drop messages: these count as done then, before
+        any of them could be delivered. Raises MqError."""
+        requests: set[Source] = set()
+        for source, data in zip(sources, found, strict=True):
+            if source.queue != TIMER_QUEUE or source.due_ms != REQUEST_DUE_MS or data is None:
+                continue
+            try:
+                record = record_of(source, data)
+            except RecordCorrupt:
+                continue
+            dropped = [each.source for each in await self._finder.named_by(record)]
+            if term is not self._term:
+                break
+            requests.add(source)
+            try:
+                term.remove([source, *dropped], "recalled by a request")
+            except Busy as error:
+                log_event(
+                    log,
+                    "a request to drop a delayed message could not be carried out",
+                    level=logging.ERROR,
+                    offset=source.offset,
+                    reason=error,
+                )
+        return requests
+
+    # ------------------------------------------------------------------------------ out of turn
+
+    async def act_out_of_turn(
+        self,
+        kind: IntentKind,
+        found: Sequence[tuple[Source, bytes | None]],
+        *,
+        new_due_ms: int = 0,
+        floor: Source | None = None,
+    ) -> list[Source]:
+        """Deliver these messages now, roll them, or change their time. Returns those of them that
+        were not done yet. `floor`: everything in its queue up to it is done then.
+
+        Raises:
+            NotMaster: nothing was done.
+            MqError: nothing was done; or it is not known to be, and will be if it was begun.
+        """
+        async with self._acting:
+            term = self._term
+            if term is None or self._prepared is not term:
+                raise NotMaster("this replica does not deliver messages now; ask the master")
+            if term.progress.open is not None:
+                await self._finish(term, term.progress.open)
+            copies = await self._make(kind, found, new_due_ms)
+            if term is not self._term:
+                raise NotMaster("this replica's term as master has just ended; ask the master")
+            if term.progress.open is not None:
+                raise Busy("other messages are being delivered; try again in a moment")
+            if kind is not IntentKind.ROLL:
+                term.check_out_of_turn(len(copies))
+            copies.sort(key=lambda copy: copy.destination)
+            intent = term.intend(
+                kind,
+                [copy.source for copy in copies],
+                basis=term.progress,
+                new_due_ms=new_due_ms,
+            )
+            self._act(term, intent, copies)
+            if floor is not None:
+                term.raise_floor(floor.queue, floor.offset + 1)
+        self._due.set()
+        return list(intent.sources)

@@ -1,0 +1,72 @@
+"""What a folder has of delayed messages when it is opened: what is done, and the index.
+
+Owns: the work that blocks on the disk before anything is appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aerobee.broker.delayed.apache_files import (
+    TakenOver,
+    forget_apache_files,
+    read_apache_files,
+)
+from aerobee.broker.delayed.progress_file import forget_progress, load_progress
+from aerobee.broker.delayed.waiting_log import queue_name
+from aerobee.broker.journal.log import JOURNAL_QUEUE
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, TIMER_QUEUE
+from aerobee.broker.timers.index import IndexLimits, PendingIndex, open_index, reset_index
+from aerobee.broker.timers.index_works import MANIFEST
+from aerobee.broker.timers.level_window import LevelWindow
+from aerobee.broker.timers.state import TimerJournalState
+from aerobee.store_format.delay_levels import DelayLevels
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedDelays:
+    """`levels`: the windows by their level. `taken_over`: what Apache's broker did since, if it had
+    the folder."""
+
+    state: TimerJournalState
+    index: PendingIndex
+    levels: dict[int, LevelWindow]
+    taken_over: TakenOver | None
+
+
+def open_delays(disk: Disk, store: MessageStore, levels_ms: Sequence[int]) -> OpenedDelays:
+    """Blocks. Raises OSError."""
+    journal_end = store.queues.bounds(TIMER_JOURNAL_TOPIC, JOURNAL_QUEUE).max_offset
+    state = load_progress(disk, journal_end)
+    timers = store.queues.bounds(*queue_name(TIMER_QUEUE))
+    index = open_index(
+        disk,
+        begin=max(timers.min_offset, state.progress.of(TIMER_QUEUE).floor),
+        queue_end=timers.max_offset,
+        journal_end=journal_end,
+    )
+    levels = DelayLevels(tuple(levels_ms))
+    # A folder that was taken over may have queues of more levels.
+    used = [queue_id + 1 for topic, queue_id in store.queues.names() if topic == SCHEDULE_TOPIC]
+    windows = {
+        level: LevelWindow(level, levels.delay_ms(level), begin=_level_begin(store, state, level))
+        for level in range(1, max(len(levels), *used, 0) + 1)
+    }
+    return OpenedDelays(state, index, windows, read_apache_files(disk, store))
+
+
+def _level_begin(store: MessageStore, state: TimerJournalState, level: int) -> int:
+    return max(store.queues.bounds(*queue_name(level)).min_offset, state.progress.of(level).floor)
+
+
+def forget_delays(disk: Disk) -> None:
+    """Before a closed folder's log begins anew: what was known of delayed messages counts no more,
+    it comes again from the journal in the log that is copied. Blocks; raises OSError."""
+    forget_progress(disk)
+    forget_apache_files(disk)
+    if disk.exists(MANIFEST):
+        reset_index(disk, begin=0, limits=IndexLimits())

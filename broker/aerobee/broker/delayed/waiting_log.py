@@ -1,0 +1,163 @@
+"""The queues in which messages wait, as far as they are confirmed.
+
+    queue 0     rmq_sys_wheel_timer, queue 0
+    queue n     SCHEDULE_TOPIC_XXXX, queue n - 1: delay level n
+
+Owns: nothing. What is in the page cache is read here, all else in a turn of the pool of cold reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.queues.queue_set import QueueName
+from aerobee.broker.store.queues.reading import GetStatus, QueueBounds
+from aerobee.broker.store.read_work import ReadWork
+from aerobee.broker.timers.entries import TIMER_QUEUE
+from aerobee.broker.timers.pending import Int64Array
+from aerobee.runtime.errors import MessageNotFound
+from aerobee.store_format.consume_queue_entry import unpack_entries
+from aerobee.store_format.delayed_records import TIMER_TOPIC
+from aerobee.store_format.record import iterate_records
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.tags import SCHEDULE_TOPIC
+
+READER = "delayed messages"
+"""Their name among the cold reads."""
+STEP_BYTES = 128 * 1024
+"""What is read of the timer queue in one turn of the loop."""
+STEP_RECORDS = 256
+PIECES_BYTES_MAX = 4 * 1024 * 1024
+
+
+class WaitingRecords(NamedTuple):
+    """Confirmed records of the timer queue; `next_offset` is where to read on: after them, or after
+    a gap if there are none. `is_unconfirmed`: more are there, and are not confirmed yet."""
+
+    records: list[Record]
+    next_offset: int
+    is_unconfirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingEntries:
+    """Confirmed entries of a queue, from an offset on; `times_ms` is of the levels' queues."""
+
+    positions: Int64Array
+    sizes: Int64Array
+    times_ms: Int64Array
+    is_unconfirmed: bool
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+
+def queue_name(queue: int) -> QueueName:
+    """The store's name of a queue in which messages wait."""
+    return (TIMER_TOPIC, 0) if queue == TIMER_QUEUE else (SCHEDULE_TOPIC, queue - 1)
+
+
+class WaitingLog:
+    """On the loop."""
+
+    def __init__(self, store: MessageStore, roles: Roles, pool: ReadPool) -> None:
+        self._store = store
+        self._roles = roles
+        self._pool = pool
+
+    @property
+    def confirmed_end(self) -> int:
+        return self._roles.confirmed_end
+
+    def bounds(self, queue: int) -> QueueBounds:
+        """Confirmed or not."""
+        return self._store.queues.bounds(*queue_name(queue))
+
+    async def timer_records(self, offset: int, *, count: int = STEP_RECORDS) -> WaitingRecords:
+        """Some records of the timer queue, at most `count`, in its order.
+
+        Raises:
+            EntryMismatch: one of them is damaged.
+            MqError: they cannot be read now.
+        """
+        topic, queue_id = queue_name(TIMER_QUEUE)
+        wanted = QueueRead(topic, queue_id, offset, STEP_BYTES, count)
+        found = self._store.reads.read(wanted)
+        if isinstance(found, ReadWork):
+            await self._pool.run_in_turn(READER, STEP_BYTES, found.run)
+            found = self._store.reads.finish(wanted, found)
+        located = found.located
+        if located.status is not GetStatus.FOUND:
+            is_gap = located.status in (
+                GetStatus.OFFSET_TOO_SMALL,
+                GetStatus.OFFSET_FOUND_NULL,
+                GetStatus.MESSAGE_WAS_REMOVING,
+            )
+            return WaitingRecords([], max(offset, located.next_offset if is_gap else 0), False)
+        confirmed_end = self.confirmed_end
+        records: list[Record] = []
+        for record in iterate_records(found.records):
+            if record.physical_offset + record.size > confirmed_end:
+                return WaitingRecords(records, offset + len(records), True)
+            records.append(record)
+        return WaitingRecords(records, located.next_offset, False)
+
+    async def entries(self, queue: int, offset: int, count: int) -> WaitingEntries:
+        """Entries of a queue from an offset on. Raises as `timer_records`."""
+        found = self._store.reads.entries(*queue_name(queue), offset, count)
+        if not isinstance(found, bytes):
+            found = await self._pool.run_in_turn(READER, STEP_BYTES, found.run)
+        positions, sizes, times_ms = unpack_entries(found)
+        confirmed = int((positions + sizes <= self.confirmed_end).sum())
+        return WaitingEntries(
+            positions[:confirmed],
+            sizes[:confirmed],
+            times_ms[:confirmed],
+            confirmed < len(positions),
+        )
+
+    async def pieces(self, positions: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
+        """The bytes at these positions of the log. Raises MessageNotFound, and as
+        `timer_records`."""
+        found: list[bytes] = []
+        runs: list[tuple[int, int]] = []
+        total = 0
+        for position, size in zip(positions, sizes, strict=True):
+            if runs and total + size > PIECES_BYTES_MAX:
+                found += await self._read(runs, total)
+                runs, total = [], 0
+            runs.append((position, size))
+            total += size
+        return found + await self._read(runs, total) if runs else found
+
+    async def pieces_there(
+        self, positions: Sequence[int], sizes: Sequence[int]
+    ) -> list[bytes | None]:
+        """The same; None for what the log does not have any more."""
+        try:
+            return list(await self.pieces(positions, sizes))
+        except MessageNotFound:
+            pass
+        found: list[bytes | None] = []
+        for position, size in zip(positions, sizes, strict=True):
+            try:
+                found += await self.pieces((position,), (size,))
+            except MessageNotFound:
+                found.append(None)
+        return found
+
+    async def _read(self, runs: list[tuple[int, int]], total: int) -> list[bytes]:
+        read: bytes | Callable[[], bytes] = self._store.reads.pieces(runs)
+        if not isinstance(read, bytes):
+            read = await self._pool.run_in_turn(READER, total, read)
+        found, at = [], 0
+        for _, size in runs:
+            found.append(read[at : at + size])
+            at += size
+        return found

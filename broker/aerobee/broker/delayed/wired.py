@@ -1,0 +1,169 @@
+"""The parts of delayed messages, put together over one opened folder.
+
+Owns: nothing at run time but the parts. The journal, the feeder and the progress file work on every
+replica; the mover only while this one is master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Protocol
+
+from aerobee.broker.delayed.apache_files import SEEN_PATH
+from aerobee.broker.delayed.copies import Copies
+from aerobee.broker.delayed.feeder import Feeder
+from aerobee.broker.delayed.finder import Finder
+from aerobee.broker.delayed.mover import Mover
+from aerobee.broker.delayed.opening import OpenedDelays
+from aerobee.broker.delayed.progress_file import ProgressFile
+from aerobee.broker.delayed.waiting_log import WaitingLog
+from aerobee.broker.duties import Duty
+from aerobee.broker.flush.table_files import TableFiles
+from aerobee.broker.journal.journal import Journal
+from aerobee.broker.journal.log import JournalLog
+from aerobee.broker.reading.read_pool import ReadPool
+from aerobee.broker.replication.roles import Roles
+from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.own_writes import OwnWrites
+from aerobee.broker.store.disk import Disk
+from aerobee.broker.store.message_store import MessageStore
+from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, TimerEntry
+from aerobee.broker.timers.index import PendingIndex
+from aerobee.broker.timers.progress import TimerProgress
+from aerobee.broker.timers.term import TimerTerm, TimerTerms
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.log import log_event
+
+if TYPE_CHECKING:
+    from aerobee.broker.config import BrokerConfig
+    from aerobee.broker.replication.opening import OpenedFolder
+    from aerobee.broker.run import Failure
+
+
+log = logging.getLogger(__name__)
+
+SAVE_TIMEOUT_S = 20.0
+"""How long a stop waits for files without which the next start reads more of the log."""
+
+
+class Parts(Protocol):
+    """What delayed messages need of the broker's parts; `Wiring` has them."""
+
+    config: BrokerConfig
+    clock: Clock
+    store: MessageStore
+    folder: OpenedFolder
+    roles: Roles
+    durability: Durability
+    writes: OwnWrites
+    reads: ReadPool
+    files: TableFiles
+    failure: Failure
+
+
+class Delays:
+    """On the loop, while `run` runs; `journal` is one of the master's duties."""
+
+    def __init__(self, opened: OpenedDelays, parts: Parts, disk: Disk, works: Executor) -> None:
+        """`works` runs what may wait for the disk."""
+        store, durability, clock = parts.store, parts.durability, parts.clock
+        self.state = opened.state
+        self._taken_over = opened.taken_over
+        self._files = parts.files
+        self.waiting = WaitingLog(store, parts.roles, parts.reads)
+        self.feeder = Feeder(
+            disk,
+            opened.index,
+            opened.levels,
+            opened.state,
+            self.waiting,
+            works,
+            on_fed=self._on_fed,
+            on_index=self._on_index,
+        )
+        self.feeder.follow(self.progress)
+        self.finder = Finder(self.feeder, self.waiting, works, self.progress)
+        self.copies = Copies(parts.writes, parts.folder.topics, clock)
+        self.mover = Mover(
+            self.feeder,
+            self.waiting,
+            self.finder,
+            self.copies,
+            store,
+            durability,
+            clock,
+            prepare=self._note_taken_over,
+        )
+        self.journal: Journal[TimerEntry, TimerTerm] = Journal(
+            opened.state,
+            JournalLog(
+                TIMER_JOURNAL_TOPIC,
+                store,
+                durability,
+                parts.roles,
+                parts.reads,
+                parts.writes,
+                on_store_failed=parts.failure.report,
+            ),
+            TimerTerms(opened.state, clock, on_begin=self.mover.begin, on_end=self.mover.end),
+            clock,
+            name="timer journal",
+            subject="delayed messages",
+            image_interval_bytes=parts.config.store.segment_bytes,
+        )
+        self.progress_file = ProgressFile(
+            opened.state, self.journal, parts.files, store, durability
+        )
+        store.on_grown(self.feeder.on_grown)
+        durability.listen(self.feeder.on_confirmed)
+        durability.listen(self.progress_file.look)
+
+    @property
+    def duty(self) -> Duty:
+        """Begins and ends with this replica's terms as master."""
+        return self.journal
+
+    def progress(self) -> TimerProgress:
+        """What is done: on a master with what it has decided, on a slave as far as confirmed."""
+        term = self.mover.term
+        return self.state.progress if term is None else term.progress
+
+    async def run(self) -> None:
+        """Until cancelled. Raises StoreFailed."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.journal.run(), name="timer-journal")
+            tasks.create_task(self.feeder.run(), name="timer-feeder")
+            tasks.create_task(self.mover.run(), name="timer-mover")
+            tasks.create_task(self.progress_file.run(), name="timer-progress")
+
+    async def save(self) -> None:
+        """At a stop, when nothing is moved any more: the next start has little to read. Raises
+        StoreFailed."""
+        try:
+            async with asyncio.timeout(SAVE_TIMEOUT_S):
+                await self.progress_file.save_if_room()
+                await self.feeder.save()
+        except TimeoutError:
+            log_event(log, "what waits could not be saved in time", level=logging.WARNING)
+
+    async def _note_taken_over(self, term: TimerTerm) -> None:
+        """What Apache's broker delivered is not delivered once more. Raises MqError."""
+        if self._taken_over is None:
+            return
+        for entry in self._taken_over.entries:
+            if (written := term.note_known(entry)) is not None:
+                await asyncio.shield(written)
+        try:
+            await self._files.write(SEEN_PATH, self._taken_over.seen)
+        except NotWritable:
+            return  # the next start finds that all of it is known
+        self._taken_over = None
+
+    def _on_fed(self) -> None:
+        self.mover.wake()
+
+    def _on_index(self, index: PendingIndex) -> None:
+        self.mover.use_index()

@@ -1,0 +1,150 @@
+"""Messages that arrive later, in a broker of this process: sent as its send path stores them, and a
+clock that is set at will."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from aerobee.broker.store.queue_reads import QueueRead
+from aerobee.broker.store.read_work import ReadWork
+from aerobee.broker.wiring import Wiring
+from aerobee.runtime.clock import SystemClock
+from aerobee.store_format.delayed_records import Delay, waiting_record
+from aerobee.store_format.producer_number import ProducerRun
+from aerobee.store_format.record import encode_record, iterate_records
+from aerobee.store_format.record_layout import HostAddress
+from aerobee.store_format.record_view import Record
+from tests.support.waiting import until
+
+BORN_HOST = HostAddress(b"\x7f\x00\x00\x01", 4242)
+
+
+class SetClock(SystemClock):
+    """The machine's, but that its time of day is set by a test."""
+
+    __slots__ = ("ahead_ms",)
+
+    def __init__(self) -> None:
+        self.ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self.ahead_ms
+
+    def set_to(self, now_ms: int) -> None:
+        self.ahead_ms = now_ms - time.time_ns() // 1_000_000
+
+
+def record_to_send(
+    topic: str,
+    body: bytes,
+    *,
+    unique_key: str = "",
+    keys: str = "",
+    now_ms: int = 1_700_000_000_000,
+) -> Record:
+    """As a producer encodes it."""
+    named = {"UNIQ_KEY": unique_key, "KEYS": keys, "TAGS": "late"}
+    properties = "".join(f"{name}\x01{value}\x02" for name, value in named.items() if value)
+    data = encode_record(
+        topic=topic.encode(),
+        body=body,
+        properties=properties.encode(),
+        born_timestamp_ms=now_ms,
+        born_host=BORN_HOST,
+        store_host_ipv6=False,
+    )
+    return Record(data, 0, len(data))
+
+
+def send_later(
+    wiring: Wiring,
+    topic: str,
+    bodies: Iterable[bytes],
+    *,
+    queue_id: int = 0,
+    deliver_ms: int = 0,
+    level: int = 0,
+) -> list[str]:
+    """Store messages that wait; returns their unique keys."""
+    unique_keys = []
+    for body in bodies:
+        key = f"KEY{body.decode()}"
+        moved = waiting_record(
+            record_to_send(topic, body, unique_key=key, now_ms=wiring.clock.now_ms()),
+            Delay(level=level) if level else Delay(deliver_ms=deliver_ms),
+            topic=topic,
+            queue_id=queue_id,
+            store_host_ipv6=False,
+        )
+        wiring.writes.append_copies(
+            moved.topic, moved.queue_id, [moved.record], [ProducerRun(0, 0, 1)]
+        )
+        unique_keys.append(key)
+    wiring.writes.publish()
+    return unique_keys
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """A message as consumers see it."""
+
+    body: bytes
+    queue_offset: int
+    stored_ms: int
+    properties: dict[str, str]
+    born_ms: int
+
+
+def delivered(wiring: Wiring, topic: str, queue_id: int = 0) -> list[Delivered]:
+    """All messages of a queue."""
+    reads = wiring.store.reads
+    found: list[Delivered] = []
+    offset = wiring.store.queues.bounds(topic, queue_id).min_offset
+    while True:
+        wanted = QueueRead(topic, queue_id, offset, 1 << 20, 1_000)
+        read = reads.read(wanted)
+        outcome = read.run() if isinstance(read, ReadWork) else read
+        if not outcome.records:
+            return found
+        found += [
+            Delivered(
+                bytes(record.body),
+                record.queue_offset,
+                record.store_timestamp_ms,
+                record.properties,
+                record.born_timestamp_ms,
+            )
+            for record in iterate_records(outcome.records)
+        ]
+        offset = outcome.located.next_offset
+
+
+async def until_delivered(
+    wiring: Wiring, topic: str, count: int, queue_id: int = 0
+) -> list[Delivered]:
+    """The messages of a queue, once there are so many."""
+    await until(lambda: len(delivered(wiring, topic, queue_id)) >= count)
+    return delivered(wiring, topic, queue_id)
+
+
+def is_settled(wiring: Wiring) -> bool:
+    """Whether all that is due by now was delivered, and the journal counts."""
+    delays = wiring.delays
+    term, planner = delays.mover.term, delays.mover._planner
+    if term is None or planner is None or not delays.mover.is_ready or delays.mover._due.is_set():
+        return False
+    wake_ms = planner.wake_ms(term.progress)
+    return (
+        term.progress.open is None
+        and delays.journal.waiting_bytes == 0
+        and delays.feeder.is_complete
+        and (wake_ms is None or wake_ms > wiring.clock.now_ms() + 2)
+    )
+
+
+async def settled(wiring: Wiring) -> None:
+    """Until all that is due by the clock as it was set was delivered."""
+    wiring.delays.mover.wake()
+    await until(lambda: is_settled(wiring), "delayed messages come to rest")
