@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from aerobee.offset_audit.checks.check import Limits
 from aerobee.offset_audit.checks.data import CHECKS
 from aerobee.offset_audit.checks.data.compare import TROUBLE
+from aerobee.offset_audit.checks.data.waiting import waiting_by_topic
 from aerobee.offset_audit.tables import FINDINGS, KEY_ROWS, Tables, schema
 from tests.offset_audit.table_builders import NOW_MS, TableRows, frame
 
@@ -238,7 +239,7 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
     def waiting(name: str, due_ms: int | None, **values: Any) -> None:
         place = {"broker_name": name, "store": f"/{name}", "topic": "waiting", "queue_id": 2}
         row = {"kind": kind, "queue_offset": 5, "position": 50, "due_ms": due_ms, "store_ms": 1}
-        rows.add("pending", **{**place, **row, **values})
+        rows.add("pending", **{**place, **row, "real_topic": "orders", **values})
 
     def newest(name: str, store_ms: int) -> None:
         rows.add("queue_ranges", broker_name=name, store=f"/{name}", last_store_ms=store_ms)
@@ -271,6 +272,28 @@ def test_waiting_messages_are_overdue_only_while_their_broker_worked(
         ("runs", 1, severity, "waiting", 2),
     ]
     assert "the oldest, queue offset 4 at byte 50" in findings[0]["evidence"]
+    assert "for topic orders" in findings[0]["evidence"]
+
+
+def test_what_waits_is_counted_by_the_topic_that_it_is_for(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def waiting(topic: str | None, kind: str, due_ms: int, **values: Any) -> None:
+        rows.add("pending", real_topic=topic, kind=kind, due_ms=due_ms, **values)
+
+    for due_ms in (7, 5, 9):
+        waiting("orders", "TIMER", due_ms)
+    waiting("orders", "TIMER", 4, broker_id=1)  # a replica that knows less
+    waiting("orders", "TIMER", 1, resolved=True)
+    waiting("orders", "TIMER", 8, broker_name="broker-b")
+    waiting("orders", "DELAY", 6)
+    waiting(None, "HALF", 3)
+    found_rows = waiting_by_topic(rows.tables(spark)).collect()
+    assert {(row.topic, row.kind, row.messages, row.first_due_ms) for row in found_rows} == {
+        ("orders", "TIMER", 4, 4),
+        ("orders", "DELAY", 1, 6),
+        (None, "HALF", 1, 3),
+    }
 
 
 def test_tiers_are_compared_in_whole_settled_minutes(spark: SparkSession) -> None:

@@ -64,6 +64,8 @@ SUMMARY = Summary(
     brokers_answered=1,
     stages_ms={"judge": 7},
     rows={"commits": 3},
+    waiting=({"cluster": "harbour", "topic": "orders", "kind": "TIMER", "messages": 12},),
+    waiting_total=1,
     not_asked=("GAP", "CORRUPT"),
 )
 
@@ -90,6 +92,8 @@ def test_metrics_say_what_is_known_and_nothing_else() -> None:
     assert 'aerobee_audit_check_findings{check="LAG",severity="WARNING"} 1\n' in text
     assert "aerobee_audit_exit_code 1\n" in text
     assert 'aerobee_audit_queues{state="STUCK"} 0\n' in text
+    of_orders = 'cluster="harbour",topic="orders",kind="TIMER"'
+    assert f"aerobee_audit_waiting_messages{{{of_orders}}} 12\n" in text
     assert "matching_lag_messages{" not in text
     assert "check_affected{" not in text
 

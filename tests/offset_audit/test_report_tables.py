@@ -62,6 +62,7 @@ def report(
     brokers: Iterable[Mapping[str, Any]] = (),
     queues: Iterable[Mapping[str, Any]] = (),
     history: Iterable[Mapping[str, Any]] = (),
+    waiting: Iterable[Mapping[str, Any]] = (),
 ) -> ReportData:
     from aerobee.offset_audit import tables
     from aerobee.offset_audit.outputs.report.collect import report_data
@@ -73,6 +74,7 @@ def report(
         brokers=frame(spark, tables.BROKERS, brokers),
         queues=frame(spark, tables.QUEUES, queues),
         history=frame(spark, tables.STATES, history),
+        waiting=frame(spark, "topic string, kind string, messages long", waiting),
         bounds=SMALL,
     )
 
@@ -117,6 +119,14 @@ def crowded(spark: SparkSession) -> ReportData:
             state("group-4", "topic-0", q, lag=run, run_at_ms=NOW_MS - run * 60_000)
             for run in range(1, 9)
             for q in range(2)
+        ],
+        waiting=[
+            {"topic": topic, "kind": kind, "messages": messages}
+            for topic, kind, messages in (
+                ("topic-1", "DELAY", 4),
+                ("topic-1", "TIMER", 3),
+                ("elsewhere", "TIMER", 9),
+            )
         ],
     )
 
@@ -163,6 +173,10 @@ def test_topics_without_groups_are_shown_and_replicas_count_once(crowded: Report
     assert by_name["topic-0"].messages == by_name["unread-topic"].messages == 900
     assert by_name["topic-1"].messages is None
     assert (by_name["unread-topic"].groups, by_name["topic-0"].groups) == (0, 5)
+
+
+def test_what_waits_for_a_topic_is_the_sum_of_all_kinds(crowded: ReportData) -> None:
+    assert {one.topic: one.waiting for one in crowded.topics if one.waiting} == {"topic-1": 7}
 
 
 def test_lag_over_time_is_the_sum_of_a_groups_queues_in_the_latest_runs(

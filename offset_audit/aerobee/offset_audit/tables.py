@@ -141,9 +141,11 @@ store_ms long"""
 search of the index files finds (INDEX; `topic` and `store_ms` null). Each pair once."""
 
 PENDING = f"""{ORIGIN}, store string, kind string, topic string, queue_id int, queue_offset long,
-position long, store_ms long, due_ms long, resolved boolean, unique_key string"""
+position long, store_ms long, due_ms long, resolved boolean, unique_key string,
+real_topic string"""
 """Messages that wait in system topics: HALF, DELAY (by level) and TIMER. `due_ms`: when it should
-have been delivered, or checked; `resolved`: delivered, committed, rolled back or recalled."""
+have been delivered, or checked; `resolved`: delivered, committed, rolled back or recalled;
+`real_topic`: the topic that it is for. What Aerobee's timer journal says is done has no row."""
 
 BLOCK_OFFSETS = 65_536
 INDEX_BLOCK_BYTES = 64 * 1024 * 1024

@@ -13,12 +13,14 @@ from aerobee.offset_audit.checks.check import Severity
 from aerobee.offset_audit.outputs.summary import STATE_ORDER, Summary
 
 Sample = tuple[Mapping[str, object], float | int]
+Metric = tuple[str, str, Iterable[Sample]]
+"""Name, help, samples."""
 
 
 def metrics_text(summary: Summary) -> str:
     """All metrics of a run."""
     at = summary.run_at_ms
-    plain: Sequence[tuple[str, str, Iterable[Sample]]] = (
+    plain: Sequence[Metric] = (
         ("run_timestamp_seconds", "Start of the run.", [({}, at / 1_000)]),
         ("run_duration_seconds", "Duration of the run.", [({}, summary.took_ms / 1_000)]),
         (
@@ -54,6 +56,19 @@ def metrics_text(summary: Summary) -> str:
             "Queues of groups by state of progress.",
             [({"state": state}, summary.states.get(state, 0)) for state in STATE_ORDER],
         ),
+        *_of_progress(summary),
+    )
+    lines: list[str] = []
+    for name, text, samples in plain:
+        lines += _metric(f"aerobee_audit_{name}", text, samples)
+    return "\n".join(lines) + "\n"
+
+
+_PAIR = ("cluster", "group", "topic")
+
+
+def _of_progress(summary: Summary) -> tuple[Metric, ...]:
+    return (
         ("group_topics", "Pairs of group and topic.", [({}, summary.groups_total)]),
         (
             "group_lag_messages",
@@ -75,14 +90,15 @@ def metrics_text(summary: Summary) -> str:
             "Age of the first unread message.",
             _ages(summary),
         ),
+        (
+            "waiting_messages",
+            "Messages in system topics that wait to be delivered, by the topic that they are for.",
+            [
+                (_labels(row, "cluster", "topic", "kind"), row["messages"])
+                for row in summary.waiting
+            ],
+        ),
     )
-    lines: list[str] = []
-    for name, text, samples in plain:
-        lines += _metric(f"aerobee_audit_{name}", text, samples)
-    return "\n".join(lines) + "\n"
-
-
-_PAIR = ("cluster", "group", "topic")
 
 
 def _exit(summary: Summary) -> list[Sample]:

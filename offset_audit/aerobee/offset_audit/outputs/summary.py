@@ -23,6 +23,7 @@ SCHEMA_VERSION = 1
 
 FINDINGS_MAX = 200
 GROUPS_MAX = 100
+WAITING_MAX = 100
 BROKERS_MAX = 100
 
 EXIT_CODES = {None: 0, "INFO": 0, "WARNING": 1, "ERROR": 2, "CRITICAL": 3}
@@ -62,6 +63,10 @@ class Summary:
     stages_ms: Mapping[str, int]
     rows: Mapping[str, int]
     """How many rows were read, by table."""
+    waiting: tuple[Mapping[str, Any], ...] = ()
+    """By topic and kind the `WAITING_MAX` with the most messages in system topics."""
+    waiting_total: int = 0
+    """Pairs of topic and kind."""
     notes: tuple[str, ...] = ()
     """What the run was asked for and could not see, a sentence each."""
     not_asked: tuple[str, ...] = ()
@@ -106,9 +111,11 @@ class Summary:
 
 
 def collect_parts(
-    findings: DataFrame, states: DataFrame, brokers: DataFrame
+    findings: DataFrame, states: DataFrame, brokers: DataFrame, waiting: DataFrame
 ) -> dict[str, list[dict[str, Any]]]:
-    """What a summary needs of a run's tables, in one job; each part is bounded first."""
+    """What a summary needs of a run's tables, in one job; each part is bounded first.
+
+    `waiting`: as `waiting_by_topic` has it."""
     pairs = states.groupBy("cluster", "group", "topic").agg(
         F.count("*").alias("queues"),
         F.try_sum("lag").alias("lag"),
@@ -140,6 +147,10 @@ def collect_parts(
         "brokers_total": brokers.agg(
             F.count("*").alias("asked"), F.sum(F.col("answered").cast("int")).alias("answered")
         ),
+        "waiting": waiting.orderBy(F.desc("messages"), "cluster", "topic", "kind").limit(
+            WAITING_MAX
+        ),
+        "waiting_total": waiting.agg(F.count("*").alias("pairs")),
     }
     return collect_together(parts, keeps_nulls=True)
 

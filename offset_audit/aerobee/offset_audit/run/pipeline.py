@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compare
+from aerobee.offset_audit.checks.data.waiting import waiting_by_topic
 from aerobee.offset_audit.checks.progress.journal import find_changes
 from aerobee.offset_audit.checks.progress.judged import judge
 from aerobee.offset_audit.checks.progress.judged import progress as progress_states
@@ -126,7 +127,8 @@ def _judge(
             )
         )
         with settings_for_sums(session):
-            parts = collect_parts(findings, states, reading.tables.brokers)
+            waiting = waiting_by_topic(reading.tables)
+            parts = collect_parts(findings, states, reading.tables.brokers, waiting)
     summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)
     asked = {one.name for one in checks}
     summary = replace(
@@ -243,6 +245,8 @@ def _summary(
         brokers=tuple(parts["brokers"]),
         brokers_total=brokers["asked"],
         brokers_answered=brokers["answered"] or 0,
+        waiting=tuple(parts["waiting"]),
+        waiting_total=parts["waiting_total"][0]["pairs"],
         stages_ms=dict(progress.stages_ms),
         rows=rows,
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
+from aerobee.offset_audit.checks.data.waiting import waiting_by_topic
 from aerobee.offset_audit.checks.registry import all_checks, checks_for
 from aerobee.offset_audit.outputs.folder import replace_document
 from aerobee.offset_audit.outputs.ledger import Ledger, RunEntry
@@ -100,6 +101,7 @@ def _report(request: AuditRequest, judged: Judged) -> str:
         brokers=judged.tables.brokers,
         queues=judged.tables.queues,
         history=judged.tables.history,
+        waiting=waiting_by_topic(judged.tables),
     )
     return render(data)
 

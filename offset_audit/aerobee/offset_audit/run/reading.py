@@ -383,5 +383,8 @@ def _wanted(rows: DataFrame, table: str, request: AuditRequest) -> DataFrame:
     if request.groups and table in FILTERED_BY_GROUP:
         rows = rows.where(F.col("group").isin(list(request.groups)))
     if request.topics and table in FILTERED_BY_TOPIC:
-        rows = rows.where(F.col("topic").isin(list(request.topics)))
+        is_named = F.col("topic").isin(list(request.topics))
+        if table == "pending":
+            is_named |= F.coalesce(F.col("real_topic").isin(list(request.topics)), F.lit(False))
+        rows = rows.where(is_named)
     return rows

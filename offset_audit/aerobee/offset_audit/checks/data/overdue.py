@@ -6,6 +6,8 @@ for long enough after it was due.
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -13,6 +15,8 @@ from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.stores import ORIGIN, STORE, verify_command, with_roles
 from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence, utc_time
 from aerobee.offset_audit.tables import Tables
+
+_FIRST: Final = ("queue_offset", "position", "due_ms", "unique_key", "real_topic")
 
 
 def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: str) -> DataFrame:
@@ -30,9 +34,7 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
         .groupBy(*STORE, "topic", "queue_id")
         .agg(
             F.count("*").alias("messages"),
-            F.min_by(F.struct("queue_offset", "position", "due_ms", "unique_key"), "due_ms").alias(
-                "first"
-            ),
+            F.min_by(F.struct(*_FIRST), "due_ms").alias("first"),
             F.max(late_ms).alias("late_ms"),
             F.max("alive_until_ms").alias("alive_until_ms"),
         )
@@ -51,7 +53,8 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
             " at byte ",
             F.col("first.position"),
             " of the log",
-            _unique_key(),
+            _told("unique_key", ", id "),
+            _told("real_topic", ", for topic "),
             ", was due at ",
             utc_time(F.col("first.due_ms")),
             ", ",
@@ -67,10 +70,9 @@ def _overdue(tables: Tables, limits: Limits, kind: str, *, check: str, meaning: 
     )
 
 
-def _unique_key() -> Column:
-    return F.when(
-        F.col("first.unique_key").isNotNull(), sentence(", id ", F.col("first.unique_key"))
-    ).otherwise("")
+def _told(name: str, before: str) -> Column:
+    value = F.col(f"first.{name}")
+    return F.when(value.isNotNull(), sentence(before, value)).otherwise("")
 
 
 def _alive_until(tables: Tables, limits: Limits) -> DataFrame:

@@ -200,6 +200,7 @@ def _topics(
 ) -> tuple[TopicRow, ...]:
     read = {row["topic"]: row for row in first["topics"]}
     stored = {row["topic"]: row for row in second["stored"]}
+    waiting = {row["topic"]: row["messages"] for row in second["waiting"]}
     topics = []
     for name in chosen_topics(first, bounds):
         size = stored.get(name, {})
@@ -213,6 +214,7 @@ def _topics(
                 groups=row.get("pairs", 0),
                 progress=progress,
                 pairs=tuple(pair for pair in pairs if pair.topic == name)[: bounds.pairs_each],
+                waiting=waiting.get(name, 0),
             )
         )
     return tuple(topics)

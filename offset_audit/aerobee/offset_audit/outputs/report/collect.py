@@ -33,10 +33,12 @@ def report_data(
     brokers: DataFrame,
     queues: DataFrame,
     history: DataFrame,
+    waiting: DataFrame,
     bounds: Bounds | None = None,
 ) -> ReportData:
     """`states` and `findings` of this run, `brokers` and `queues` as read, `history`: STATES of
-    earlier runs. Persist them first if they are dear: each is read a few times."""
+    earlier runs, `waiting`: as `waiting_by_topic` has it. Persist them first if they are dear: each
+    is read a few times."""
     bounds = bounds or Bounds()
     pairs = _pairs(states)
     first = collect_together(
@@ -66,7 +68,7 @@ def report_data(
         keeps_nulls=False,
     )
     second = collect_together(
-        _details(states, queues, history, run, first, bounds), keeps_nulls=False
+        _details(states, queues, history, waiting, run, first, bounds), keeps_nulls=False
     )
     return assemble(run, first, second, bounds)
 
@@ -75,6 +77,7 @@ def _details(
     states: DataFrame,
     queues: DataFrame,
     history: DataFrame,
+    waiting: DataFrame,
     run: RunFacts,
     first: Rows,
     bounds: Bounds,
@@ -97,6 +100,9 @@ def _details(
     return {
         "pairs": _pairs_of(states, groups, topics, bounds),
         "stored": _stored(queues.where(F.col("topic").isin(topics))),
+        "waiting": waiting.where(F.col("topic").isin(topics))
+        .groupBy("topic")
+        .agg(F.sum("messages").alias("messages")),
         "queues": _worst_queues(with_place, bounds),
         "cells": _cells(with_place.where(F.col("place") < bounds.heat_rows), bounds),
         "points": _points(earlier, F.col("run_at_ms")).unionByName(

@@ -184,7 +184,7 @@ class GroupRow:
 @dataclass(frozen=True, slots=True)
 class TopicRow:
     """`messages`: what lies between the minima and the maxima of its `queues`. `progress`: of all
-    groups that read it."""
+    groups that read it. `waiting`: messages for it in system topics, as far as stores were read."""
 
     topic: str
     queues: int | None
@@ -192,6 +192,7 @@ class TopicRow:
     groups: int
     progress: Progress
     pairs: tuple[PairRow, ...]
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,6 +180,8 @@ def _topic(topic: TopicRow, data: ReportData) -> Markup:
     facts = [(_noun(topic.messages or 0, "message"), messages)]
     if topic.queues is not None:
         facts.append((_noun(topic.queues, "queue"), number(topic.queues)))
+    if topic.waiting:
+        facts.append(("waiting", short(topic.waiting)))
     facts.append((_noun(topic.groups, "group"), number(topic.groups)))
     if topic.groups:
         facts += _lag_facts(topic.progress, data)

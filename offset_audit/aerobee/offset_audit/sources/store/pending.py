@@ -1,9 +1,10 @@
-"""Messages that wait in system topics of Apache's broker: half, delayed and timer messages.
+"""Messages that wait in system topics: half, delayed and timer messages.
 
 Each kind has its own account of what is done: the op topic and a consumer group's offsets, a table
-of offsets by delay level, the timer's checkpoint and log. What they say is done long ago is not
-read; of the rest each message is a row, and `resolved` says whether it is done after all. Rows say
-where the message lies: in the system topic.
+of offsets by delay level, the timer's checkpoint and log. Aerobee's timer journal counts beside
+Apache's files: either may know more, since both brokers may have had the folder. What they say is
+done long ago is not read; of the rest each message is a row, and `resolved` says whether it is done
+after all. Rows say where the message lies, in the system topic, and the topic that it is for.
 
 Memory: a number for each open transaction or timer message, and the rows of one stretch.
 
@@ -15,7 +16,7 @@ slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -31,15 +32,24 @@ from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
 from aerobee.offset_audit.sources.store.ranges_digest import Int64Array
 from aerobee.offset_audit.sources.store.ranges_facts import StoreFacts
 from aerobee.offset_audit.sources.store.ranges_rows import PENDING, RecordBatch, make_batch
+from aerobee.offset_audit.sources.store.timer_journal import (
+    TIMER_JOURNAL_TOPIC,
+    TIMER_QUEUE,
+    DoneTimers,
+)
 from aerobee.store_format.consume_queue_entry import ENTRY_SIZE
+from aerobee.store_format.delayed_records import (
+    HALF_TOPIC,
+    TIMER_TOPIC,
+    NotDelayed,
+    timer_due_ms,
+)
 from aerobee.store_format.names import is_file_name
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.tags import SCHEDULE_TOPIC
 from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
 from aerobee.store_format.timer_log import MAGIC_DELETE, scan_timer_log
-
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 
 _LOG_FOLDER: Final = "timerlog"
 _CHECKPOINT: Final = "config/timercheck"
@@ -68,27 +78,25 @@ class PendingTimers:
         self.queue_offset = max(self._checkpoint.last_queue_offset, self._behind(last))
         """The first offset of the timer's topic that is in no slot yet."""
 
-    def messages(self, not_yet: Iterable[int]) -> Iterator[tuple[int, Record | None, int, bool]]:
+    def messages(self, not_yet: Int64Array) -> Iterator[tuple[int, Record | None, int, bool]]:
         """(position, record, due time, whether it was recalled) of each that waits.
 
-        `not_yet` are positions of messages that are in no slot yet.
+        `not_yet` are positions of messages that are in no slot yet, in the queue's order.
         """
-        fresh: list[tuple[int, Record]] = []
         deleted = {key for at in self._deletes for key in _deletes(self._lookup.record_at(at))}
-        for position in not_yet:
+        # What recalls a message comes after it: so each is read once, and none is kept.
+        for position in reversed(not_yet.tolist()):
             record = self._lookup.record_at(position)
             if record is None:
                 continue
             deletes = _deletes(record)
             deleted.update(deletes)
             if not deletes:
-                fresh.append((position, record))
+                due_ms = _due_ms(record, record.store_timestamp_ms)
+                yield position, record, due_ms, _is_among(record, deleted)
         for one in self._waiting:
             found = self._lookup.record_at(one.position)
             yield one.position, found, _due_ms(found, one.slot_ms), _is_among(found, deleted)
-        for position, record in fresh:
-            due_ms = _due_ms(record, record.store_timestamp_ms)
-            yield position, record, due_ms, _is_among(record, deleted)
 
     def _read_checkpoint(self) -> TimerCheckpoint:
         try:
@@ -143,12 +151,14 @@ def _is_among(record: Record | None, deleted: set[str]) -> bool:
 
 
 def _due_ms(record: Record | None, otherwise_ms: int) -> int:
-    text = None if record is None else record.property_value(PropertyName.TIMER_OUT_MS)
-    due_ms = decimal(text)
-    return otherwise_ms if due_ms is None else due_ms
+    if record is None:
+        return otherwise_ms
+    try:
+        return timer_due_ms(record)
+    except NotDelayed:
+        return otherwise_ms
 
 
-HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 _TRANSACTIONS: Final = "CID_RMQ_SYS_TRANS"
 _OP_TAG: Final = "d"
@@ -171,6 +181,7 @@ class Pending:
     due_ms: int | None
     resolved: bool
     unique_key: str | None
+    real_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,19 +220,21 @@ class _Waiting:
     def __init__(self, facts: StoreFacts, lookup: LogLookup) -> None:
         self._facts = facts
         self._lookup = lookup
-        topics = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+        topics = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TIMER_JOURNAL_TOPIC)
         queues = queue_files(facts.store, lambda topic, queue_id: topic in topics)
         self._queues = {(queue.topic, queue.queue_id): queue for queue in queues}
 
     def rows(self) -> Iterator[Pending]:
         committed = read_offset_table(self._facts.store, "consumerOffset.json")
         delayed = read_offset_table(self._facts.store, "delayOffset.json")
+        done = self._done_timers()
         for topic, queue_id in self._queues:
             if topic == HALF_TOPIC:
                 yield from self._halves(queue_id, committed)
             elif topic == SCHEDULE_TOPIC:
-                yield from self._delayed(queue_id, _number(delayed.get(str(queue_id + 1))))
-        yield from self._timers()
+                first = _number(delayed.get(str(queue_id + 1)))
+                yield from self._delayed(queue_id, first, done)
+        yield from self._timers(done)
 
     def entries(self, topic: str, queue_id: int, first: int) -> Iterator[Entries]:
         """The entries of a queue from an offset on, whose records the log has."""
@@ -294,8 +307,18 @@ class _Waiting:
 
     # -------------------------------------------------------------------------------- delays
 
-    def _delayed(self, queue_id: int, first: int) -> Iterator[Pending]:
-        for entries in self.entries(SCHEDULE_TOPIC, queue_id, first):
+    def _done_timers(self) -> DoneTimers:
+        done = DoneTimers()
+        for entries in self.entries(TIMER_JOURNAL_TOPIC, 0, 0):
+            for position in entries.positions.tolist():
+                record = self._lookup.record_at(position)
+                if record is not None:
+                    done.take(bytes(record.body))
+        return done
+
+    def _delayed(self, queue_id: int, first: int, done: DoneTimers) -> Iterator[Pending]:
+        level = queue_id + 1
+        for entries in self.entries(SCHEDULE_TOPIC, queue_id, max(first, done.floor(level))):
             rows = zip(
                 entries.queue_offsets.tolist(),
                 entries.positions.tolist(),
@@ -303,21 +326,23 @@ class _Waiting:
                 strict=True,
             )
             for offset, position, due_ms in rows:
+                if done.is_done(level, offset, due_ms):
+                    continue
                 record = self._lookup.record_at(position)
                 place = (SCHEDULE_TOPIC, queue_id, offset)
                 yield _pending("DELAY", record, place, position, False, due_ms=due_ms)
 
     # -------------------------------------------------------------------------------- timers
 
-    def _timers(self) -> Iterator[Pending]:
+    def _timers(self, done: DoneTimers) -> Iterator[Pending]:
         timers = PendingTimers(self._facts, self._lookup)
-        not_yet = (
-            position
-            for entries in self.entries(TIMER_TOPIC, 0, timers.queue_offset)
-            for position in entries.positions.tolist()
-        )
+        first = max(timers.queue_offset, done.floor(TIMER_QUEUE))
+        parts = [entries.positions for entries in self.entries(TIMER_TOPIC, 0, first)]
+        not_yet = np.concatenate(parts) if parts else np.empty(0, np.int64)
         for position, record, due_ms, resolved in timers.messages(not_yet):
             offset = None if record is None else record.queue_offset
+            if offset is not None and done.is_done(TIMER_QUEUE, offset, due_ms):
+                continue
             place = (TIMER_TOPIC, 0, offset)
             yield _pending("TIMER", record, place, position, resolved, due_ms=due_ms)
 
@@ -347,6 +372,7 @@ def _pending(
         due_ms,
         resolved,
         record.unique_key,
+        record.property_value(PropertyName.REAL_TOPIC),
     )
 
 

@@ -1,0 +1,110 @@
+"""What a store's timer journal says: which of the messages that wait for a time are done.
+
+docs/timer-journal.md has the rules. Entries only ever add to what is done, so one that cannot be
+read makes messages look as if they waited, and a later mark or image covers most of them again.
+
+Memory: what is named singly and no mark has passed yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
+
+from aerobee.offset_audit.sources.store.plain_values import int64
+
+TIMER_JOURNAL_TOPIC: Final = "AEROBEE_TIMER_JOURNAL"
+TIMER_QUEUE: Final = 0
+"""The timer topic's queue, as the journal names it; n is that of delay level n."""
+
+_PRUNED_MIN: Final = 1_000
+
+Key: TypeAlias = tuple[int, int]
+"""Time due and queue offset: a place in the timer queue's order."""
+
+
+class DoneTimers:
+    """Takes in the journal record by record."""
+
+    def __init__(self) -> None:
+        self._floors: dict[int, int] = {}
+        self._regions: list[tuple[Key, Key, int]] = []
+        self._single: dict[tuple[int, int], int] = {}
+        """Queue and offset -> time due."""
+        self._prune_at = _PRUNED_MIN
+
+    def floor(self, queue: int) -> int:
+        """Everything below this offset of a queue is done."""
+        return self._floors.get(queue, 0)
+
+    def is_done(self, queue: int, offset: int, due_ms: int) -> bool:
+        """Whether a message was delivered, put off, or removed."""
+        return (queue, offset) in self._single or self._is_passed(queue, offset, due_ms)
+
+    def take(self, body: bytes) -> None:
+        """The next record."""
+        try:
+            entries = json.loads(body)
+        except (ValueError, RecursionError):
+            return
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict):
+                self._take_marks(entry.get("marks"))
+                self._take_sources(entry.get("sources"))
+        if len(self._single) >= self._prune_at:
+            self._single = {
+                (queue, offset): due_ms
+                for (queue, offset), due_ms in self._single.items()
+                if not self._is_passed(queue, offset, due_ms)
+            }
+            self._prune_at = max(_PRUNED_MIN, 2 * len(self._single))
+
+    def _take_marks(self, marks: object) -> None:
+        for numbers in map(_whole_numbers, marks if isinstance(marks, list) else ()):
+            if len(numbers) == 2:
+                queue, offset = numbers
+                self._floors[queue] = max(self.floor(queue), offset)
+            elif len(numbers) == 5:
+                low_ms, low_offset, high_ms, high_offset, end = numbers
+                self._raise((low_ms, low_offset), (high_ms, high_offset), end)
+
+    def _raise(self, low: Key, high: Key, end: int) -> None:
+        """Turn by turn the broker's marks grow over each other: few are left."""
+        self._regions = [
+            region
+            for region in self._regions
+            if not (low <= region[0] and region[1] <= high and region[2] <= end)
+        ]
+        self._regions.append((low, high, end))
+
+    def _take_sources(self, groups: object) -> None:
+        for group in groups if isinstance(groups, list) else ():
+            if not isinstance(group, Mapping):
+                continue
+            queue = int64(group.get("queue"))
+            offsets, due = _sums(group.get("offsets")), _sums(group.get("due"))
+            if queue is None or len(offsets) != len(due):
+                continue
+            for offset, due_ms in zip(offsets, due, strict=True):
+                self._single[queue, offset] = due_ms
+
+    def _is_passed(self, queue: int, offset: int, due_ms: int) -> bool:
+        if offset < self.floor(queue):
+            return True
+        return queue == TIMER_QUEUE and any(
+            offset < end and low < (due_ms, offset) <= high for low, high, end in self._regions
+        )
+
+
+def _whole_numbers(values: Any) -> Sequence[int]:
+    """None at all if one is none."""
+    numbers = [int64(value) for value in values] if isinstance(values, list) else []
+    known = [number for number in numbers if number is not None]
+    return known if len(known) == len(numbers) else []
+
+
+def _sums(values: object) -> list[int]:
+    """The first number, then differences."""
+    return list(accumulate(_whole_numbers(values)))
