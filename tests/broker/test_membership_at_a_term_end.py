@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -15,6 +15,7 @@ from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable, TopicTable
 from aerobee.runtime.clock import ManualClock
@@ -40,6 +41,10 @@ async def served(
     offsets = ConsumerOffsets(
         master.table, master.journal, coordinator, guard, clock, queue_max=lambda topic, queue: 0
     )
+
+    async def no_topics(group: str, subscribed: Iterable[str]) -> None:
+        return None
+
     service = GroupService(
         coordinator,
         offsets,
@@ -57,6 +62,8 @@ async def served(
         on_session_timeout=promise,
         on_group=lambda group: None,
         bounds=lambda topic, queue_id: (0, 0),
+        settings=RetrySettings(SubscriptionGroupTable(), lambda group: None, nothing),
+        make_topics=no_topics,
     )
     server = grpc.aio.server()
     broker_pb2_grpc.add_GroupServiceServicer_to_server(service, server)

@@ -56,6 +56,20 @@ async def test_a_topic_is_spread_evenly_and_its_route_names_live_brokers(server:
     assert "nowhere" in nowhere.status.message
 
 
+async def test_retry_topics_are_in_every_replica_set_and_in_no_list(server: Any) -> None:
+    """Brokers make them when they need them: nobody creates them, and no list is long by them."""
+    names = ["%RETRY%billing", "%DLQ%billing", "%RETRY%a/b"]
+    request = pb.QueryRouteRequest(topics=names, create_missing=True)
+    answer = await server.stub.QueryRoute(request)
+    for route, name in zip(answer.routes, names[:2], strict=False):
+        assert route.topic.name == name
+        assert dict(route.topic.queues_by_broker) == {"broker-a": 1, "broker-b": 1}
+        assert [each.identity.broker_name for each in route.brokers] == ["broker-a", "broker-b"]
+    assert answer.routes[2].status.code == common_pb2.ILLEGAL_NAME
+    listed = await server.stub.ListTopics(pb.ListTopicsRequest())
+    assert list(listed.topics) == []
+
+
 async def test_the_default_is_four_queues_on_each_group(server: Any) -> None:
     topic = await server.stub.CreateTopic(pb.CreateTopicRequest(name="orders"))
     assert dict(topic.queues_by_broker) == {"broker-a": 4, "broker-b": 4}

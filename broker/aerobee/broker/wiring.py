@@ -76,6 +76,7 @@ from aerobee.broker.replication.table_source import TableSource
 from aerobee.broker.retention.cleaning import Cleaning
 from aerobee.broker.retention.holds import GroupsHold, JournalHold, PendingHold
 from aerobee.broker.retention.unread_readers import UnreadReaders
+from aerobee.broker.retries.wired import Retries
 from aerobee.broker.run import ROLES_TASK, Edge, Failure, Run, Timekeeper
 from aerobee.broker.sending.acknowledged import AcknowledgedBatches
 from aerobee.broker.sending.append import Appender
@@ -182,7 +183,14 @@ class Wiring:
             bytes_per_s=config.catch_up_bytes_per_s,
         )
         places = ReadPlaces(self.roles, store, slave_read_bytes=config.replication.slave_read_bytes)
-        self.egress = Egress(self.guard, store, self.counters, pool=self.reads, places=places)
+        self.egress = Egress(
+            self.guard,
+            store,
+            self.counters,
+            pool=self.reads,
+            places=places,
+            finished_by=lambda *queue: self.folder.offsets.finished.of(*queue),
+        )
         store.on_grown(self.egress.on_grown)
         self.queues = QueueReader(store, self.reads)
         self.lookup = MessageLookup(
@@ -324,6 +332,7 @@ class Wiring:
 
     def _on_granting(self, views_held_back_s: float) -> None:
         self.topic_ends.wake()
+        self.retries.send_backs.wake()
         self.coordinator.hold_views_back(views_held_back_s)
 
     def _wire_groups(self) -> None:
@@ -370,6 +379,7 @@ class Wiring:
             save=partial(self.files.save_if_room, TOPICS_PATH),
         )
         self.flush.on_flushed(lambda _: self.topic_ends.wake())
+        self.retries = Retries(self)
         retention = self.store.retention
         readers = UnreadReaders(folder.topics, folder.offsets, self.current_run.members, self.store)
         self.cleaning = Cleaning(
@@ -378,6 +388,7 @@ class Wiring:
                 JournalHold(self.journal, partial(self.files.save_if_room, CONSUMER_OFFSETS_PATH)),
                 JournalHold(self.delays.journal, self.delays.progress_file.save_if_room),
                 PendingHold(retention, folder.offsets),
+                self.retries.hold,
                 GroupsHold(retention, readers),
             ),
             config.store.retention,
@@ -471,7 +482,9 @@ class Wiring:
                 on_acknowledged=partial(count_acknowledged, self.latencies),
             ),
             pull=self.pull_service,
-            offsets=OffsetService(self.offsets, self.removal, guard, self.queues),
+            offsets=OffsetService(
+                self.offsets, self.removal, guard, self.queues, self.retries.send_backs
+            ),
             groups=GroupService(
                 self.coordinator,
                 self.offsets,
@@ -481,6 +494,8 @@ class Wiring:
                 sessions=config.sessions,
                 on_session_timeout=self.current_run.promise_session,
                 on_group=self.known.admit,
+                settings=self.retries.settings,
+                make_topics=self.retries.topics.make_subscribed,
                 bounds=self.queues.bounds,
             ),
             admin=AdminService(
@@ -548,6 +563,7 @@ class Wiring:
                 "offset-journal": self.journal.run,
                 "topic-ends": self.topic_ends.run,
                 "delays": self.delays.run,
+                "send-backs": self.retries.send_backs.run,
             },
             health=health,
             readiness=Readiness(roles, store, self.report, self.follower, self.registration),

@@ -8,6 +8,7 @@ from aerobee.nameserver import election
 from aerobee.nameserver.route_table import RouteTable, TopicChanges
 from aerobee.nameserver.stored import BrokerKey, BrokerRecord, InSyncReplica, ReplicaSet, Topic
 from aerobee.runtime.errors import Busy, MqError
+from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.own_protocol import code_of
 from aerobee.v1 import common_pb2, nameserver_pb2
 
@@ -108,11 +109,20 @@ def topic_config(topic: Topic, deleted_at_ms: int = 0) -> common_pb2.TopicConfig
     )
 
 
+def _topic_of_all(table: RouteTable, name: str) -> Topic | None:
+    """A retry or dead-letter topic, which each replica set makes when it needs it; None for other
+    names."""
+    if not is_retry_topic(name):
+        return None
+    replica_sets = {*table.replica_sets, *table.live_by_replica_set()}
+    return Topic(name, queues_by_broker=dict.fromkeys(sorted(replica_sets), 1))
+
+
 def topic_route(
     cluster: str, table: RouteTable, name: str, failure: MqError | None
 ) -> nameserver_pb2.TopicRoute:
     """The route of one topic, or why there is none."""
-    topic = table.topics.get(name)
+    topic = table.topics.get(name) or _topic_of_all(table, name)
     if topic is not None:
         return nameserver_pb2.TopicRoute(
             status=common_pb2.Status(code=common_pb2.OK),

@@ -17,7 +17,7 @@ from aerobee.nameserver.stored import BrokerRecord, Topic
 from aerobee.nameserver.topics import Topics
 from aerobee.runtime.errors import InvalidArgument, MqError, ShuttingDown, Unreachable
 from aerobee.runtime.exception_groups import first_leaf
-from aerobee.runtime.names import check_topic_name
+from aerobee.runtime.names import check_topic_name, is_retry_topic
 from aerobee.runtime.served_method import answered_at_once
 from aerobee.v1 import common_pb2, nameserver_pb2, nameserver_pb2_grpc
 
@@ -111,7 +111,7 @@ class NameserverService(nameserver_pb2_grpc.NameserverServiceServicer):
         self._check_cluster(request.cluster)
         failures: dict[str, MqError] = {}
         for name in dict.fromkeys(request.topics):
-            if name in self._cache.table.topics:
+            if name in self._cache.table.topics or is_retry_topic(name):
                 continue
             try:
                 check_topic_name(name)

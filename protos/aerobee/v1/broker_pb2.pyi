@@ -264,6 +264,54 @@ class TopicQueue(_message.Message):
     queue_id: int
     def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ...) -> None: ...
 
+class SendBackRequest(_message.Message):
+    __slots__ = ("group", "client_id", "topic", "queue_id", "lease_epoch", "messages", "retries_max")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    client_id: str
+    topic: str
+    queue_id: int
+    lease_epoch: int
+    messages: _containers.RepeatedCompositeFieldContainer[FailedMessage]
+    retries_max: int
+    def __init__(self, group: _Optional[str] = ..., client_id: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., lease_epoch: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[FailedMessage, _Mapping]]] = ..., retries_max: _Optional[int] = ...) -> None: ...
+
+class FailedMessage(_message.Message):
+    __slots__ = ("offset", "level", "reason_class", "reason")
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    REASON_CLASS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    offset: int
+    level: int
+    reason_class: str
+    reason: str
+    def __init__(self, offset: _Optional[int] = ..., level: _Optional[int] = ..., reason_class: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class SendBackResponse(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[SentBackMessage]
+    def __init__(self, results: _Optional[_Iterable[_Union[SentBackMessage, _Mapping]]] = ...) -> None: ...
+
+class SentBackMessage(_message.Message):
+    __slots__ = ("status", "dead_letter", "level", "deliver_ms")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_MS_FIELD_NUMBER: _ClassVar[int]
+    status: _common_pb2.Status
+    dead_letter: bool
+    level: int
+    deliver_ms: int
+    def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., dead_letter: _Optional[bool] = ..., level: _Optional[int] = ..., deliver_ms: _Optional[int] = ...) -> None: ...
+
 class QueryOffsetsRequest(_message.Message):
     __slots__ = ("group", "queues")
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -543,14 +591,56 @@ class DescribeGroupRequest(_message.Message):
     def __init__(self, group: _Optional[str] = ...) -> None: ...
 
 class GroupDescription(_message.Message):
-    __slots__ = ("group", "members", "queues")
+    __slots__ = ("group", "members", "queues", "retry")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
     group: str
     members: _containers.RepeatedCompositeFieldContainer[GroupMember]
     queues: _containers.RepeatedCompositeFieldContainer[GroupQueue]
-    def __init__(self, group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ...) -> None: ...
+    retry: RetrySettings
+    def __init__(self, group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., queues: _Optional[_Iterable[_Union[GroupQueue, _Mapping]]] = ..., retry: _Optional[_Union[RetrySettings, _Mapping]] = ...) -> None: ...
+
+class ConfigureGroupRequest(_message.Message):
+    __slots__ = ("group", "retry")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    retry: RetrySettings
+    def __init__(self, group: _Optional[str] = ..., retry: _Optional[_Union[RetrySettings, _Mapping]] = ...) -> None: ...
+
+class RetrySettings(_message.Message):
+    __slots__ = ("retries_max", "levels", "exponential", "steps")
+    RETRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    LEVELS_FIELD_NUMBER: _ClassVar[int]
+    EXPONENTIAL_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    retries_max: int
+    levels: DelayLevelBackOff
+    exponential: ExponentialBackOff
+    steps: StepBackOff
+    def __init__(self, retries_max: _Optional[int] = ..., levels: _Optional[_Union[DelayLevelBackOff, _Mapping]] = ..., exponential: _Optional[_Union[ExponentialBackOff, _Mapping]] = ..., steps: _Optional[_Union[StepBackOff, _Mapping]] = ...) -> None: ...
+
+class DelayLevelBackOff(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ExponentialBackOff(_message.Message):
+    __slots__ = ("initial_ms", "max_ms", "multiplier")
+    INITIAL_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_MS_FIELD_NUMBER: _ClassVar[int]
+    MULTIPLIER_FIELD_NUMBER: _ClassVar[int]
+    initial_ms: int
+    max_ms: int
+    multiplier: int
+    def __init__(self, initial_ms: _Optional[int] = ..., max_ms: _Optional[int] = ..., multiplier: _Optional[int] = ...) -> None: ...
+
+class StepBackOff(_message.Message):
+    __slots__ = ("delays_ms",)
+    DELAYS_MS_FIELD_NUMBER: _ClassVar[int]
+    delays_ms: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, delays_ms: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GroupQueue(_message.Message):
     __slots__ = ("topic", "queue_id", "lease_holder", "lease_epoch", "committed_offset", "min_offset", "max_offset")

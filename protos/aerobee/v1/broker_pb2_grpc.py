@@ -316,6 +316,11 @@ class OffsetServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsResponse.FromString,
                 _registered_method=True)
+        self.SendBack = channel.unary_unary(
+                '/aerobee.v1.OffsetService/SendBack',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.SendBackRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.SendBackResponse.FromString,
+                _registered_method=True)
 
 
 class OffsetServiceServicer:
@@ -367,6 +372,15 @@ class OffsetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendBack(self, request, context):
+        """A member could not handle these messages of a queue. Each is finished for the group, and a copy
+        comes again later, in %RETRY% and the group's name, or is a dead letter. The answer comes when all
+        that is on the disk and confirmed. What was sent back before is sent back once, and OK.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OffsetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -399,6 +413,11 @@ def add_OffsetServiceServicer_to_server(servicer, server):
                     servicer.DeleteOffsets,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteOffsetsResponse.SerializeToString,
+            ),
+            'SendBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendBack,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.SendBackRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.SendBackResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -575,6 +594,33 @@ class OffsetService:
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def SendBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.OffsetService/SendBack',
+            aerobee_dot_v1_dot_broker__pb2.SendBackRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.SendBackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class GroupServiceStub:
     """---------------------------------------------------------------------------------- groups
@@ -606,6 +652,11 @@ class GroupServiceStub:
                 '/aerobee.v1.GroupService/DeleteGroup',
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupResponse.FromString,
+                _registered_method=True)
+        self.ConfigureGroup = channel.unary_unary(
+                '/aerobee.v1.GroupService/ConfigureGroup',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ConfigureGroupRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.RetrySettings.FromString,
                 _registered_method=True)
 
 
@@ -645,6 +696,14 @@ class GroupServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ConfigureGroup(self, request, context):
+        """Change how a group's failed messages come again; what is unset stays. The group need not have
+        members. Returns what counts now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -667,6 +726,11 @@ def add_GroupServiceServicer_to_server(servicer, server):
                     servicer.DeleteGroup,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.DeleteGroupResponse.SerializeToString,
+            ),
+            'ConfigureGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfigureGroup,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ConfigureGroupRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.RetrySettings.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -779,6 +843,33 @@ class GroupService:
             '/aerobee.v1.GroupService/DeleteGroup',
             aerobee_dot_v1_dot_broker__pb2.DeleteGroupRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.DeleteGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfigureGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.GroupService/ConfigureGroup',
+            aerobee_dot_v1_dot_broker__pb2.ConfigureGroupRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.RetrySettings.FromString,
             options,
             channel_credentials,
             insecure,

@@ -73,6 +73,13 @@ def is_system_topic(name: str) -> bool:
     return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
 
 
+def is_retry_topic(name: str) -> bool:
+    """A legal name of a topic in which a group's failed messages come again, or lie as dead
+    letters. Each replica set makes its own when it needs it, and no nameserver keeps a list."""
+    is_one = name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    return is_one and len(name) <= RETRY_TOPIC_LENGTH_MAX and _LEGAL.fullmatch(name) is not None
+
+
 def _check_is_text(kind: str, name: object) -> None:
     if not isinstance(name, str):
         raise IllegalName(f"the {kind} must be text, not {type(name).__name__}")

@@ -17,11 +17,13 @@ from typing import Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue, Lease
 from aerobee.broker.observe.stats import Counters
+from aerobee.broker.reading.left_out import without_finished
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.sending.guard import Guard
 from aerobee.broker.store.queue_reads import QueueRead, QueueReads
 from aerobee.broker.store.queues.reading import GetStatus
 from aerobee.broker.store.read_work import ReadOutcome, ReadWork
+from aerobee.broker.store.tables.finished_ranges import FinishedRanges
 from aerobee.runtime.errors import ReplicaBehind
 
 KIB = 1024
@@ -113,6 +115,8 @@ class OnlyReplica:
 
 
 Wake = Callable[[], None]
+FinishedBy = Callable[[str, str, int], FinishedRanges | None]
+"""What a reader, if it is a group, has finished of a queue beyond its committed offset."""
 
 
 class Egress:
@@ -126,8 +130,10 @@ class Egress:
         *,
         pool: ReadPool,
         places: Places | None = None,
+        finished_by: FinishedBy = lambda reader, topic, queue_id: None,
     ) -> None:
         """Without `places` this is a master without slaves."""
+        self._finished_by = finished_by
         self._places = OnlyReplica() if places is None else places
         self._guard = guard
         self._store = store
@@ -206,6 +212,9 @@ class Egress:
             return fetched
         fetched.count = located.count
         fetched.records = outcome.records
+        finished = self._finished_by(wanted.reader, wanted.topic, wanted.queue_id)
+        if finished is not None and finished.overlaps(wanted.offset, located.next_offset):
+            fetched.records, fetched.count = without_finished(outcome.records, finished)
         read_end = sum(located.runs[-1])
         fetched.suggested_broker_id = self._places.suggested(wanted.queue_id, read_end)
         self._counters.messages_out += fetched.count

@@ -40,16 +40,20 @@ class QueueReader:
         bounds = self._store.queues.bounds(topic, queue_id)
         if bounds.max_offset <= bounds.min_offset:
             return 0
-        last = QueueRead(topic, queue_id, bounds.max_offset - 1, max_bytes=1, max_messages=1)
+        data = await self.record(topic, queue_id, bounds.max_offset - 1)
+        return Record(data, 0, len(data)).store_timestamp_ms if data else 0
+
+    async def record(self, topic: str, queue_id: int, offset: int) -> bytes | None:
+        """The record at an offset; None if consumers cannot see one there. Raises MqError."""
+        wanted = QueueRead(topic, queue_id, offset, max_bytes=1, max_messages=1)
         try:
-            found = self._store.reads.read(last)
+            found = self._store.reads.read(wanted)
             if isinstance(found, ReadWork):
                 await self._pool.run_in_turn(_READER, _SEARCH_BYTES, found.run)
-                found = self._store.reads.finish(last, found)
+                found = self._store.reads.finish(wanted, found)
         except MessageNotFound:
-            return 0
-        data = found.records
-        return Record(data, 0, len(data)).store_timestamp_ms if data else 0
+            return None
+        return found.records or None
 
     async def search_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool

@@ -66,6 +66,11 @@ class RetryPolicy:
             return cls()
         return cls(config.retry_times_max, _back_off_of(config.unknown.get(POLICY_MEMBER)))
 
+    @property
+    def limit(self) -> int:
+        """`retries_max`, and the default where it is none."""
+        return RETRIES_MAX if self.retries_max < 0 else self.retries_max
+
     def delay(
         self,
         times: int,
@@ -80,8 +85,7 @@ class RetryPolicy:
 
         `asked_level`: the consumer's wish, as `retry_level`; `retries_max`: the consumer's.
         """
-        limit = self.retries_max if retries_max is None else retries_max
-        limit = RETRIES_MAX if limit < 0 else limit
+        limit = self.limit if retries_max is None or retries_max < 0 else retries_max
         level = retry_level(times, retries_max=limit, asked_level=asked_level)
         if level is None:
             return None
@@ -90,7 +94,7 @@ class RetryPolicy:
         return Delay(deliver_ms=now_ms + self.back_off.delay_ms(max(0, times)))
 
 
-def policy_member(back_off: Exponential | Steps | None) -> dict[str, JsonValue]:
+def policy_member(back_off: Exponential | Steps | None) -> JsonValue:
     """`groupRetryPolicy` for a back-off."""
     if back_off is None:
         return {"type": "CUSTOMIZED"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ from aerobee.broker.edge.own.convert import (
 )
 from aerobee.broker.edge.own.member_session import MemberSession
 from aerobee.broker.edge.own.offset_service import committed_offsets, timeout_s
+from aerobee.broker.edge.own.retry_convert import exponential_of, retry_settings
 from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.member_streams import MemberStreams
@@ -22,6 +23,7 @@ from aerobee.broker.groups.members import Member
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
+from aerobee.broker.retries.settings import RetrySettings
 from aerobee.runtime import names
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import Busy, GroupNotFound, InvalidArgument, MqError
@@ -51,10 +53,15 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
         on_session_timeout: Callable[[int], Awaitable[None]],
         on_group: Callable[[str], None],
         bounds: Callable[[str, int], tuple[int, int]],
+        settings: RetrySettings,
+        make_topics: Callable[[str, Iterable[str]], Awaitable[None]],
     ) -> None:
         """`on_session_timeout` returns once it is on disk that sessions may last so many ms;
         `on_group` hears of each group that somebody joins, and raises LimitReached for one too
-        many. `bounds`: a queue's minimum and maximum offset."""
+        many. `bounds`: a queue's minimum and maximum offset. `make_topics` makes those that a
+        group is subscribed to and that are made on demand."""
+        self._settings = settings
+        self._make_topics = make_topics
         self._coordinator = coordinator
         self._offsets = offsets
         self._bounds = bounds
@@ -112,6 +119,7 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
             async for one in each_in_turns(join.held)
         ]
         await self._on_session_timeout(timeout_ms)
+        await self._make_topics(join.group, [each.topic for each in subscriptions])
         # The term may have ended meanwhile, or be about to.
         self._offsets.check_master()
         member = Member(
@@ -194,7 +202,9 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 f"group {group} has neither members nor committed offsets on this broker"
             )
         description = broker_pb2.GroupDescription(
-            group=group, members=[group_member(member, now_s) for member in members]
+            group=group,
+            members=[group_member(member, now_s) for member in members],
+            retry=retry_settings(self._settings.policy(group)),
         )
         for key in sorted({*committed, *leases}):
             min_offset, max_offset = self._bounds(key.topic, key.queue_id)
@@ -209,6 +219,24 @@ class GroupService(broker_pb2_grpc.GroupServiceServicer):
                 max_offset=max_offset,
             )
         return description
+
+    async def ConfigureGroup(
+        self, request: broker_pb2.ConfigureGroupRequest, context: Context
+    ) -> broker_pb2.RetrySettings:
+        await self._offsets.acting_for(request.group)
+        wanted = request.retry
+        back_off = wanted.WhichOneof("back_off")
+        if back_off == "steps":
+            raise InvalidArgument(
+                "a list of delays can only be read; choose the delay levels or exponential delays"
+            )
+        policy = await self._settings.change(
+            request.group,
+            retries_max=wanted.retries_max if wanted.HasField("retries_max") else None,
+            uses_levels=back_off == "levels",
+            exponential=exponential_of(wanted),
+        )
+        return retry_settings(policy)
 
     async def DeleteGroup(
         self, request: broker_pb2.DeleteGroupRequest, context: Context

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import grpc
 
 from aerobee.broker.edge.own.convert import status_of
+from aerobee.broker.edge.own.retry_convert import failure_of, sent_back_message
 from aerobee.broker.edge.own.turns import each_in_turns
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.reading.queue_reader import QueueReader
+from aerobee.broker.retries.send_backs import SendBacks, Sender
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
@@ -50,12 +52,18 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
     """
 
     def __init__(
-        self, offsets: ConsumerOffsets, removal: GroupRemoval, guard: Guard, queues: QueueReader
+        self,
+        offsets: ConsumerOffsets,
+        removal: GroupRemoval,
+        guard: Guard,
+        queues: QueueReader,
+        send_backs: SendBacks,
     ) -> None:
         self._offsets = offsets
         self._removal = removal
         self._guard = guard
         self._queues = queues
+        self._send_backs = send_backs
 
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
@@ -166,6 +174,29 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             removed_count=len(removed.offsets), removed=committed_offsets(removed.offsets)
         )
 
+    async def SendBack(
+        self, request: broker_pb2.SendBackRequest, context: Context
+    ) -> broker_pb2.SendBackResponse:
+        if request.client_id:
+            names.check_client_id(request.client_id)
+        await self._offsets.acting_for(request.group)
+        sender = Sender(
+            GroupQueue(request.group, request.topic, request.queue_id),
+            request.lease_epoch,
+            request.client_id,
+            request.retries_max if request.HasField("retries_max") else None,
+        )
+        failures = [failure_of(each) for each in request.messages]
+        answers = await self._send_backs.send_back(sender, failures)
+        waiting = {answer.done for answer in answers if answer.done is not None}
+        if waiting:
+            await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
+        response = broker_pb2.SendBackResponse()
+        for answer in answers:
+            status = _status(answer.done if answer.error is None else answer.error)
+            response.results.append(sent_back_message(status, answer.way))
+        return response
+
 
 async def _done_with_each(
     entries: Sequence[E],
@@ -206,8 +237,8 @@ def _status(outcome: Outcome) -> common_pb2.Status:
     if not outcome.done():
         return status_of(
             DeadlineExceeded(
-                "the offset is stored, but disk and replicas have not confirmed it in time; commit "
-                "it again"
+                "it is stored, but disk and replicas have not confirmed it in time; ask for it "
+                "again"
             )
         )
     error = outcome.exception()

@@ -24,6 +24,7 @@ RECORD_BYTES_MIN = 84
 QUEUES_PER_REQUEST_MAX = 65_536
 NAMES_PER_REQUEST_MAX = 10_000
 EPOCHS_MAX = 32_768
+FAILURES_PER_REQUEST_MAX = 1_024
 
 _NAME = Limit(length=1_024)
 _KEPT_NAME = Limit(length=255)
@@ -45,10 +46,12 @@ _REQUEST_BYTES_MAX = {
     "SearchByTimestampRequest": 8 * MIB,
     "ResetOffsetsRequest": 8 * MIB,
     "DeleteOffsetsRequest": 512 * KIB,
+    "SendBackRequest": MIB,
     "MemberEvent": 12 * MIB,
     "ListGroupsRequest": KIB,
     "DescribeGroupRequest": 8 * KIB,
     "DeleteGroupRequest": 8 * KIB,
+    "ConfigureGroupRequest": 32 * KIB,
     "GetStatsRequest": KIB,
     "GetMessageRequest": 8 * KIB,
     "QueryMessagesRequest": 256 * KIB,
@@ -92,6 +95,12 @@ _FIELDS = {
     "DeleteOffsetsRequest.group": _NAME,
     "DeleteOffsetsRequest.topic": _NAME,
     "DeleteOffsetsRequest.queue_ids": _QUEUES,
+    "SendBackRequest.group": _NAME,
+    "SendBackRequest.client_id": _NAME,
+    "SendBackRequest.topic": _NAME,
+    "SendBackRequest.messages": Limit(count=FAILURES_PER_REQUEST_MAX),
+    "FailedMessage.reason_class": Limit(length=4 * KIB),
+    "FailedMessage.reason": Limit(length=16 * KIB),
     "Join.group": _NAME,
     "Join.client_id": _NAME,
     "Join.instance": _KEPT_NAME,
@@ -104,6 +113,8 @@ _FIELDS = {
     "ReleaseLease.topic": _KEPT_NAME,
     "DescribeGroupRequest.group": _NAME,
     "DeleteGroupRequest.group": _NAME,
+    "ConfigureGroupRequest.group": _NAME,
+    "StepBackOff.delays_ms": Limit(count=1_000),
     "GetMessageRequest.offset_message_id": _NAME,
     "QueryMessagesRequest.topic": _NAME,
     "QueryMessagesRequest.key": Limit(length=_PROPERTY_BYTES_MAX),

@@ -1,0 +1,53 @@
+"""Protobuf to domain and back, of messages that failed."""
+
+from __future__ import annotations
+
+from aerobee.broker.retries.policy import Exponential, RetryPolicy, Steps
+from aerobee.broker.retries.send_backs import Failure
+from aerobee.store_format.delayed_records import Delay
+from aerobee.store_format.retry_records import Death
+from aerobee.v1 import broker_pb2, common_pb2
+
+
+def failure_of(message: broker_pb2.FailedMessage) -> Failure:
+    return Failure(message.offset, message.level, message.reason_class, message.reason)
+
+
+def sent_back_message(
+    status: common_pb2.Status, way: Delay | Death | None
+) -> broker_pb2.SentBackMessage:
+    result = broker_pb2.SentBackMessage(status=status, dead_letter=isinstance(way, Death))
+    if isinstance(way, Delay):
+        result.level, result.deliver_ms = way
+    return result
+
+
+def retry_settings(policy: RetryPolicy) -> broker_pb2.RetrySettings:
+    back_off = policy.back_off
+    settings = broker_pb2.RetrySettings(retries_max=policy.limit)
+    if back_off is None:
+        settings.levels.SetInParent()
+    elif isinstance(back_off, Steps):
+        settings.steps.delays_ms.extend(back_off.delays_ms)
+    else:
+        settings.exponential.CopyFrom(
+            broker_pb2.ExponentialBackOff(
+                initial_ms=back_off.initial_ms,
+                max_ms=back_off.max_ms,
+                multiplier=back_off.multiplier,
+            )
+        )
+    return settings
+
+
+def exponential_of(settings: broker_pb2.RetrySettings) -> Exponential | None:
+    """None: it asks for something else."""
+    if settings.WhichOneof("back_off") != "exponential":
+        return None
+    told = settings.exponential
+    default = Exponential()
+    return Exponential(
+        told.initial_ms or default.initial_ms,
+        told.max_ms or default.max_ms,
+        told.multiplier or default.multiplier,
+    )

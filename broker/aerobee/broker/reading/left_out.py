@@ -1,0 +1,20 @@
+"""PURE: records without those that a group has finished already, beyond its committed offset."""
+
+from __future__ import annotations
+
+from aerobee.broker.store.tables.finished_ranges import FinishedRanges
+from aerobee.store_format.record import iterate_records
+
+
+def without_finished(records: bytes, finished: FinishedRanges) -> tuple[bytes, int]:
+    """The records of one queue, end to end, that are not finished; and how many. Raises
+    RecordCorrupt."""
+    kept: list[memoryview] = []
+    data = memoryview(records)
+    begin = 0
+    for record in iterate_records(records):
+        end = begin + record.size
+        if record.queue_offset not in finished:
+            kept.append(data[begin:end])
+        begin = end
+    return b"".join(kept), len(kept)

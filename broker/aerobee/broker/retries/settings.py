@@ -1,0 +1,91 @@
+"""How each group's failed messages come again, and changing that.
+
+Owns: the limits of what operators may choose. The settings are in subscriptionGroup.json, which
+slaves copy from their master; each replica set has its own, so a change goes to all masters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from aerobee.broker.retries.policy import (
+    POLICY_MEMBER,
+    RETRIES_LIMIT,
+    Exponential,
+    RetryPolicy,
+    policy_member,
+)
+from aerobee.broker.store.tables.config_tables import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+)
+from aerobee.runtime.errors import InvalidArgument
+from aerobee.store_format.delayed_records import DELAY_MAX_MS
+from aerobee.store_format.json_config import JsonValue
+
+MULTIPLIER_MAX = 1_000
+
+
+class RetrySettings:
+    """On the loop."""
+
+    def __init__(
+        self,
+        groups: SubscriptionGroupTable,
+        admit: Callable[[str], None],
+        save: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`admit` makes a group known, and raises LimitReached for one too many. `save` writes the
+        table."""
+        self._groups = groups
+        self._admit = admit
+        self._save = save
+
+    def policy(self, group: str) -> RetryPolicy:
+        """What counts for the group; of an unknown one the default."""
+        return RetryPolicy.of(self._groups.get(group))
+
+    async def change(
+        self,
+        group: str,
+        *,
+        retries_max: int | None = None,
+        uses_levels: bool = False,
+        exponential: Exponential | None = None,
+    ) -> RetryPolicy:
+        """What counts now, on the disk; what is None or False stays as it was.
+
+        Raises:
+            InvalidArgument, LimitReached: nothing has changed.
+            NotWritable, StoreFailed: it counts, and is not on the disk.
+        """
+        if retries_max is not None and not 0 <= retries_max <= RETRIES_LIMIT:
+            raise InvalidArgument(
+                f"a message can come again 0 to {RETRIES_LIMIT} times, not {retries_max}"
+            )
+        if exponential is not None:
+            _check(exponential)
+        self._admit(group)
+        config = self._groups.get(group) or SubscriptionGroupConfig(name=group)
+        if retries_max is not None:
+            config = replace(config, retry_times_max=retries_max)
+        if uses_levels or exponential is not None:
+            unknown: dict[str, JsonValue] = dict(config.unknown)
+            unknown[POLICY_MEMBER] = policy_member(exponential)
+            config = replace(config, unknown=unknown)
+        if self._groups.put(config):
+            await self._save()
+        return RetryPolicy.of(config)
+
+
+def _check(back_off: Exponential) -> None:
+    if not 0 < back_off.initial_ms <= back_off.max_ms <= DELAY_MAX_MS:
+        raise InvalidArgument(
+            f"a back-off begins with 1 ms or more and ends with {DELAY_MAX_MS} ms or less, not "
+            f"{back_off.initial_ms} to {back_off.max_ms}"
+        )
+    if not 1 <= back_off.multiplier <= MULTIPLIER_MAX:
+        raise InvalidArgument(
+            f"a back-off grows 1 to {MULTIPLIER_MAX} times each time, not {back_off.multiplier}"
+        )
