@@ -29,7 +29,7 @@ from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.record_rows import rows_of
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.broker.timers.state import TimerJournalState
-from aerobee.runtime.errors import MqError, StoreFailed
+from aerobee.runtime.errors import Busy, MqError, StoreFailed
 from aerobee.runtime.log import log_event
 from aerobee.store_format.delayed_records import TIMER_TOPIC
 from aerobee.store_format.tags import SCHEDULE_TOPIC
@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """After a failure."""
+FED_TIMEOUT_S = 5.0
 FULL_RETRY_S = 10.0
 """After the index found the disk full."""
 
@@ -72,6 +73,7 @@ class Feeder:
         """Queues that have more than was looked at."""
         self._unconfirmed: set[int] = set()
         self._running: set[asyncio.Future[None]] = set()
+        self._fed: asyncio.Event = asyncio.Event()
         self._rests = False
         """The index could not be written a moment ago."""
         self._failed: StoreFailed | None = None
@@ -91,6 +93,19 @@ class Feeder:
     def is_complete(self) -> bool:
         """Whether everything that waits in the timer queue has been fed."""
         return self.index.fed_end >= self._waiting.bounds(TIMER_QUEUE).max_offset
+
+    async def until_fed(self) -> None:
+        """Until the index knows what is in the timer queue now. Raises Busy: that takes long."""
+        end = self._waiting.timers_end
+        try:
+            async with asyncio.timeout(FED_TIMEOUT_S):
+                while self.index.fed_end < end:
+                    await self._fed.wait()
+        except TimeoutError:
+            raise Busy(
+                "the newest delayed messages are not confirmed, or are still being read; try again "
+                "in a moment"
+            ) from None
 
     def wake(self) -> None:
         """The index may want to be worked on, or a window wants more."""
@@ -174,6 +189,8 @@ class Feeder:
             _tell_refused(offset, reason)
         if found.next_offset > begin:
             index.feed(rows, found.next_offset)
+            self._fed.set()
+            self._fed = asyncio.Event()
         return found.next_offset > begin
 
     async def _timer_records(self, begin: int) -> WaitingRecords:

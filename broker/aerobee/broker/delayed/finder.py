@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from aerobee.broker.delayed.copies import record_of
 from aerobee.broker.delayed.waiting_log import WaitingLog
@@ -21,17 +21,20 @@ from aerobee.broker.timers.index_works import OldestWork, SearchWork
 from aerobee.broker.timers.level_window import LevelWindow
 from aerobee.broker.timers.pending import NUMBER_MAX, BoolArray, Key, Rows
 from aerobee.broker.timers.progress import TimerProgress
-from aerobee.broker.timers.record_rows import key_hash
+from aerobee.broker.timers.record_rows import REQUEST_DUE_MS, key_hash
 from aerobee.broker.timers.runs import IndexDamaged
 from aerobee.runtime.errors import Busy, MqError
 from aerobee.store_format.delayed_records import recalls, timer_slot_ms
+from aerobee.store_format.java_hash import java_string_hash
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
 from aerobee.store_format.timer_wheel import PRECISION_MS
 
 NAMED_MAX = 1_000
 """So many messages of one name are looked at."""
-ENTRIES_PER_READ = 65_536
+LOOKED_AT_MAX = 20_000
+"""So many records are read at most for one page of a list."""
+LEVEL_ENTRIES_MAX = 100_000
 _ROUNDS_MAX = 10
 
 
@@ -46,6 +49,8 @@ class Fed(Protocol):
 
     def damaged(self, index: PendingIndex, reason: str) -> None: ...
 
+    async def until_fed(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -57,6 +62,16 @@ class Found:
     @property
     def record(self) -> Record:
         return Record(self.data, 0, len(self.data))
+
+
+class _Candidate(NamedTuple):
+    """In the order in which lists are."""
+
+    due_ms: int
+    queue: int
+    offset: int
+    position: int
+    size: int
 
 
 class Finder:
@@ -75,6 +90,10 @@ class Finder:
         self._works = works
         self._progress = progress
 
+    async def until_fed(self) -> None:
+        """Until what was stored before this call can be found. Raises Busy: that takes long."""
+        await self._feeder.until_fed()
+
     # ------------------------------------------------------------------------------ by name
 
     async def named_by(self, request: Record) -> list[Found]:
@@ -90,16 +109,7 @@ class Finder:
 
     async def named(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
         """Messages that wait, for `topic`, with this unique key, and due in the timer's slot of
-        `deliver_ms`, or at this time by a delay level. Raises MqError."""
-        return [
-            found
-            for found in await self.by_slot(topic, unique_key, deliver_ms)
-            if found.record.property_value("REAL_TOPIC") == topic
-            and found.record.unique_key == unique_key
-        ]
-
-    async def by_slot(self, topic: str, unique_key: str, deliver_ms: int) -> list[Found]:
-        """Of those that the index takes for it."""
+        `deliver_ms`. Raises MqError."""
         slot_ms = timer_slot_ms(deliver_ms)
         wanted = key_hash(topic, unique_key)
 
@@ -113,10 +123,85 @@ class Finder:
             limit=NAMED_MAX,
             accepts=accepts,
         )
-        return await self.read(
+        found = await self.read(
             [Source(TIMER_QUEUE, int(row["offset"]), int(row["due_ms"])) for row in rows],
             rows["position"].tolist(),
             rows["size"].tolist(),
+        )
+        return [
+            each
+            for each in found
+            if each.record.property_value("REAL_TOPIC") == topic
+            and each.record.unique_key == unique_key
+        ]
+
+    # ------------------------------------------------------------------------------ by time
+
+    async def waiting(
+        self, low: tuple[int, int, int], end_ms: int, *, topic: str, limit: int, key: str
+    ) -> tuple[list[Found], tuple[int, int, int] | None]:
+        """Messages that wait, after the place `low` (when it is due, queue, offset) and before a
+        time, in the order of their places; and after which place to go on, None if that is all.
+        `topic` and `key` empty: any. Raises MqError."""
+        rows, is_all = await self._timers_after(low, end_ms, topic, limit)
+        candidates = [
+            _Candidate(int(row["due_ms"]), TIMER_QUEUE, int(row["offset"]), *_span(row))
+            for row in rows
+        ]
+        reached = candidates[-1].due_ms if candidates and not is_all else end_ms
+        for level in self._feeder.levels:
+            candidates += await self._entries_between(level, low, min(end_ms, reached))
+        candidates.sort()
+        found: list[Found] = []
+        for first in range(0, len(candidates), limit):
+            if first >= LOOKED_AT_MAX or len(found) >= limit:
+                return found, candidates[first - 1][:3]
+            some = candidates[first : first + limit]
+            for each in await self._read_candidates(some):
+                if _is_wanted(each.record, topic, key):
+                    found.append(each)
+                    if len(found) == limit:
+                        source = each.source
+                        return found, (source.due_ms, source.queue, source.offset)
+        return found, None if is_all else candidates[-1][:3]
+
+    async def _timers_after(
+        self, low: tuple[int, int, int], end_ms: int, topic: str, limit: int
+    ) -> tuple[Rows, bool]:
+        wanted = java_string_hash(topic)
+
+        def accepts(rows: Rows) -> BoolArray:
+            is_message: BoolArray = rows["due_ms"] > REQUEST_DUE_MS
+            return is_message & (rows["topic_hash"] == wanted) if topic else is_message
+
+        due_ms, queue, offset = low
+        begin = Key(due_ms, offset if queue == TIMER_QUEUE else NUMBER_MAX)
+        count = 4 * limit
+        rows = await self.search(begin, Key(end_ms - 1, NUMBER_MAX), limit=count, accepts=accepts)
+        return rows, len(rows) < count
+
+    async def _entries_between(
+        self, level: int, low: tuple[int, int, int], end_ms: int
+    ) -> list[_Candidate]:
+        """Of a delay level; a bounded number of its entries is looked at."""
+        progress = self._progress().of(level)
+        begin = max(progress.floor, self._waiting.bounds(level).min_offset)
+        entries = await self._waiting.entries(level, begin, LEVEL_ENTRIES_MAX)
+        columns = (entries.times_ms, entries.positions, entries.sizes)
+        found = (
+            _Candidate(due_ms, level, offset, position, size)
+            for offset, (due_ms, position, size) in enumerate(
+                zip(*(column.tolist() for column in columns), strict=True), begin
+            )
+            if low[0] <= due_ms < end_ms
+        )
+        return [each for each in found if each[:3] > low and each.offset not in progress.loose]
+
+    async def _read_candidates(self, candidates: list[_Candidate]) -> list[Found]:
+        return await self.read(
+            [Source(each.queue, each.offset, each.due_ms) for each in candidates],
+            [each.position for each in candidates],
+            [each.size for each in candidates],
         )
 
     # ------------------------------------------------------------------------------ the index
@@ -170,6 +255,16 @@ class Finder:
             for source, piece in zip(sources, data, strict=True)
             if piece is not None and _is_record(source, piece) and not progress.is_done(source)
         ]
+
+
+def _span(row: Any) -> tuple[int, int]:
+    return int(row["position"]), int(row["size"])
+
+
+def _is_wanted(record: Record, topic: str, key: str) -> bool:
+    if topic and record.property_value("REAL_TOPIC") != topic:
+        return False
+    return not key or key in record.keys or key == record.unique_key
 
 
 def _is_record(source: Source, data: bytes) -> bool:

@@ -79,6 +79,12 @@ class WaitingLog:
         """Confirmed or not."""
         return self._store.queues.bounds(*queue_name(queue))
 
+    @property
+    def timers_end(self) -> int:
+        """Of the timer queue, with what is appended and not confirmed."""
+        queue = self._store.queues.get(*queue_name(TIMER_QUEUE))
+        return 0 if queue is None else queue.next_offset
+
     async def timer_records(self, offset: int, *, count: int = STEP_RECORDS) -> WaitingRecords:
         """Some records of the timer queue, at most `count`, in its order.
 

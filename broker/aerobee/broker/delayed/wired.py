@@ -18,6 +18,7 @@ from aerobee.broker.delayed.finder import Finder
 from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.delayed.progress_file import ProgressFile
+from aerobee.broker.delayed.schedule import Schedule
 from aerobee.broker.delayed.waiting_log import WaitingLog
 from aerobee.broker.duties import Duty
 from aerobee.broker.flush.table_files import TableFiles
@@ -26,6 +27,7 @@ from aerobee.broker.journal.log import JournalLog
 from aerobee.broker.reading.read_pool import ReadPool
 from aerobee.broker.replication.roles import Roles
 from aerobee.broker.sending.durability import Durability
+from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
@@ -56,6 +58,7 @@ class Parts(Protocol):
     clock: Clock
     store: MessageStore
     folder: OpenedFolder
+    guard: Guard
     roles: Roles
     durability: Durability
     writes: OwnWrites
@@ -113,6 +116,9 @@ class Delays:
             name="timer journal",
             subject="delayed messages",
             image_interval_bytes=parts.config.store.segment_bytes,
+        )
+        self.schedule = Schedule(
+            self.finder, self.mover, self.journal, parts.guard, store, durability, clock
         )
         self.progress_file = ProgressFile(
             opened.state, self.journal, parts.files, store, durability

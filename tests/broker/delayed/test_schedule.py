@@ -1,0 +1,114 @@
+"""Messages that wait are listed, recalled, delivered now, and put off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aerobee.broker.store.tables.config_tables import TopicConfig
+from aerobee.runtime.errors import InvalidArgument, MessageNotFound
+from aerobee.store_format.recall_handle import RecallHandle
+from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
+
+HOUR_MS = 3_600_000
+
+
+def handle_of(body: bytes, deliver_ms: int) -> str:
+    return RecallHandle("t", "broker-a", deliver_ms, f"KEY{body.decode()}").encode()
+
+
+async def test_a_message_that_was_recalled_is_never_delivered(start_broker: Any) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock)
+    schedule = broker.wiring.delays.schedule
+    due_ms = clock.now_ms() + HOUR_MS
+    send_later(broker.wiring, "t", [b"one", b"two"], deliver_ms=due_ms)
+    await schedule.recall(handle_of(b"one", due_ms))
+    with pytest.raises(MessageNotFound, match="delivered or recalled"):
+        await schedule.recall(handle_of(b"one", due_ms))
+    await broker.stop()
+    again = await start_broker(clock=clock)
+    clock.ahead_ms += 2 * HOUR_MS
+    assert [each.body for each in await until_delivered(again.wiring, "t", 1)] == [b"two"]
+    await settled(again.wiring)
+    assert len(delivered(again.wiring, "t")) == 1
+    with pytest.raises(MessageNotFound, match="delivered or recalled"):
+        await again.wiring.delays.schedule.recall(handle_of(b"two", due_ms))
+
+
+async def test_a_message_is_delivered_now(start_broker: Any) -> None:
+    broker = await start_broker()
+    due_ms = broker.wiring.clock.now_ms() + HOUR_MS
+    send_later(broker.wiring, "t", [b"one", b"two"], deliver_ms=due_ms)
+    await broker.wiring.delays.schedule.deliver_now(handle_of(b"two", due_ms))
+    assert [each.body for each in delivered(broker.wiring, "t")] == [b"two"]
+
+
+async def test_a_message_comes_at_its_new_time_and_not_at_its_old_one(start_broker: Any) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock)
+    wiring = broker.wiring
+    schedule = wiring.delays.schedule
+    due_ms = clock.now_ms() + HOUR_MS
+    send_later(wiring, "t", [b"off", b"on"], deliver_ms=due_ms)
+    new_handle = await schedule.retime(handle_of(b"off", due_ms), due_ms + HOUR_MS)
+    await schedule.retime(handle_of(b"on", due_ms), due_ms - HOUR_MS // 2)
+    clock.set_to(due_ms - 10_000)
+    assert [each.body for each in await until_delivered(wiring, "t", 1)] == [b"on"]
+    clock.set_to(due_ms + 10_000)
+    await settled(wiring)
+    assert len(delivered(wiring, "t")) == 1
+    assert [each.handle for each in (await schedule.search("t")).messages] == [new_handle]
+    clock.set_to(due_ms + HOUR_MS + 1)
+    messages = await until_delivered(wiring, "t", 2)
+    assert [each.body for each in messages] == [b"on", b"off"]
+    assert messages[1].properties["UNIQ_KEY"] == "KEYoff"
+
+
+async def test_a_list_has_what_waits_by_topic_time_and_key_page_by_page(start_broker: Any) -> None:
+    topics = {name: TopicConfig(name=name, read_queue_count=2) for name in ("t", "u")}
+    broker = await start_broker(topics=topics)
+    wiring = broker.wiring
+    schedule = wiring.delays.schedule
+    now_ms = wiring.clock.now_ms()
+    for number in range(7):
+        at_ms = now_ms + HOUR_MS + 1_000 * number
+        send_later(wiring, "t" if number % 2 else "u", [b"%d" % number], deliver_ms=at_ms)
+    send_later(wiring, "t", [b"level"], queue_id=1, level=18)
+    await settled(wiring)
+
+    everything = await schedule.search()
+    assert [each.unique_key for each in everything.messages] == [
+        *(f"KEY{number}" for number in range(7)),
+        "KEYlevel",
+    ]
+    assert everything.after == ""
+    level = everything.messages[-1]
+    assert (level.level, level.topic, level.queue_id, level.handle) == (18, "t", 1, "")
+    assert 0 <= level.deliver_ms - now_ms - 2 * HOUR_MS < 60_000
+
+    of_topic, after = [], ""
+    while True:
+        page = await schedule.search("t", limit=2, after=after)
+        of_topic += [each.unique_key for each in page.messages]
+        if not (after := page.after):
+            break
+    assert of_topic == ["KEY1", "KEY3", "KEY5", "KEYlevel"]
+
+    begin_ms = now_ms + HOUR_MS + 2_000
+    between = await schedule.search(begin_ms=begin_ms, end_ms=begin_ms + 2_000)
+    assert [each.unique_key for each in between.messages] == ["KEY2", "KEY3"]
+    by_key = await schedule.search(key="KEY4")
+    assert [each.topic for each in by_key.messages] == ["u"]
+    await schedule.recall(by_key.messages[0].handle)
+    assert (await schedule.search(key="KEY4")).messages == ()
+
+
+@pytest.mark.parametrize("handle", ["", "no handle", RecallHandle("t", "b", 1, "k").encode()])
+async def test_what_is_no_handle_of_this_broker_is_refused(broker: Any, handle: str) -> None:
+    await settled(broker.wiring)
+    with pytest.raises(InvalidArgument):
+        await broker.wiring.delays.schedule.recall(handle)
+    with pytest.raises(InvalidArgument):
+        await broker.wiring.delays.schedule.search(after=handle or "x")
