@@ -36,6 +36,10 @@ _HEADS: Final = {
     for store in (False, True)
 }
 
+# By a head's size: record size, magic, body CRC, what batches have in common, body length.
+_VARYING: Final = {
+    head.size: struct.Struct(f">i4si{head.size - QUEUE_ID_AT - 4}si") for head in _HEADS.values()
+}
 _I32: Final = struct.Struct(">i")
 
 
@@ -139,6 +143,18 @@ def encode_batch_parts(
     count = len(bodies)
     if len(properties) != count or not (isinstance(sys_flags, int) or len(sys_flags) == count):
         raise ValueError("bodies, properties and sys_flags must be equally many")
+    if count == 1:
+        record = encode_record(
+            topic=topic,
+            body=bodies[0],
+            properties=properties[0],
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            flag=flag,
+            sys_flag=sys_flags if isinstance(sys_flags, int) else sys_flags[0],
+            store_host_ipv6=store_host_ipv6,
+        )
+        return [record], [len(record)]
     template = encode_record(
         topic=topic,
         body=b"",
@@ -167,8 +183,7 @@ def _fill_template(
 
     `sys_flags` are written if they vary.
     """
-    # Size, magic, body CRC; what is between them and the body's length is common to all.
-    pack = struct.Struct(f">i4si{head_size - QUEUE_ID_AT - 4}si").pack
+    pack = _VARYING[head_size].pack
     magic, common = template[4:8], template[QUEUE_ID_AT : head_size - 4]
     commons: Iterable[bytes] = (
         repeat(common) if isinstance(sys_flags, int) else _with_flags(common, sys_flags)
