@@ -1,4 +1,4 @@
-"""Retention keeps what Apache's broker left waiting: delayed, timer and half messages."""
+"""Retention keeps the half messages that Apache's broker left waiting."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from aerobee.cluster_view.methods import CLEAN_STORE
 from aerobee.runtime.clock import ManualClock
 from aerobee.store_format.consume_queue_entry import unpack_entry
 from aerobee.store_format.json_config import parse_object
-from aerobee.store_format.timer_log import scan_timer_log
 from aerobee.v1 import broker_pb2
 from tests.golden_stores.conftest import GoldenStore
+from tests.golden_stores.test_takeover_by_broker import Takeover
 from tests.support.plain_store import PlainStore
-from tests.support.real_brokers import BrokerProcess
 from tests.support.retention import write_times
 from tests.support.stores import SMALL
 
-DELAYED, TIMERS = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 CHECKS = "CID_RMQ_SYS_TRANS"
 LONG_AGO_MS = 1_700_000_000_000
@@ -91,10 +89,6 @@ def sent(golden: GoldenStore, kind: str) -> list[dict[str, Any]]:
     return [send for send in golden.manifest["specialSends"] if send["kind"] == kind]
 
 
-def oldest_sent(golden: GoldenStore, kind: str) -> int:
-    return min(int(send["physicalOffset"]) for send in sent(golden, kind))
-
-
 def oldest_half(golden: GoldenStore) -> int | None:
     """Of the half messages without an answer; one that was asked for was stored once more."""
     keys = {send["uniqKey"] for send in sent(golden, "transaction-pending")}
@@ -110,19 +104,14 @@ def oldest_half(golden: GoldenStore) -> int | None:
 OpenGolden = Callable[[GoldenStore], MessageStore]
 
 
-def test_the_oldest_message_of_each_kind_that_waits_is_found(
+def test_the_oldest_half_message_that_waits_is_found(
     golden: GoldenStore, open_golden: OpenGolden
 ) -> None:
     store = open_golden(golden)
     found = pending(store, lambda *queue: committed(golden, *queue))
-    kinds = {(each.topic, kind) for each in found for kind in each.offsets}
-    assert kinds <= {
-        (DELAYED, "delayed messages"),
-        (TIMERS, "timer messages"),
-        (HALF, "half messages"),
+    assert {(each.topic, kind) for each in found for kind in each.offsets} <= {
+        (HALF, "half messages")
     }
-    assert oldest(store, found, DELAYED) == oldest_sent(golden, "delay-pending")
-    assert oldest(store, found, TIMERS) == oldest_sent(golden, "timer-pending")
     assert oldest(store, found, HALF) == oldest_half(golden)
 
 
@@ -135,47 +124,6 @@ def test_half_messages_that_were_answered_do_not_wait_although_no_check_has_pass
     assert oldest(store, pending(store, lambda *_: 0), HALF) == oldest_half(golden)
 
 
-def test_without_files_that_say_what_is_done_everything_waits(
-    golden: GoldenStore, open_golden: OpenGolden
-) -> None:
-    for path in (golden.root / "config").glob("delayOffset.json*"):
-        path.unlink()
-    for path in (golden.root / "timerlog").iterdir():
-        path.unlink()
-    store = open_golden(golden)
-    found = {(each.topic, each.queue_id): each.oldest for each in pending(store, lambda *_: 0)}
-    queues = {(topic, at): store.queues.bounds(topic, at) for topic, at in store.queues.names()}
-    for name, bounds in queues.items():
-        if name[0] in (DELAYED, TIMERS):
-            assert found[name] <= bounds.min_offset
-
-
-def test_a_timer_message_that_was_recalled_does_not_wait(
-    tmp_path: Path, open_golden: OpenGolden
-) -> None:
-    """Of those left, all were delivered or recalled."""
-    golden = GoldenStore("clean-small", tmp_path)
-    store = open_golden(golden)
-    (recalled,) = sent(golden, "timer-recalled")
-    waiting = {send["physicalOffset"] for send in sent(golden, "timer-pending")}
-    log = golden.root / "timerlog"
-    for path in log.iterdir():
-        path.write_bytes(without(path.read_bytes(), waiting))
-    assert recalled["physicalOffset"] not in waiting
-    found = pending(store, lambda *queue: committed(golden, *queue))
-    assert oldest(store, found, TIMERS) is None
-
-
-def without(timer_log: bytes, positions: set[int]) -> bytes:
-    """The log with nothing of these messages, as if they had been delivered long ago."""
-    data = bytearray(timer_log)
-    for record in scan_timer_log(timer_log):
-        if record.commit_offset in positions:
-            at = data.index(record.encode())
-            data[at + 16 : at + 24] = bytes(8)  # the time of its slot
-    return bytes(data)
-
-
 # ------------------------------------------------------------------------------ a broker
 
 
@@ -185,34 +133,32 @@ async def test_a_broker_keeps_their_log_and_says_so_until_it_is_told_to_remove_t
 ) -> None:
     golden = GoldenStore("clean-small", tmp_path)
     forget_groups(golden.root)
-    write_times(golden.root, LONG_AGO_MS)
-    broker = BrokerProcess("golden-a", golden.root, {}, options(golden))
+    running = Takeover(golden)
+    running.add_topic()
     channels = Channels()
     try:
-        await broker.start()
-        first = min(
-            oldest_sent(golden, "delay-pending"),
-            oldest_sent(golden, "timer-pending"),
-            oldest_half(golden) or 0,
-        )
+        await running.broker.start()
+        await running.send(60)  # the segment of the half messages is not the last one any more
+        write_times(golden.root, LONG_AGO_MS)
+        first = oldest_half(golden)
+        assert first is not None
         answer = await channels.call(
-            broker.address, CLEAN_STORE, broker_pb2.CleanStoreRequest(force=True)
+            running.broker.address, CLEAN_STORE, broker_pb2.CleanStoreRequest()
         )
         size = golden.segment_bytes
         assert answer.log_min_offset == first // size * size > 0
         assert not answer.removed_unread
-        assert "delayed messages of Apache's broker wait in topic SCHEDULE" in answer.kept_because
+        assert f"half messages of Apache's broker wait in topic {HALF}" in answer.kept_because
         assert f"keeps the log from offset {first} on" in answer.kept_because
         assert "aerobee cluster clean --unread" in answer.kept_because
         answer = await channels.call(
-            broker.address, CLEAN_STORE, broker_pb2.CleanStoreRequest(unread=True)
+            running.broker.address, CLEAN_STORE, broker_pb2.CleanStoreRequest(unread=True)
         )
         assert answer.log_min_offset > first
-        lost = {(each.group, each.topic) for each in answer.removed_unread}
-        assert {("delayed messages", DELAYED), ("timer messages", TIMERS)} <= lost
+        assert ("half messages", HALF) in {(one.group, one.topic) for one in answer.removed_unread}
     finally:
         await channels.close()
-        await broker.stop()
+        await running.stop()
 
 
 def forget_groups(root: Path) -> None:

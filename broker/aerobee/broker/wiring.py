@@ -386,6 +386,7 @@ class Wiring:
             retention,
             (
                 JournalHold(self.journal, partial(self.files.save_if_room, CONSUMER_OFFSETS_PATH)),
+                self.delays.hold,
                 JournalHold(self.delays.journal, self.delays.progress_file.save_if_room),
                 PendingHold(retention, folder.offsets),
                 self.retries.hold,

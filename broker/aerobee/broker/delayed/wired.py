@@ -15,6 +15,7 @@ from aerobee.broker.delayed.apache_files import SEEN_PATH
 from aerobee.broker.delayed.copies import Copies
 from aerobee.broker.delayed.feeder import Feeder
 from aerobee.broker.delayed.finder import Finder
+from aerobee.broker.delayed.hold import DelaysHold
 from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.delayed.progress_file import ProgressFile
@@ -119,6 +120,16 @@ class Delays:
         )
         self.schedule = Schedule(
             self.finder, self.mover, self.journal, parts.guard, store, durability, clock
+        )
+        self.hold = DelaysHold(
+            self.feeder,
+            self.finder,
+            self.mover,
+            self.waiting,
+            opened.state,
+            store,
+            durability,
+            clock,
         )
         self.progress_file = ProgressFile(
             opened.state, self.journal, parts.files, store, durability

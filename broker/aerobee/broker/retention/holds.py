@@ -1,7 +1,8 @@
 """What keeps old segments: every owner of old data is asked one question, before each removal.
 
     journal  all that its last image does not say once more
-    pending  messages of Apache's broker that wait in its system topics
+    delays   messages that wait for their time, until they are stored once more
+    pending  half messages of Apache's broker that wait in a system topic
     groups   what a group has not read yet
 
 Owns: the question, and how each owner answers it. An owner that can move up what it needs does so
@@ -74,7 +75,7 @@ class JournalHold(Hold):
 
 
 class PendingHold(Hold):
-    """Delayed messages, timer messages and half messages of Apache's broker."""
+    """Half messages of Apache's broker."""
 
     def __init__(self, retention: RetentionLedger, offsets: ConsumerOffsetTable) -> None:
         self._retention = retention
@@ -149,14 +150,14 @@ class GroupsHold(Hold):
 
 
 def need_of_pending(holding: UnreadQueue) -> Need:
-    """Of messages that Apache's broker has not delivered."""
+    """Of messages that Apache's broker has not committed or rolled back."""
     readers = holding.readers
     kind = readers.slowest
     return _need_of_unread(
         holding,
         f"{kind} of Apache's broker wait in topic {readers.topic} (queue {readers.queue_id} from "
         f"offset {readers.offsets[kind]} on), which keeps the log from offset {holding.position} "
-        "on: return to Apache's broker, which delivers them, or remove them with `aerobee "
+        "on: return to Apache's broker, which answers them, or remove them with `aerobee "
         "cluster clean --unread`",
     )
 

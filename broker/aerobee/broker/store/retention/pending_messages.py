@@ -1,13 +1,8 @@
-"""Messages of Apache's broker that still wait in its system topics; retention keeps them.
+"""Half messages of Apache's broker that nobody committed or rolled back; retention keeps them.
 
-    SCHEDULE_TOPIC_XXXX        of each queue, what is not delivered as delayOffset.json says
-    rmq_sys_wheel_timer        what is in a slot of the timer's log that was not delivered, and what
-                               the timer has not taken in yet
-    RMQ_SYS_TRANS_HALF_TOPIC   half messages that nobody committed or rolled back
-
-This broker neither delivers nor answers them, and lets no client send to these topics: what is
-found once stays so until the folder is opened again. A file that is missing or cannot be read lets
-everything count as waiting that it could have said to be done.
+This broker does not answer them, and lets no client send to their topic: what is found once stays
+so until the folder is opened again. Where it cannot be read who was answered, everything counts as
+waiting.
 
 Taken on the loop with copies of what it needs of the queues, run on another thread.
 """
@@ -16,10 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import chain
 from typing import Final
-
-import numpy as np
 
 from aerobee.broker.store.disk import Disk, DiskFile
 from aerobee.broker.store.errors import StoreUnusable
@@ -28,26 +20,17 @@ from aerobee.broker.store.log.segment import segment_path
 from aerobee.broker.store.queues.consume_queue import ConsumeQueue, EntriesRead
 from aerobee.broker.store.queues.queue_set import QueueSet
 from aerobee.broker.store.retention.unread_search import QueueReaders
-from aerobee.broker.store.tables.atomic_file import read_with_backup
-from aerobee.broker.store.tables.delay_offset_table import DELAY_OFFSETS_PATH, DelayOffsetTable
 from aerobee.runtime.errors import MqError
 from aerobee.store_format.consume_queue_entry import unpack_entries
-from aerobee.store_format.names import is_file_name
 from aerobee.store_format.properties import PropertyName
 from aerobee.store_format.record_layout import RecordCorrupt
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.tags import SCHEDULE_TOPIC
-from aerobee.store_format.timer_checkpoint import TimerCheckpoint, TimerCheckpointIllegal
-from aerobee.store_format.timer_log import MAGIC_DELETE, scan_timer_log
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 CHECKS_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Its offsets say how far Apache's broker has checked transactions."""
 
-_TIMER_CHECKPOINT_PATH: Final = "config/timercheck"
-_TIMER_LOG_DIRECTORY: Final = "timerlog"
 _OP_TAG: Final = "d"
 _ENTRIES_PER_READ: Final = 65_536
 _FIRST_READ_BYTES: Final = 4_096
@@ -65,7 +48,7 @@ class PendingSearch:
     def __init__(self, disk: Disk, queues: QueueSet, log: CommitLog, committed: Committed) -> None:
         self._log = _LogReader(disk, [segment.base for segment in log.segments()])
         self._disk = disk
-        names = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC)
+        names = (HALF_TOPIC, OP_TOPIC)
         self._queues = {
             (queue.topic, queue.queue_id): _Queue(disk, queue)
             for queue in queues
@@ -77,12 +60,8 @@ class PendingSearch:
     def run(self) -> None:
         """[any thread]"""
         try:
-            for (topic, queue_id), queue in self._queues.items():
-                if topic == SCHEDULE_TOPIC:
-                    self._find("delayed messages", topic, queue_id, self._delayed(queue_id))
-                elif topic == TIMER_TOPIC:
-                    self._find("timer messages", topic, queue_id, self._timers(queue))
-                elif topic == HALF_TOPIC:
+            for topic, queue_id in self._queues:
+                if topic == HALF_TOPIC:
                     self._find("half messages", topic, queue_id, self._halves(queue_id))
         finally:
             self._log.close()
@@ -96,54 +75,6 @@ class PendingSearch:
             offset = queue.min_offset
         if offset is not None and offset < queue.end:
             self.found.append(QueueReaders(topic, queue_id, {kind: offset}))
-
-    # ------------------------------------------------------------------------------ delays
-
-    def _delayed(self, queue_id: int) -> Callable[[], int]:
-        def oldest() -> int:
-            table = read_with_backup(self._disk, DELAY_OFFSETS_PATH, DelayOffsetTable.load).value
-            return 0 if table is None else table.offsets().get(queue_id + 1, 0)
-
-        return oldest
-
-    # ------------------------------------------------------------------------------ timers
-
-    def _timers(self, queue: _Queue) -> Callable[[], int | None]:
-        def oldest() -> int | None:
-            try:
-                data = self._disk.read_file(_TIMER_CHECKPOINT_PATH)
-                checkpoint = TimerCheckpoint.decode(data)
-            except (FileNotFoundError, TimerCheckpointIllegal):
-                return queue.min_offset
-            slots = _TimerSlots(self._disk, self._log.begin, checkpoint.last_read_time_ms)
-            if slots.last_position < 0 and checkpoint.last_queue_offset > 0:
-                return queue.min_offset  # the log that says what waits is gone
-            return self._first_timer(queue, slots, checkpoint.last_queue_offset)
-
-        return oldest
-
-    def _first_timer(self, queue: _Queue, slots: _TimerSlots, taken_in: int) -> int | None:
-        """`taken_in`: up to which offset the timer surely has read its topic."""
-        last = self._log.record_at(slots.last_position)
-        if last is not None and last.topic == TIMER_TOPIC:
-            taken_in = max(taken_in, last.queue_offset + 1)
-        fresh = list(queue.entries(taken_in))
-        deletes = [self._deletes(position) for position in slots.deletes]
-        deletes += [self._deletes(position) for _, position, _ in fresh]
-        deleted = set(deletes) - {None}
-        waiting = chain(
-            ((queue.offset_of(position), position) for position in sorted(slots.waiting)),
-            ((offset, position) for offset, position, _ in fresh),
-        )
-        for offset, position in waiting:
-            record = self._log.record_at(position)
-            if record is None or not (_recall_keys(record) & deleted or _deletes(record)):
-                return offset
-        return None
-
-    def _deletes(self, position: int) -> str | None:
-        record = self._log.record_at(position)
-        return None if record is None else _deletes(record)
 
     # ------------------------------------------------------------------------------ transactions
 
@@ -182,16 +113,6 @@ class PendingSearch:
         return answered
 
 
-def _deletes(record: Record) -> str | None:
-    """What a timer message recalls: a unique key, or topic and unique key."""
-    return record.property_value(PropertyName.TIMER_DEL_UNIQKEY)
-
-
-def _recall_keys(record: Record) -> set[str | None]:
-    topic = record.property_value(PropertyName.REAL_TOPIC) or ""
-    return {record.unique_key, f"{topic}+{record.unique_key}"} if record.unique_key else set()
-
-
 def _is_copy(record: Record) -> bool:
     return record.property_value(PropertyName.TRANSACTION_CHECK_TIMES) is not None
 
@@ -216,38 +137,6 @@ class _Queue:
                 for entry in zip(offsets, positions.tolist(), sizes.tolist(), strict=True):
                     if entry[0] >= first:
                         yield entry
-
-    def offset_of(self, position: int) -> int:
-        """The offset of the message at a position of the log, or of the next one."""
-        found = self.min_offset
-        for start, read in self._reads:
-            positions = unpack_entries(read.run())[0]
-            if not len(positions) or int(positions[0]) > position:
-                break
-            found = start + int(np.searchsorted(positions, position))
-        return found
-
-
-class _TimerSlots:
-    """What the timer's log says of messages that were in its wheel, as positions in the log."""
-
-    def __init__(self, disk: Disk, log_begin: int, read_time_ms: int) -> None:
-        self.waiting: list[int] = []
-        self.deletes: list[int] = []
-        self.last_position = -1
-        """Of the message that was taken in last; -1 if there is none."""
-        listed = disk.list(_TIMER_LOG_DIRECTORY)
-        for name in [entry.name for entry in listed if is_file_name(entry.name)]:
-            records = scan_timer_log(disk.read_file(f"{_TIMER_LOG_DIRECTORY}/{name}")).records
-            if not len(records):
-                continue
-            positions = records["commit_offset"].astype(np.int64)
-            slots_ms = records["write_time_ms"].astype(np.int64) + records["delay_ms"]
-            is_due = (slots_ms >= read_time_ms) & (positions >= log_begin)
-            is_delete = (records["magic"] & MAGIC_DELETE) != 0
-            self.waiting += positions[is_due & ~is_delete].tolist()
-            self.deletes += positions[is_due & is_delete].tolist()
-            self.last_position = int(positions[-1])
 
 
 class _LogReader:

@@ -1,0 +1,89 @@
+"""What waits holds no old log: it moves on when a segment has to go, and comes all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aerobee.broker.store.config import FlushMode, StoreConfig
+from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.broker.store.retention.retention_policy import CleanRequest
+from tests.support.delayed import SetClock, delivered, send_later, settled, until_delivered
+from tests.support.retention import write_times
+from tests.support.waiting import until
+
+DAY_MS = 86_400_000
+YEAR_MS = 365 * DAY_MS
+SEGMENT = 64 * 1024
+LONG_AGO_MS = 1_700_000_000_000
+
+
+@pytest.fixture(params=[FlushMode.ASYNC, FlushMode.SYNC])
+def small(request: Any) -> StoreConfig:
+    return StoreConfig(
+        segment_bytes=SEGMENT,
+        disk_free_bytes_min=0,
+        checkpoint_interval_ms=20,
+        flush_mode=request.param,
+        retention=RetentionConfig(enabled=False, delete_pause_ms=0),
+    )
+
+
+async def cleaned(broker: Any) -> int:
+    """Removes all segments but the last one; where the log begins then."""
+    wiring = broker.wiring
+    last = wiring.store.log.segments()[-1].base
+
+    async def has_cleaned() -> bool:
+        write_times(wiring.config.store_root, LONG_AGO_MS)
+        await wiring.cleaning.clean(CleanRequest(commanded=True))
+        return bool(wiring.store.min_offset >= last)
+
+    await until(has_cleaned, "everything old is removed")
+    return int(wiring.store.min_offset)
+
+
+async def test_a_message_due_in_a_year_holds_no_year_of_log(
+    start_broker: Any, small: StoreConfig
+) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock, store=small)
+    wiring = broker.wiring
+    due_ms = clock.now_ms() + YEAR_MS
+    names = [b"%d" % number for number in range(40)]
+    send_later(wiring, "t", names, deliver_ms=due_ms)
+    send_later(wiring, "t", [b"level"], queue_id=1, level=18)
+    handle = (await wiring.delays.schedule.search(key="KEY7", limit=1)).messages
+    for number in range(3):
+        send_later(wiring, "t", [b"x" * 900] * 150, queue_id=2, deliver_ms=clock.now_ms() + 1)
+        await until_delivered(wiring, "t", 150 * (number + 1), queue_id=2)
+    await settled(wiring)
+    assert await cleaned(broker) > 2 * SEGMENT
+    assert delivered(wiring, "t") == []
+    if handle:
+        await wiring.delays.schedule.recall(handle[0].handle)
+        names.remove(b"7")
+
+    await broker.stop()
+    again = await start_broker(clock=clock, store=small)
+    clock.ahead_ms += YEAR_MS + 1_000
+    assert len(await until_delivered(again.wiring, "t", 1, queue_id=1)) == 1
+    messages = await until_delivered(again.wiring, "t", len(names))
+    await settled(again.wiring)
+    assert sorted(each.body for each in messages) == sorted(names)
+    assert len(delivered(again.wiring, "t")) == len(names)
+    assert messages[0].properties["TIMER_ROLL_TIMES"] == "1"
+
+
+async def test_what_is_done_lets_the_log_go_at_once(start_broker: Any, small: StoreConfig) -> None:
+    clock = SetClock()
+    broker = await start_broker(clock=clock, store=small)
+    wiring = broker.wiring
+    for number in range(3):
+        send_later(wiring, "t", [b"x" * 900] * 150, deliver_ms=clock.now_ms() + 1)
+        await until_delivered(wiring, "t", 150 * (number + 1))
+    await settled(wiring)
+    timers = wiring.store.queues.bounds("rmq_sys_wheel_timer", 0).max_offset
+    assert await cleaned(broker) > 2 * SEGMENT
+    assert wiring.store.queues.bounds("rmq_sys_wheel_timer", 0).max_offset == timers, "none rolled"
