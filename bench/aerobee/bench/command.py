@@ -11,7 +11,7 @@ import click
 import uvloop
 from rich.console import Console
 
-from aerobee.bench import cold_read, commits, failover, index, replication_cluster, suite
+from aerobee.bench import cold_read, commits, delay, failover, index, replication_cluster, suite
 from aerobee.bench.audit import messages_speed, store_speed
 from aerobee.bench.peers.run import PEERS, compare
 from aerobee.bench.peers.table import Comparison
@@ -29,6 +29,7 @@ RUNS: dict[str, Run] = {
     "replication": replication_cluster.run_replication,
     "failover": failover.run_failover,
     "commits": commits.run_commits,
+    "delay": delay.run_delay,
     "audit": store_speed.run_audit_stores,
     "audit-messages": messages_speed.run_audit_messages,
 }

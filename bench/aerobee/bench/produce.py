@@ -30,10 +30,12 @@ async def produce_batches(
     messages: int,
     batch_messages: int = 500,
     batches_in_flight: int = 6,
+    delay: float | None = None,
 ) -> Produced:
-    """`send_batch` with several batches in flight; latencies are those of whole batches."""
+    """`send_batch` with several batches in flight; latencies are those of whole batches. The
+    messages arrive after `delay` seconds."""
     body = bytes(range(256)) * (body_bytes // 256) + bytes(body_bytes % 256)
-    batch = [Message(topic, body) for _ in range(batch_messages)]
+    batch = [Message(topic, body, delay=delay) for _ in range(batch_messages)]
     latencies: list[float] = []
     async with Producer(nameserver) as producer:
 
