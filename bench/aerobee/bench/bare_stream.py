@@ -23,6 +23,7 @@ import uvloop
 
 from aerobee.bench.measure import Latencies, Stopwatch, Throughput
 from aerobee.grpc_core.method import Style
+from aerobee.runtime.freed_memory import keep_freed_memory
 from aerobee.runtime.grpc_config import Engine
 from aerobee.runtime.grpcio_channel import CHANNEL_OPTIONS
 from aerobee.runtime.rpc import new_engine
@@ -138,4 +139,5 @@ async def _read(call: Any, count: int) -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     uvloop.run(_serve())

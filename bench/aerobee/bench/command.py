@@ -16,6 +16,7 @@ from aerobee.bench.audit import messages_speed, store_speed
 from aerobee.bench.peers.run import PEERS, compare
 from aerobee.bench.peers.table import Comparison
 from aerobee.bench.report import Report
+from aerobee.runtime.freed_memory import keep_freed_memory
 
 Run = Callable[[Report, suite.Load, suite.Say], Awaitable[None]]
 RUNS: dict[str, Run] = {
@@ -82,6 +83,7 @@ def bench(
     Starts its own clusters in temporary folders, and stops them. The figures of one run are
     comparable with each other; across machines and times, only their ratios are.
     """
+    keep_freed_memory()
     if what == "peers":
         names = tuple(dict.fromkeys(peers)) or tuple(PEERS)
         measured = compare(

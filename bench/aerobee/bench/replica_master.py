@@ -36,6 +36,7 @@ from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.disk import RealDisk
 from aerobee.broker.store.message_store import MessageStore
 from aerobee.runtime.clock import SystemClock
+from aerobee.runtime.freed_memory import keep_freed_memory
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 from aerobee.store_format.batch import BatchLimits, check_batch
@@ -200,4 +201,5 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     uvloop.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))

@@ -18,6 +18,7 @@ import uvloop
 
 from aerobee.cli.failures import INTERRUPTED, TERMINATED
 from aerobee.cli.notices import show_notices
+from aerobee.runtime.freed_memory import keep_freed_memory
 
 T = TypeVar("T")
 
@@ -86,5 +87,6 @@ def _run(
             loop.add_signal_handler(number, handle, number)
         return await main()
 
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(watched())

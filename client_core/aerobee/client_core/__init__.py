@@ -15,6 +15,7 @@ from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
 from aerobee.cluster_view.routes import RouteChanges, Routes
 from aerobee.runtime import errors
 from aerobee.runtime.errors import MqError
+from aerobee.runtime.freed_memory import keep_freed_memory
 
 __all__ = [
     "Admin",
@@ -40,4 +41,5 @@ __all__ = [
     "Topics",
     "UsedAfterFork",
     "errors",
+    "keep_freed_memory",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import uvloop
 
+from aerobee.runtime.freed_memory import keep_freed_memory
 from aerobee.runtime.own_protocol import say_error
 from aerobee.runtime.rpc import RpcServer
 from aerobee.runtime.served_method import answered_at_once
@@ -32,4 +33,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     uvloop.run(serve())

@@ -20,6 +20,7 @@ from aerobee.bench.peers.parts import Answer, Part, Way
 from aerobee.client_core import Message, ReceivedMessage
 from aerobee.consumer_client import PullConsumer, PushConsumer, StartFrom
 from aerobee.producer_client import Producer
+from aerobee.runtime.freed_memory import keep_freed_memory
 
 TOPIC = "bench"
 STEADY_TOPIC = "steady"
@@ -149,4 +150,5 @@ async def answer_parts(nameserver: str, body_bytes: int) -> None:
 
 
 if __name__ == "__main__":
+    keep_freed_memory()
     uvloop.run(answer_parts(sys.argv[1], int(sys.argv[2])))
