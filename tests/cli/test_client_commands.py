@@ -139,6 +139,38 @@ def test_produce_names_what_arrives_at_a_time_by_recall_handles(
     assert "exclude each other" in both.stderr
 
 
+def test_what_waits_is_listed_recalled_delivered_and_moved(cluster: Up) -> None:
+    def waiting(*arguments: str, expect: int = 0) -> list[str]:
+        shown = cluster.run("schedule", "list", "waits", "--handles", *arguments, expect=expect)
+        return shown.stdout.splitlines()
+
+    handles = [
+        cluster.run(
+            "produce", "waits", "--delay", f"{hours}h", "--key", f"k{hours}", given=f"{hours}\n"
+        ).stdout.splitlines()[0]
+        for hours in (1, 2, 3)
+    ]
+    assert waiting() == handles
+    assert waiting("--key", "k2") == handles[1:2]
+    assert waiting("--max", "1") == handles[:1]
+    (row,) = cluster.json("schedule", "list", "waits", "--key", "k3")["messages"]
+    assert (row["recallHandle"], row["topic"], row["keys"]) == (handles[2], "waits", ["k3"])
+    assert "k1" in cluster.run("schedule", "list", "waits", "--wide").stdout
+
+    refused = cluster.run("schedule", "recall", handles[0], expect=2)
+    assert "--yes" in refused.stderr
+    cluster.run("schedule", "recall", handles[0], "--yes")
+    gone = cluster.run("schedule", "recall", handles[0], handles[1], "--yes", expect=1)
+    assert "recalled 1 message" in gone.stdout
+    moved = cluster.run("schedule", "move", handles[2], "--delay", "5h").stdout.strip()
+    assert waiting() == [moved]
+    cluster.run("schedule", "deliver-now", moved, "--yes")
+    assert received(cluster, "waits", "g", 1) == ["3"]
+    assert waiting(expect=1) == []
+    nonsense = cluster.run("schedule", "move", "nonsense", "--delay", "1s", expect=2)
+    assert "no recall handle" in nonsense.stderr
+
+
 def test_a_rate_is_kept(cluster: Up, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_text("\n".join(numbers(100)))

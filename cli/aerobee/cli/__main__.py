@@ -19,6 +19,11 @@ COMMANDS = (
     ),
     LazyCommand("message", "aerobee.cli.commands.message:message", "Find single messages."),
     LazyCommand(
+        "schedule",
+        "aerobee.cli.commands.schedule:schedule",
+        "Find and change messages that arrive later.",
+    ),
+    LazyCommand(
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
     ),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show and delete consumer groups."),

@@ -9,6 +9,7 @@ from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.message import Message, MessageId, ReceivedMessage
 from aerobee.client_core.messages import FoundMessages, Messages
 from aerobee.client_core.offsets import Offsets, QueueBounds
+from aerobee.client_core.schedules import Schedules, WaitingMessage, WaitingMessages
 from aerobee.client_core.topics import Topics
 from aerobee.cluster_view.own_process import UsedAfterFork
 from aerobee.cluster_view.route import Endpoint, MessageQueue, TopicRoute
@@ -37,9 +38,12 @@ __all__ = [
     "ReceivedMessage",
     "RouteChanges",
     "Routes",
+    "Schedules",
     "TopicRoute",
     "Topics",
     "UsedAfterFork",
+    "WaitingMessage",
+    "WaitingMessages",
     "errors",
     "keep_freed_memory",
 ]

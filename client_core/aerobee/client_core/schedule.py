@@ -58,7 +58,7 @@ def schedule_of(
         delay_ms = _delay_ms(delay)
         return Schedule(delay_ms=delay_ms) if delay_ms else None
     if deliver_at is not None:
-        return Schedule(deliver_ms=_time_ms(deliver_at))
+        return Schedule(deliver_ms=time_ms(deliver_at))
     if delay_level is not None:
         if type(delay_level) is not int or not 1 <= delay_level <= LEVELS_MAX:
             raise MessageIllegal(
@@ -83,7 +83,8 @@ def _delay_ms(delay: Delay) -> int:
     return delay_ms
 
 
-def _time_ms(deliver_at: DeliverAt) -> int:
+def time_ms(deliver_at: DeliverAt) -> int:
+    """Unix milliseconds. Raises MessageIllegal."""
     if isinstance(deliver_at, datetime):
         if deliver_at.tzinfo is None:
             raise MessageIllegal(

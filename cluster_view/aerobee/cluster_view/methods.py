@@ -69,6 +69,24 @@ _SEND = "/aerobee.v1.SendService/"
 SEND_STREAM = Method(_SEND + "SendStream", broker_pb2.SendFrame, broker_pb2.SendAckFrame)
 SEND = Method(_SEND + "Send", broker_pb2.SendRequest, broker_pb2.SendResponse)
 
+_SCHEDULE = "/aerobee.v1.ScheduleService/"
+LIST_SCHEDULED = Method(
+    _SCHEDULE + "ListScheduled", broker_pb2.ListScheduledRequest, broker_pb2.ListScheduledResponse
+)
+RECALL_SCHEDULED = Method(
+    _SCHEDULE + "RecallScheduled",
+    broker_pb2.RecallScheduledRequest,
+    broker_pb2.RecallScheduledResponse,
+)
+DELIVER_SCHEDULED_NOW = Method(
+    _SCHEDULE + "DeliverScheduledNow",
+    broker_pb2.DeliverScheduledNowRequest,
+    broker_pb2.DeliverScheduledNowResponse,
+)
+RESCHEDULE = Method(
+    _SCHEDULE + "Reschedule", broker_pb2.RescheduleRequest, broker_pb2.RescheduleResponse
+)
+
 _PULL = "/aerobee.v1.PullService/"
 PULL_STREAM = Method(_PULL + "PullStream", broker_pb2.PullCommand, broker_pb2.PullFrame)
 PULL = Method(_PULL + "Pull", broker_pb2.PullRequest, broker_pb2.PullResult)

@@ -132,6 +132,90 @@ class SendResponse(_message.Message):
     recall_handle: str
     def __init__(self, message_id: _Optional[str] = ..., offset_message_id: _Optional[str] = ..., queue_id: _Optional[int] = ..., ack: _Optional[_Union[SendAck, _Mapping]] = ..., recall_handle: _Optional[str] = ...) -> None: ...
 
+class ListScheduledRequest(_message.Message):
+    __slots__ = ("topic", "begin_ms", "end_ms", "key", "messages_max", "after")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_MS_FIELD_NUMBER: _ClassVar[int]
+    END_MS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_MAX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    begin_ms: int
+    end_ms: int
+    key: str
+    messages_max: int
+    after: str
+    def __init__(self, topic: _Optional[str] = ..., begin_ms: _Optional[int] = ..., end_ms: _Optional[int] = ..., key: _Optional[str] = ..., messages_max: _Optional[int] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ListScheduledResponse(_message.Message):
+    __slots__ = ("messages", "after")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[ScheduledMessage]
+    after: str
+    def __init__(self, messages: _Optional[_Iterable[_Union[ScheduledMessage, _Mapping]]] = ..., after: _Optional[str] = ...) -> None: ...
+
+class ScheduledMessage(_message.Message):
+    __slots__ = ("topic", "queue_id", "deliver_ms", "delay_level", "recall_handle", "message_id", "keys", "tag", "body_bytes", "born_timestamp_ms", "store_timestamp_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_MS_FIELD_NUMBER: _ClassVar[int]
+    DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BORN_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    STORE_TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    queue_id: int
+    deliver_ms: int
+    delay_level: int
+    recall_handle: str
+    message_id: str
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    tag: str
+    body_bytes: int
+    born_timestamp_ms: int
+    store_timestamp_ms: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., deliver_ms: _Optional[int] = ..., delay_level: _Optional[int] = ..., recall_handle: _Optional[str] = ..., message_id: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., tag: _Optional[str] = ..., body_bytes: _Optional[int] = ..., born_timestamp_ms: _Optional[int] = ..., store_timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class RecallScheduledRequest(_message.Message):
+    __slots__ = ("recall_handle",)
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    recall_handle: str
+    def __init__(self, recall_handle: _Optional[str] = ...) -> None: ...
+
+class RecallScheduledResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeliverScheduledNowRequest(_message.Message):
+    __slots__ = ("recall_handle",)
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    recall_handle: str
+    def __init__(self, recall_handle: _Optional[str] = ...) -> None: ...
+
+class DeliverScheduledNowResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RescheduleRequest(_message.Message):
+    __slots__ = ("recall_handle", "deliver_ms")
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_MS_FIELD_NUMBER: _ClassVar[int]
+    recall_handle: str
+    deliver_ms: int
+    def __init__(self, recall_handle: _Optional[str] = ..., deliver_ms: _Optional[int] = ...) -> None: ...
+
+class RescheduleResponse(_message.Message):
+    __slots__ = ("recall_handle",)
+    RECALL_HANDLE_FIELD_NUMBER: _ClassVar[int]
+    recall_handle: str
+    def __init__(self, recall_handle: _Optional[str] = ...) -> None: ...
+
 class Filter(_message.Message):
     __slots__ = ("type", "expression")
     TYPE_FIELD_NUMBER: _ClassVar[int]

@@ -150,6 +150,227 @@ class SendService:
             _registered_method=True)
 
 
+class ScheduleServiceStub:
+    """---------------------------------------------------------------------------------- scheduled
+
+    Messages that wait at this broker group for their time. A recall handle names one that waits for a
+    time: receipts have it, and lists.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListScheduled = channel.unary_unary(
+                '/aerobee.v1.ScheduleService/ListScheduled',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.ListScheduledRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.ListScheduledResponse.FromString,
+                _registered_method=True)
+        self.RecallScheduled = channel.unary_unary(
+                '/aerobee.v1.ScheduleService/RecallScheduled',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.RecallScheduledRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.RecallScheduledResponse.FromString,
+                _registered_method=True)
+        self.DeliverScheduledNow = channel.unary_unary(
+                '/aerobee.v1.ScheduleService/DeliverScheduledNow',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.DeliverScheduledNowRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.DeliverScheduledNowResponse.FromString,
+                _registered_method=True)
+        self.Reschedule = channel.unary_unary(
+                '/aerobee.v1.ScheduleService/Reschedule',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.RescheduleRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.RescheduleResponse.FromString,
+                _registered_method=True)
+
+
+class ScheduleServiceServicer:
+    """---------------------------------------------------------------------------------- scheduled
+
+    Messages that wait at this broker group for their time. A recall handle names one that waits for a
+    time: receipts have it, and lists.
+    """
+
+    def ListScheduled(self, request, context):
+        """In the order of time. A slave tells what it knows to wait.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RecallScheduled(self, request, context):
+        """The master changes a message, and answers when that is confirmed. MESSAGE_NOT_FOUND: it was
+        delivered or recalled, or its time was changed. INVALID_ARGUMENT: that is no handle, or one of
+        another broker group. DEADLINE_EXCEEDED: the change may yet count.
+
+        It is never delivered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeliverScheduledNow(self, request, context):
+        """It is delivered at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reschedule(self, request, context):
+        """It waits for another time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ScheduleServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListScheduled': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListScheduled,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.ListScheduledRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.ListScheduledResponse.SerializeToString,
+            ),
+            'RecallScheduled': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecallScheduled,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.RecallScheduledRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.RecallScheduledResponse.SerializeToString,
+            ),
+            'DeliverScheduledNow': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeliverScheduledNow,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.DeliverScheduledNowRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.DeliverScheduledNowResponse.SerializeToString,
+            ),
+            'Reschedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reschedule,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.RescheduleRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.RescheduleResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'aerobee.v1.ScheduleService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('aerobee.v1.ScheduleService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ScheduleService:
+    """---------------------------------------------------------------------------------- scheduled
+
+    Messages that wait at this broker group for their time. A recall handle names one that waits for a
+    time: receipts have it, and lists.
+    """
+
+    @staticmethod
+    def ListScheduled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.ScheduleService/ListScheduled',
+            aerobee_dot_v1_dot_broker__pb2.ListScheduledRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.ListScheduledResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecallScheduled(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.ScheduleService/RecallScheduled',
+            aerobee_dot_v1_dot_broker__pb2.RecallScheduledRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.RecallScheduledResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeliverScheduledNow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.ScheduleService/DeliverScheduledNow',
+            aerobee_dot_v1_dot_broker__pb2.DeliverScheduledNowRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.DeliverScheduledNowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reschedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.ScheduleService/Reschedule',
+            aerobee_dot_v1_dot_broker__pb2.RescheduleRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.RescheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class PullServiceStub:
     """---------------------------------------------------------------------------------- pulling
 

@@ -9,6 +9,7 @@ from aerobee.broker.edge.own.group_service import GroupService
 from aerobee.broker.edge.own.offset_service import OffsetService
 from aerobee.broker.edge.own.pull_service import PullService, add_pull_service
 from aerobee.broker.edge.own.request_limits import broker_request_limits
+from aerobee.broker.edge.own.schedule_service import ScheduleService
 from aerobee.broker.edge.own.send_service import SendService
 from aerobee.broker.edge.replicas.replication_service import (
     ReplicationService,
@@ -43,6 +44,7 @@ class BrokerServer:
         peer_limits: PeerLimits,
         *,
         send: SendService,
+        schedule: ScheduleService,
         pull: PullService,
         offsets: OffsetService,
         groups: GroupService,
@@ -66,6 +68,7 @@ class BrokerServer:
         )
         server = self._rpc.server
         broker_pb2_grpc.add_SendServiceServicer_to_server(send, server)
+        broker_pb2_grpc.add_ScheduleServiceServicer_to_server(schedule, server)
         add_pull_service(pull, server)
         broker_pb2_grpc.add_OffsetServiceServicer_to_server(offsets, server)
         broker_pb2_grpc.add_GroupServiceServicer_to_server(groups, server)

@@ -12,6 +12,7 @@ from aerobee.broker.groups.ownership import QUEUES_PER_MEMBER_MAX
 from aerobee.broker.reading.tag_filter import EXPRESSION_LENGTH_MAX
 from aerobee.runtime.request_limits import Limit, RequestLimits
 from aerobee.runtime.server_engine import FRAME_BYTES_MAX
+from aerobee.store_format.recall_handle import HANDLE_CHARACTERS_MAX
 from aerobee.store_format.record_layout import PROPERTIES_BYTES_MAX
 from aerobee.v1 import audit_pb2, broker_pb2, replication_pb2
 
@@ -27,6 +28,7 @@ EPOCHS_MAX = 32_768
 FAILURES_PER_REQUEST_MAX = 1_024
 
 _NAME = Limit(length=1_024)
+_HANDLE = Limit(length=HANDLE_CHARACTERS_MAX)
 _KEPT_NAME = Limit(length=255)
 # Blanks around an expression do not count for its own limit.
 _EXPRESSION = Limit(length=2 * EXPRESSION_LENGTH_MAX)
@@ -37,6 +39,10 @@ _REQUEST_BYTES_MAX = {
     "SendFrame": FRAME_BYTES_MAX,
     # What is above a message's own limit and below this is MESSAGE_TOO_LARGE.
     "SendRequest": 9 * MIB,
+    "ListScheduledRequest": 256 * KIB,
+    "RecallScheduledRequest": 8 * KIB,
+    "DeliverScheduledNowRequest": 8 * KIB,
+    "RescheduleRequest": 8 * KIB,
     "PullCommand": 256 * KIB,
     "PullRequest": 256 * KIB,
     # Answers repeat the topics and must fit a message as well.
@@ -77,6 +83,12 @@ _FIELDS = {
     "SendRequest.tag": Limit(length=_PROPERTY_BYTES_MAX),
     "SendRequest.keys": Limit(count=4_096, length=_PROPERTY_BYTES_MAX),
     "SendRequest.properties": Limit(count=4_096, length=_PROPERTY_BYTES_MAX),
+    "ListScheduledRequest.topic": _NAME,
+    "ListScheduledRequest.key": Limit(length=_PROPERTY_BYTES_MAX),
+    "ListScheduledRequest.after": Limit(length=64),
+    "RecallScheduledRequest.recall_handle": _HANDLE,
+    "DeliverScheduledNowRequest.recall_handle": _HANDLE,
+    "RescheduleRequest.recall_handle": _HANDLE,
     "PullRequest.topic": _NAME,
     "PullRequest.group": _NAME,
     "PullRequest.client_id": _NAME,

@@ -1,0 +1,238 @@
+"""`aerobee schedule`: messages that wait for their time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.moments import delay_argument, time_argument, timestamp_text
+from aerobee.cli.options import confirm, json_option, wide_option, yes_option
+from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.target import Target, target_options
+from aerobee.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from aerobee.client_core import ClusterConnection, Schedules, WaitingMessage, WaitingMessages
+
+handles_argument = click.argument("handles", metavar="HANDLE...", nargs=-1, required=True)
+
+
+@click.group()
+def schedule() -> None:
+    """Find, recall, deliver and move messages that wait for their time.
+
+    A HANDLE names one: `aerobee produce --delay` prints it, and `aerobee schedule list --handles`.
+    """
+
+
+@schedule.command("list")
+@click.argument("topic", required=False, default="")
+@click.option(
+    "--from", "begin_ms", metavar="TIME", callback=time_argument, help="Only those due at or after."
+)
+@click.option(
+    "--until", "end_ms", metavar="TIME", callback=time_argument, help="Only those due before."
+)
+@click.option("--key", default="", help="Only those with this key, or this message id.")
+@click.option(
+    "--max",
+    "max_messages",
+    type=click.IntRange(min=1, max=100_000),
+    default=100,
+    show_default=True,
+    help="List at most this many messages, those that are due first.",
+)
+@click.option(
+    "--handles",
+    is_flag=True,
+    help="Print only recall handles, one per line. Messages with a delay level have none.",
+)
+@json_option
+@wide_option
+@target_options
+def list_(
+    target: Target,
+    topic: str,
+    begin_ms: int | None,
+    end_ms: int | None,
+    key: str,
+    max_messages: int,
+    handles: bool,
+    as_json: bool,
+    wide: bool,
+) -> None:
+    """List the messages for TOPIC, or for all topics, that wait, in the order of time.
+
+    TIME is a local time such as 2026-01-31T12:00, or Unix milliseconds. Exit code 1: none waits.
+    """
+
+    async def question(connection: ClusterConnection) -> WaitingMessages:
+        from aerobee.client_core import Schedules
+
+        return await Schedules(connection).list(
+            topic,
+            begin_ms=begin_ms or 0,
+            end_ms=end_ms or 0,
+            key=key,
+            max_messages=max_messages,
+        )
+
+    found = target.ask(question)
+    if as_json:
+        print_json(
+            {
+                "messages": [_document(each) for each in found.messages],
+                "more": found.more,
+                "unanswered": list(found.unanswered),
+            }
+        )
+    elif handles:
+        for each in found.messages:
+            if each.recall_handle:
+                say(each.recall_handle)
+    elif found.messages:
+        _print_list(found, wide=wide)
+    if found.more and not as_json:
+        remark("there are more: bound the time with --from and --until, or raise --max")
+    if found.unanswered:
+        remark(f"not searched, because they do not answer: {', '.join(found.unanswered)}")
+    if not found.messages:
+        if not as_json:
+            remark("no such message waits")
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+@schedule.command()
+@handles_argument
+@yes_option
+@target_options
+def recall(target: Target, handles: tuple[str, ...], yes: bool) -> None:
+    """Call messages off: they are never delivered.
+
+    Exit code 1: one of them does not wait any more. The others are recalled nevertheless.
+    """
+    confirm(f"Call off {counted(len(handles), 'message')} for good?", yes=yes)
+    count = _each(target, handles, lambda schedules, handle: schedules.recall(handle))
+    say(f"recalled {counted(count, 'message')}")
+    _end(count, handles)
+
+
+@schedule.command("deliver-now")
+@handles_argument
+@yes_option
+@target_options
+def deliver_now(target: Target, handles: tuple[str, ...], yes: bool) -> None:
+    """Deliver messages at once.
+
+    Exit code 1: one of them does not wait any more. The others are delivered nevertheless.
+    """
+    confirm(f"Deliver {counted(len(handles), 'message')} now?", yes=yes)
+    count = _each(target, handles, lambda schedules, handle: schedules.deliver_now(handle))
+    say(f"delivered {counted(count, 'message')}")
+    _end(count, handles)
+
+
+@schedule.command()
+@handles_argument
+@click.option(
+    "--at", "deliver_ms", metavar="TIME", callback=time_argument, help="Deliver at this time."
+)
+@click.option(
+    "--delay",
+    "delay_ms",
+    metavar="TIME",
+    callback=delay_argument,
+    help="Deliver so long from now: 30s, 2h.",
+)
+@target_options
+def move(
+    target: Target, handles: tuple[str, ...], deliver_ms: int | None, delay_ms: int | None
+) -> None:
+    """Change the time of messages. Prints the handles that name them from now on.
+
+    Exit code 1: one of them does not wait any more. The others are moved nevertheless.
+    """
+    if (deliver_ms is None) == (delay_ms is None):
+        raise click.UsageError("give either --at TIME or --delay TIME")
+    at_ms = deliver_ms if delay_ms is None else SystemClock().now_ms() + delay_ms
+    assert at_ms is not None, "one of them is given"
+
+    async def moved(schedules: Schedules, handle: str) -> None:
+        say(await schedules.move(handle, at_ms))
+
+    _end(_each(target, handles, moved), handles)
+
+
+def _each(
+    target: Target,
+    handles: tuple[str, ...],
+    change: Callable[[Schedules, str], Awaitable[None]],
+) -> int:
+    """One after the other; returns for how many of them it was done. The others do not wait."""
+    from aerobee.runtime.errors import MessageNotFound
+
+    async def question(connection: ClusterConnection) -> int:
+        from aerobee.client_core import Schedules
+
+        schedules, count = Schedules(connection), 0
+        for handle in handles:
+            try:
+                await change(schedules, handle)
+                count += 1
+            except MessageNotFound as error:
+                remark(str(error))
+        return count
+
+    return target.ask(question)
+
+
+def _end(count: int, handles: tuple[str, ...]) -> None:
+    """Raises click.exceptions.Exit unless it was done for all."""
+    if count < len(handles):
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _document(waiting: WaitingMessage) -> dict[str, object]:
+    document: dict[str, object] = {
+        "topic": waiting.queue.topic,
+        "broker": waiting.queue.broker_name,
+        "queue": waiting.queue.queue_id,
+        "deliverMs": waiting.deliver_ms,
+        "messageId": waiting.message_id,
+        "bornMs": waiting.born_timestamp_ms,
+        "storedMs": waiting.store_timestamp_ms,
+        "bodyBytes": waiting.body_bytes,
+    }
+    if waiting.delay_level:
+        document["delayLevel"] = waiting.delay_level
+    if waiting.recall_handle:
+        document["recallHandle"] = waiting.recall_handle
+    if waiting.tag:
+        document["tag"] = waiting.tag
+    if waiting.keys:
+        document["keys"] = list(waiting.keys)
+    return document
+
+
+def _print_list(found: WaitingMessages, *, wide: bool) -> None:
+    print_table(
+        ["due", "topic", "broker", "id", "level", "tag", "keys", "bytes"],
+        [
+            [
+                timestamp_text(each.deliver_ms),
+                each.queue.topic,
+                each.queue.broker_name,
+                each.message_id or None,
+                each.delay_level or None,
+                each.tag or None,
+                " ".join(each.keys) or None,
+                each.body_bytes,
+            ]
+            for each in found.messages
+        ],
+        droppable=("bytes", "tag", "keys", "broker", "level"),
+        wide=wide,
+    )
