@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.sent_back import Copied, SentBack, out_of_turn_document
 from aerobee.offset_audit.sources.live import journal
 from aerobee.offset_audit.sources.live.asking import BrokerAddress
 from aerobee.offset_audit.sources.live.journal import (
@@ -23,6 +26,7 @@ from aerobee.offset_audit.sources.live.journal import (
 from aerobee.offset_audit.sources.live.options import parse_options
 from aerobee.offset_audit.tables import JOURNAL, schema
 from aerobee.runtime import errors
+from aerobee.store_format.delayed_records import Delay
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,8 +106,8 @@ def test_whatever_stands_in_an_entry_the_others_are_read(name: str, value: Any) 
 
 @pytest.mark.slow
 def test_nothing_is_concluded_from_a_journal_that_broke_off(spark: SparkSession) -> None:
-    commit = (12, 0, "g", "t", 3, 7, 5, 9, "one", "commit")
-    unread = (*[None] * 8, "10.0.0.1:9000: it is behind", UNREAD)
+    commit = (12, 0, "g", "t", 3, 7, 5, 9, "one", "commit", None)
+    unread = (*[None] * 8, "10.0.0.1:9000: it is behind", UNREAD, None)
     rows = [
         ("c", "broker-a", 0, *commit),
         ("c", "broker-a", 0, *unread),
@@ -131,7 +135,7 @@ def test_deletions_are_read_with_what_they_name_and_odd_ones_are_left_out() -> N
         )
     )
     assert [row[5:8] for row in rows] == [("g", None, None), (None, "t", None), ("g", "t", 3)]
-    assert {row[-1] for row in rows} == {"remove"}
+    assert {row[-2] for row in rows} == {"remove"}
 
 
 def test_the_end_of_a_topic_is_the_removal_of_all_its_offsets() -> None:
@@ -139,4 +143,16 @@ def test_the_end_of_a_topic_is_the_removal_of_all_its_offsets() -> None:
     end = {"kind": "topicEnd", "topic": "t", "deletedAt": 8, "leaseEpoch": 7, "timestamp": 9}
     (row,) = entries_of(record(end, {**end, "kind": "topicEndKnown"}))
     assert row[5:8] == (None, "t", None)
-    assert row[-1] == "remove"
+    assert row[-2] == "remove"
+
+
+def test_what_was_sent_back_has_the_number_of_its_copy_unless_an_image_says_it_again() -> None:
+    entry = SentBack(GroupQueue("g", "t", 3), 7, 40, Delay(level=3), 9, "one")
+    said = out_of_turn_document(entry)
+    again = out_of_turn_document(replace(entry, is_repeated=True))
+    copied = out_of_turn_document(Copied(41, 10))
+    rows = list(entries_of(record(said, again, copied, {**copied, "through": "x"})))
+    assert [row[4:] for row in rows] == [
+        (0, "g", "t", 3, 7, None, 9, "one", "sentBack", 40),
+        (2, None, None, None, None, None, 10, None, "copied", 41),
+    ]

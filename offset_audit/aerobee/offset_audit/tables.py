@@ -94,9 +94,10 @@ read_queue_count int, write_queue_count int, perm int, topic_revision long"""
 """`topic_revision`: of the topic's last change, as in TOPICS; `revision` is the reading's."""
 
 JOURNAL = f"""{ORIGIN}, journal_offset long, entry int, group string, topic string, queue_id int,
-offset long, lease_epoch long, timestamp_ms long, client_id string, kind string"""
-"""The history of commits, entry by entry; `kind`: commit, reset, image, or remove (offsets deleted:
-of its `group`, `topic` and `queue_id` null stands for all)."""
+offset long, lease_epoch long, timestamp_ms long, client_id string, kind string, number long"""
+"""The history of commits, entry by entry; `kind`: commit, reset, image, remove (offsets deleted: of
+its `group`, `topic` and `queue_id` null stands for all), sentBack (the message at `offset` failed,
+and copy `number` takes its place), or copied (all copies below `number` are in the log)."""
 
 LOG_RANGES = f"""{ORIGIN}, store string, begin long, end long, records long, blanks long,
 checksum long, first_store_ms long, last_store_ms long"""
@@ -146,6 +147,16 @@ real_topic string"""
 """Messages that wait in system topics: HALF, DELAY (by level) and TIMER. `due_ms`: when it should
 have been delivered, or checked; `resolved`: delivered, committed, rolled back or recalled;
 `real_topic`: the topic that it is for. What Aerobee's timer journal says is done has no row."""
+
+FAILED = f"""{ORIGIN}, store string, state string, topic string, queue_id int, queue_offset long,
+position long, store_ms long, group string, number long, attempt int, unique_key string,
+origin_topic string, origin_queue_id int, origin_offset long, origin_id string,
+origin_position long"""
+"""Copies of messages that failed, as far as a log still has them. `state`: WAITING (in a system
+topic; whether it still waits, PENDING tells), RETRY, DEAD. `number`: of the copy in the journal of
+offsets, null if it has none. `attempt`: how often the message had been delivered in vain.
+`origin_...`: the message that failed first, null where the copy does not tell it; `origin_position`
+is its place in the log of the broker that had it."""
 
 BLOCK_OFFSETS = 65_536
 INDEX_BLOCK_BYTES = 64 * 1024 * 1024
@@ -231,6 +242,7 @@ class Tables:
     index_ranges: DataFrame
     faults: DataFrame
     pending: DataFrame
+    failed: DataFrame
     history: DataFrame
     """States of earlier runs."""
     earlier_findings: DataFrame
@@ -283,6 +295,7 @@ COLUMNS: dict[str, str] = {
     "index_ranges": INDEX_RANGES,
     "faults": FAULTS,
     "pending": PENDING,
+    "failed": FAILED,
     "history": STATES,
     "earlier_findings": FINDINGS,
 }

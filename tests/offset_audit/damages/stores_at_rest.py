@@ -31,6 +31,7 @@ from tests.offset_audit.damages.base_store import (
     copy_store,
 )
 from tests.offset_audit.damages.damage import Expected, told
+from tests.offset_audit.damages.failed_damages import FAILED, fail_and_come_again
 from tests.offset_audit.damages.history_damages import HISTORY
 from tests.offset_audit.damages.store_damages import (
     SINGLE_STORE,
@@ -46,12 +47,13 @@ from tests.support.real_brokers import BrokerProcess
 from tests.support.retention import RESERVED_MS
 
 HEALTHY = "healthy"
+COME_AGAIN = "failed-and-come-again"
 FLIPPED = "flipped-headers"
 RETAINED = "retained-meanwhile"
 OLD_SEGMENTS = 3
 LATE_OFFSET = 395
 """In the last segment, so that the block is read again and what is wrong there stays."""
-SINGLE = (*SINGLE_STORE, *WAITING, *HISTORY)
+SINGLE = (*SINGLE_STORE, *WAITING, *HISTORY, *FAILED)
 LIMITS = {"replica_lag_bytes": 100_000}
 KEPT = 5
 """So many entries are left of the queue file of Apache's that is cut."""
@@ -135,6 +137,7 @@ def damage_copies(bases: BaseStores, folder: Path) -> None:
     flip_headers(copy_store(bases.final, folder / FLIPPED, FLIPPED))
     flip_bit_in_tags_code(copy_store(bases.final, folder / RETAINED, RETAINED), LATE_OFFSET)
     copy_store(bases.final, folder / HEALTHY, HEALTHY)
+    fail_and_come_again(copy_store(bases.final, folder / COME_AGAIN, COME_AGAIN))
     for damage in SINGLE:
         damage.do(copy_store(bases.final, folder / damage.name, damage.name))
     for name, other in (("two-contents", differ_in_data), ("two-histories", differ_in_epochs)):

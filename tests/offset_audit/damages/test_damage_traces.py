@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.offset_audit.damages.base_store import BaseStores, build_stores, copy_store
+from tests.offset_audit.damages.failed_damages import FAILED
 from tests.offset_audit.damages.history_damages import HISTORY
 from tests.offset_audit.damages.store_damages import SINGLE_STORE
 from tests.offset_audit.damages.waiting_damages import WAITING
@@ -48,8 +49,9 @@ TRACES: dict[str, tuple[list[str], set[tuple[str, int]], bool]] = {
     "lost-messages": ([], {("orders", 0)}, False),
     "reset-back": NOTHING,
     "delivered-too-early": NOTHING,
+    **{damage.name: NOTHING for damage in FAILED},
 }
-DAMAGES = {damage.name: damage for damage in (*SINGLE_STORE, *WAITING, *HISTORY)}
+DAMAGES = {damage.name: damage for damage in (*SINGLE_STORE, *WAITING, *HISTORY, *FAILED)}
 
 
 @pytest.fixture(scope="module")

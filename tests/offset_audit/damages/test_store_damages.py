@@ -15,6 +15,7 @@ from tests.offset_audit.damages.store_damages import (
     places,
 )
 from tests.offset_audit.damages.stores_at_rest import (
+    COME_AGAIN,
     FLIPPED,
     HEALTHY,
     RETAINED,
@@ -62,8 +63,9 @@ def test_replicas_that_drifted_apart_give_one_finding(audited: Audited, name: st
     assert found[0]["broker_id"] == 1
 
 
-def test_the_undamaged_copy_has_none(audited: Audited) -> None:
-    assert audited.of(HEALTHY) == []
+@pytest.mark.parametrize("name", [HEALTHY, COME_AGAIN])
+def test_the_undamaged_copy_has_none(audited: Audited, name: str) -> None:
+    assert audited.of(name) == []
 
 
 def test_flipped_header_bits_are_told_as_what_they_are_and_end_no_audit(audited: Audited) -> None:

@@ -73,6 +73,7 @@ from aerobee.offset_audit.tables import (
     small_frame,
 )
 from aerobee.runtime.errors import MqError
+from aerobee.store_format.batch import RETRY_PREFIX
 
 SNAPSHOT_KINDS = ("brokers", "topics", "queues", "commits", "epochs", "segments")
 """Kinds of `aerobee.store`, named as the tables they fill."""
@@ -85,7 +86,7 @@ NO_STORES = (
     "files of stores; name these with --store"
 )
 
-FILTERED_BY_GROUP = ("commits", "leases", "members", "journal")
+FILTERED_BY_GROUP = ("commits", "leases", "members", "journal", "failed")
 FILTERED_BY_TOPIC = (
     "topics",
     "queues",
@@ -94,6 +95,7 @@ FILTERED_BY_TOPIC = (
     "minutes",
     "queue_ranges",
     "pending",
+    "failed",
     "journal",
 )
 
@@ -325,6 +327,10 @@ def read_snapshots(session: SparkSession, request: AuditRequest, reading: Readin
 
 def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -> None:
     """Every byte of the stores, once, and the drills into what does not agree."""
+    # Before the log: what waits no more has then come to its topic there.
+    pending = [_source(session, request, place, "pending") for place in request.stores]
+    waiting = _wanted(reduce(DataFrame.unionByName, pending), "pending", request)
+    reading.put({"pending": reading.take(waiting)})
     each = [_source(session, request, place, SUMMARIES) for place in request.stores]
     rows = reading.take(reduce(DataFrame.unionByName, each))
     # After the reading: by now retention may have removed the first of what it counted.
@@ -338,9 +344,6 @@ def read_bytes(session: SparkSession, request: AuditRequest, reading: Reading) -
         .drop("whole_from")
     )
     reading.put({table: _wanted(one, table, request) for table, one in tables.items()})
-    pending = [_source(session, request, place, "pending") for place in request.stores]
-    waiting = _wanted(reduce(DataFrame.unionByName, pending), "pending", request)
-    reading.put({"pending": reading.keep(waiting)})
     journals = [_journal(session, request, place) for place in request.stores]
     together = _wanted(reduce(DataFrame.unionByName, journals), "journal", request)
     reading.put({"journal": reading.keep(unheard(together, reading.heard))})
@@ -381,10 +384,17 @@ def _journal(session: SparkSession, request: AuditRequest, place: StorePlace) ->
 
 def _wanted(rows: DataFrame, table: str, request: AuditRequest) -> DataFrame:
     if request.groups and table in FILTERED_BY_GROUP:
-        rows = rows.where(F.col("group").isin(list(request.groups)))
+        # Which copies there are is said of all groups together.
+        is_of_all = F.col("kind") == "copied" if table == "journal" else F.lit(False)
+        rows = rows.where(F.col("group").isin(list(request.groups)) | is_of_all)
     if request.topics and table in FILTERED_BY_TOPIC:
-        is_named = F.col("topic").isin(list(request.topics))
+        topics = list(request.topics)
+        is_named = F.col("topic").isin(topics)
         if table == "pending":
-            is_named |= F.coalesce(F.col("real_topic").isin(list(request.topics)), F.lit(False))
+            is_named |= F.coalesce(F.col("real_topic").isin(topics), F.lit(False))
+        elif table == "failed":
+            retry_topic = F.concat(F.lit(RETRY_PREFIX), F.col("group"))
+            origin = F.coalesce("origin_topic", "topic")
+            is_named = F.when(F.col("state") == "DEAD", origin).otherwise(retry_topic).isin(topics)
         rows = rows.where(is_named)
     return rows

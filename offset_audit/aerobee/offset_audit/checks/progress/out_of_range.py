@@ -53,8 +53,10 @@ def _low(tables: Tables, limits: Limits) -> DataFrame:
     A group that committed just before the reading may have gone on while it took place; one that
     did so has told its journal, which is read later.
     """
-    told = tables.journal.groupBy(*KEY).agg(
-        F.expr("max_by(offset, struct(journal_offset, entry)) told_offset")
+    told = (
+        tables.journal.where("kind <> 'sentBack'")
+        .groupBy(*KEY)
+        .agg(F.expr("max_by(offset, struct(journal_offset, entry)) told_offset"))
     )
     rows = (
         _outside(tables, limits)

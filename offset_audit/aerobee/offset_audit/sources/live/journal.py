@@ -50,6 +50,8 @@ TOPIC_END: Final = "topicEnd"
 """A deleted topic's end: told as the removal of all its offsets."""
 """Offsets were deleted. What such an entry does not name, of group, topic and queue id, is null in
 its row and stands for all."""
+SENT_BACK: Final = "sentBack"
+COPIED: Final = "copied"
 UNREAD: Final = "unread"
 """Kind of the row that stands for a journal whose reading broke off: what else there is of it must
 not count. `client_id` has why; no other column but the origin is set."""
@@ -247,7 +249,7 @@ def _origin_of(batch: pa.RecordBatch) -> Origin:
 
 
 def _unread(origin: Origin, why: str) -> pa.RecordBatch:
-    row = (*origin, None, None, None, None, None, None, None, None, why, UNREAD)
+    row = (*origin, None, None, None, None, None, None, None, None, why, UNREAD, None)
     return _batch([row], to_arrow_schema(schema(JOURNAL), timezone="UTC"))
 
 
@@ -270,11 +272,18 @@ def entries_of(record: JournalRecord) -> Iterator[tuple[object, ...]]:
             row = _removal(record, number, entry)
         elif isinstance(kind, str) and kind in CHANGES:
             row = _row(record, number, entry)
+        elif kind == SENT_BACK and entry.get("repeated") is not True:
+            # In an image it says nothing new, and of an earlier log.
+            row = _row(record, number, entry, int64(entry.get("number")))
+        elif kind == COPIED:
+            row = _copied(record, number, entry)
         if row is not None:
             yield row
 
 
-def _row(record: JournalRecord, number: int, entry: Mapping[str, Any]) -> tuple[object, ...] | None:
+def _row(
+    record: JournalRecord, number: int, entry: Mapping[str, Any], copy: int | None = None
+) -> tuple[object, ...] | None:
     """None: it does not say whose offset it is, or what it is."""
     group, topic = text_of(entry.get("group")), text_of(entry.get("topic"))
     queue_id, offset = queue_number(entry.get("queueId")), int64(entry.get("offset"))
@@ -292,7 +301,18 @@ def _row(record: JournalRecord, number: int, entry: Mapping[str, Any]) -> tuple[
         int64(entry.get("timestamp")),
         text_of(entry.get("clientId")),
         entry["kind"],
+        copy,
     )
+
+
+def _copied(
+    record: JournalRecord, number: int, entry: Mapping[str, Any]
+) -> tuple[object, ...] | None:
+    through, timestamp_ms = int64(entry.get("through")), int64(entry.get("timestamp"))
+    if through is None:
+        return None
+    head = (*record.origin, record.journal_offset, number)
+    return (*head, None, None, None, None, None, timestamp_ms, None, COPIED, through)
 
 
 def _removal(
@@ -308,4 +328,4 @@ def _removal(
         return None
     timestamp_ms = int64(entry.get("timestamp"))
     head = (*record.origin, record.journal_offset, number)
-    return (*head, group, topic, queue_id, None, None, timestamp_ms, None, REMOVE)
+    return (*head, group, topic, queue_id, None, None, timestamp_ms, None, REMOVE, None)

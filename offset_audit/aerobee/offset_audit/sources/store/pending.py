@@ -318,7 +318,7 @@ class _Waiting:
 
     def _delayed(self, queue_id: int, first: int, done: DoneTimers) -> Iterator[Pending]:
         level = queue_id + 1
-        for entries in self.entries(SCHEDULE_TOPIC, queue_id, max(first, done.floor(level))):
+        for entries in self.entries(SCHEDULE_TOPIC, queue_id, max(first, done.begin(level))):
             rows = zip(
                 entries.queue_offsets.tolist(),
                 entries.positions.tolist(),
@@ -326,22 +326,25 @@ class _Waiting:
                 strict=True,
             )
             for offset, position, due_ms in rows:
-                if done.is_done(level, offset, due_ms):
+                is_open = done.is_open(level, offset)
+                if not is_open and done.is_done(level, offset, due_ms):
                     continue
                 record = self._lookup.record_at(position)
                 place = (SCHEDULE_TOPIC, queue_id, offset)
-                yield _pending("DELAY", record, place, position, False, due_ms=due_ms)
+                yield _pending("DELAY", record, place, position, is_open, due_ms=due_ms)
 
     # -------------------------------------------------------------------------------- timers
 
     def _timers(self, done: DoneTimers) -> Iterator[Pending]:
         timers = PendingTimers(self._facts, self._lookup)
-        first = max(timers.queue_offset, done.floor(TIMER_QUEUE))
+        first = max(timers.queue_offset, done.begin(TIMER_QUEUE))
         parts = [entries.positions for entries in self.entries(TIMER_TOPIC, 0, first)]
         not_yet = np.concatenate(parts) if parts else np.empty(0, np.int64)
         for position, record, due_ms, resolved in timers.messages(not_yet):
             offset = None if record is None else record.queue_offset
-            if offset is not None and done.is_done(TIMER_QUEUE, offset, due_ms):
+            if offset is not None and done.is_open(TIMER_QUEUE, offset):
+                resolved = True
+            elif offset is not None and done.is_done(TIMER_QUEUE, offset, due_ms):
                 continue
             place = (TIMER_TOPIC, 0, offset)
             yield _pending("TIMER", record, place, position, resolved, due_ms=due_ms)

@@ -37,6 +37,7 @@ from aerobee.offset_audit.sources.store.ranges_reading import (
 )
 from aerobee.offset_audit.sources.store.ranges_rows import (
     COLUMNS,
+    FAILED,
     FAULTS,
     INDEX_RANGES,
     LOG_RANGE_BYTES,
@@ -51,7 +52,7 @@ from aerobee.offset_audit.sources.store.ranges_rows import (
     of_columns,
 )
 
-_OF_LOG: Final = frozenset({LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES})
+_OF_LOG: Final = frozenset({LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED})
 _OF_INDEX: Final = frozenset({INDEX_RANGES, FAULTS})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from aerobee.offset_audit.sources.store.failed import failed_rows
 from aerobee.offset_audit.sources.store.faults import Fault, fault_rows
 from aerobee.offset_audit.sources.store.faults_files import folder_faults
 from aerobee.offset_audit.sources.store.faults_index import IndexFaults
@@ -37,6 +38,7 @@ from aerobee.offset_audit.sources.store.ranges_queues import (
 )
 from aerobee.offset_audit.sources.store.ranges_rows import (
     BLOCK_OFFSETS,
+    FAILED,
     FAULTS,
     INDEX_RANGES,
     LOG_RANGES,
@@ -161,6 +163,10 @@ class _LogReading:
             if QUEUE_RANGES in tables:
                 for batch in self._queues.add(messages):
                     yield QUEUE_RANGES, batch
+        if FAILED in tables:
+            batch = failed_rows(chunk, self._work.facts.bounds.end)
+            if batch is not None:
+                yield FAILED, batch
         if INDEX_RANGES in tables and self._indexed.end > chunk.position:
             self._index.add(log_keys(chunk, self._indexed))
 

@@ -21,6 +21,7 @@ INDEX_RANGES: Final = "index_ranges"
 FAULTS: Final = "faults"
 PENDING: Final = "pending"
 MINUTES: Final = "minutes"
+FAILED: Final = "failed"
 QUEUE_ROWS: Final = "queue_rows"
 KEY_ROWS: Final = "key_rows"
 
@@ -62,6 +63,12 @@ COLUMNS: Final[Mapping[str, Columns]] = {
         f"{ORIGIN}, tier string, group string, topic string, minute long, messages long, "
         "is_whole boolean"
     ),
+    FAILED: Columns.parse(
+        f"{_PLACE}, state string, topic string, queue_id int, queue_offset long, position long, "
+        "store_ms long, group string, number long, attempt int, unique_key string, "
+        "origin_topic string, origin_queue_id int, origin_offset long, origin_id string, "
+        "origin_position long"
+    ),
     QUEUE_ROWS: Columns.parse(
         f"{_PLACE}, source string, topic string, queue_id int, queue_offset long, position long, "
         "size int, tags_code long, store_ms long"
@@ -74,7 +81,7 @@ COLUMNS: Final[Mapping[str, Columns]] = {
 SUMMARIES: Final = "summaries"
 """All tables below from one reading: `table` says which one a row belongs to, and columns that it
 does not have are null."""
-SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES)
+SUMMARY_TABLES: Final = (LOG_RANGES, QUEUE_RANGES, INDEX_RANGES, FAULTS, MINUTES, FAILED)
 
 
 def _summary_columns() -> Columns:

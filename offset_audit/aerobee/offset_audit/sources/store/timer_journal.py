@@ -34,6 +34,17 @@ class DoneTimers:
         self._single: dict[tuple[int, int], int] = {}
         """Queue and offset -> time due."""
         self._prune_at = _PRUNED_MIN
+        self._open: dict[tuple[int, int], int] = {}
+        self._open_end = 0
+
+    def begin(self, queue: int) -> int:
+        """What is below this offset of a queue is done and need not be looked at."""
+        opened = [offset for number, offset in self._open if number == queue]
+        return min([self.floor(queue), *opened])
+
+    def is_open(self, queue: int, offset: int) -> bool:
+        """Whether a message is done, and its copy perhaps not in the log yet."""
+        return (queue, offset) in self._open
 
     def floor(self, queue: int) -> int:
         """Everything below this offset of a queue is done."""
@@ -52,7 +63,10 @@ class DoneTimers:
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict):
                 self._take_marks(entry.get("marks"))
-                self._take_sources(entry.get("sources"))
+                self._take_intent(entry.get("first"), self._take_sources(entry.get("sources")))
+                through = int64(entry.get("through"))
+                if through is not None and through >= self._open_end:
+                    self._open = {}
         if len(self._single) >= self._prune_at:
             self._single = {
                 (queue, offset): due_ms
@@ -79,7 +93,14 @@ class DoneTimers:
         ]
         self._regions.append((low, high, end))
 
-    def _take_sources(self, groups: object) -> None:
+    def _take_intent(self, first: object, sources: dict[tuple[int, int], int]) -> None:
+        """With the next intent, all acts of the one before are in the log."""
+        number = int64(first)
+        if number is not None and number + len(sources) > self._open_end:
+            self._open, self._open_end = sources, number + len(sources)
+
+    def _take_sources(self, groups: object) -> dict[tuple[int, int], int]:
+        taken: dict[tuple[int, int], int] = {}
         for group in groups if isinstance(groups, list) else ():
             if not isinstance(group, Mapping):
                 continue
@@ -88,7 +109,9 @@ class DoneTimers:
             if queue is None or len(offsets) != len(due):
                 continue
             for offset, due_ms in zip(offsets, due, strict=True):
-                self._single[queue, offset] = due_ms
+                taken[queue, offset] = due_ms
+        self._single |= taken
+        return taken
 
     def _is_passed(self, queue: int, offset: int, due_ms: int) -> bool:
         if offset < self.floor(queue):

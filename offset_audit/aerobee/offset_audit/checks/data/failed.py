@@ -1,0 +1,263 @@
+"""DEAD_LETTER_ORIGIN, RETRY_LOST: dead letters that come from nowhere, copies that came nowhere.
+
+A store's log tells the whole way of a message that failed, since each step is appended after the
+one before: entry of the journal, copy that waits, copy in the retry topic or dead letter. So as
+long as the log has a step, it must have the next one; nothing that retention removed is missed.
+Stores whose log cannot be read in parts are not judged.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from aerobee.offset_audit.checks.check import Check, Limits, Severity
+from aerobee.offset_audit.checks.data.compare import compared
+from aerobee.offset_audit.checks.data.fault_kinds import HIDING
+from aerobee.offset_audit.checks.data.stores import (
+    ORIGIN,
+    STORE,
+    loss_severity,
+    verify_command,
+    whole_until,
+    with_roles,
+)
+from aerobee.offset_audit.checks.finding_rows import count_text, finding_rows, sentence
+from aerobee.offset_audit.tables import Tables
+from aerobee.store_format.batch import RETRY_PREFIX
+
+_QUEUE: Final = [*STORE, "topic", "queue_id"]
+_COPY: Final = [*STORE, "group", "copied", "attempt"]
+"""`copied`: the id that all copies of a message share."""
+
+
+def _readable(rows: DataFrame, tables: Tables) -> DataFrame:
+    damaged = tables.faults.where(F.col("kind").isin(list(HIDING))).select(*STORE).distinct()
+    return rows.join(F.broadcast(damaged), STORE, "left_anti")
+
+
+# ------------------------------------------------------------------------------------- letters
+
+
+def _letters_of_nowhere(tables: Tables) -> DataFrame:
+    """By queue and group: `messages`, those of them that name none (`unnamed`), and the first."""
+    begins = tables.log_ranges.groupBy(*STORE).agg(F.min("begin").alias("log_begin"))
+    ends = (
+        tables.queue_ranges.where(F.col("source") == "LOG")
+        .groupBy(
+            *STORE,
+            F.col("topic").alias("origin_topic"),
+            F.col("queue_id").alias("origin_queue_id"),
+        )
+        .agg(F.max("last_offset").alias("last_offset"))
+    )
+    is_unnamed = F.col("origin_topic").isNull()
+    # Only while the log has the place where the original was: what it had before, nobody knows.
+    is_strange = (F.col("origin_position") >= F.col("log_begin")) & (
+        F.col("origin_offset") > F.coalesce("last_offset", F.lit(-1))
+    )
+    return (
+        _readable(tables.failed.where(F.col("state") == "DEAD"), tables)
+        .join(F.broadcast(begins), STORE, "left")
+        .join(ends, [*STORE, "origin_topic", "origin_queue_id"], "left")
+        .where(is_unnamed | F.coalesce(is_strange, F.lit(False)))
+        .groupBy(*_QUEUE, "group")
+        .agg(
+            F.count("*").alias("messages"),
+            F.count_if(is_unnamed).alias("unnamed"),
+            F.min_by(
+                F.struct(
+                    "queue_offset",
+                    "position",
+                    "unique_key",
+                    "origin_topic",
+                    "origin_queue_id",
+                    "origin_offset",
+                ),
+                "position",
+            ).alias("first"),
+        )
+    )
+
+
+def _dead_letter_origin(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each queue of dead letters."""
+    named = sentence(
+        " names ",
+        F.col("first.origin_topic"),
+        "/",
+        F.col("first.origin_queue_id"),
+        ", queue offset ",
+        F.col("first.origin_offset"),
+        ", which that queue never had",
+    )
+    return finding_rows(
+        with_roles(_letters_of_nowhere(tables), tables),
+        "DEAD_LETTER_ORIGIN",
+        severity=F.when(F.col("messages") == F.col("unnamed"), Severity.WARNING.value).otherwise(
+            Severity.ERROR.value
+        ),
+        evidence=sentence(
+            count_text(F.col("messages"), "dead letter", "dead letters"),
+            " of group ",
+            F.col("group"),
+            " without origin; the first, queue offset ",
+            F.col("first.queue_offset"),
+            " at byte ",
+            F.col("first.position"),
+            " of the log, id ",
+            F.col("first.unique_key"),
+            ",",
+            F.when(
+                F.col("first.origin_topic").isNull(),
+                " does not name the message that failed",
+            ).otherwise(named),
+            "; store ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
+# ------------------------------------------------------------------------------------- retries
+
+
+def _retry_lost(tables: Tables, limits: Limits) -> DataFrame:
+    """One finding for each group in a store."""
+    lost = _never_copied(tables, limits).unionByName(_never_arrived(tables, limits))
+    found = lost.groupBy(*STORE, "group").agg(
+        F.count("*").alias("messages"),
+        F.count_if("is_copied").alias("copied"),
+        F.min_by(F.struct("topic", "queue_id", "queue_offset", "is_copied"), "at_ms").alias(
+            "first"
+        ),
+    )
+    return finding_rows(
+        with_roles(found, tables),
+        "RETRY_LOST",
+        severity=loss_severity(),
+        evidence=sentence(
+            count_text(F.col("messages"), "message", "messages"),
+            " of group ",
+            F.col("group"),
+            " failed and will not come again: ",
+            F.col("messages") - F.col("copied"),
+            " sent back without a copy, ",
+            F.col("copied"),
+            " with a copy that waits no more and is not in the retry topic; the first: ",
+            F.col("first.topic"),
+            "/",
+            F.col("first.queue_id"),
+            ", queue offset ",
+            F.col("first.queue_offset"),
+            "; store ",
+            F.col("store"),
+            ".",
+        ),
+        affected=F.col("messages"),
+        command=verify_command(),
+    )
+
+
+def _never_copied(tables: Tables, limits: Limits) -> DataFrame:
+    """What the journal of offsets says was sent back and copied, and of which there is no copy.
+
+    Not of brokers that spoke: their journal goes on after their files were read.
+    """
+    spoke = tables.brokers.where(F.col("answered") & (F.col("role") != "STORE")).select(*ORIGIN)
+    copied = (
+        tables.journal.where(F.col("kind") == "copied")
+        .groupBy(*ORIGIN)
+        .agg(F.max("number").alias("copied_through"))
+    )
+    stores = tables.log_ranges.select(*STORE).distinct()
+    sent_back = (
+        tables.journal.where(F.col("kind") == "sentBack")
+        .join(F.broadcast(copied), ORIGIN)
+        .join(F.broadcast(whole_until(tables, limits, "entries_until_ms")), ORIGIN)
+        .where(
+            (F.col("number") < F.col("copied_through"))
+            & (F.col("timestamp_ms") <= F.col("until_ms"))
+        )
+        .join(F.broadcast(spoke.distinct()), ORIGIN, "left_anti")
+        .join(F.broadcast(stores), ORIGIN)
+    )
+    copies = tables.failed.where(F.col("number").isNotNull()).select(*STORE, "number")
+    return (
+        _readable(sent_back, tables)
+        .join(copies, [*STORE, "number"], "left_anti")
+        .select(
+            *_QUEUE,
+            "group",
+            F.col("offset").alias("queue_offset"),
+            F.col("timestamp_ms").alias("at_ms"),
+            F.lit(False).alias("is_copied"),
+        )
+    )
+
+
+def _never_arrived(tables: Tables, limits: Limits) -> DataFrame:
+    """Copies that wait no more and did not come to the retry topic.
+
+    A copy may be rolled forward, and then waits as another record: the message counts. What its
+    queue does not list is told by MISSING_ENTRY.
+    """
+    copies = tables.failed.withColumn("copied", F.coalesce("origin_id", "unique_key"))
+    waited = copies.where(F.col("state") == "WAITING")
+    still = waited.join(
+        tables.pending.select(*STORE, "position").distinct(), [*STORE, "position"], "left_semi"
+    )
+    there = copies.where(F.col("state") == "RETRY").select(*_COPY).union(still.select(*_COPY))
+    topics = (
+        tables.topics.where(F.col("topic").startswith(RETRY_PREFIX))
+        .select(*ORIGIN, F.col("topic").alias("retry_topic"))
+        .distinct()
+    )
+    unlisted = compared(tables, limits).select(*_QUEUE).distinct()
+    return (
+        _readable(waited.where(F.col("copied").isNotNull()), tables)
+        .join(F.broadcast(whole_until(tables, limits, "entries_until_ms")), ORIGIN)
+        .where(F.col("store_ms") <= F.col("until_ms"))
+        .withColumn("retry_topic", F.concat(F.lit(RETRY_PREFIX), F.col("group")))
+        .join(F.broadcast(topics), [*ORIGIN, "retry_topic"], "left_semi")
+        .join(F.broadcast(unlisted), _QUEUE, "left_anti")
+        .join(there, _COPY, "left_anti")
+        .groupBy(*_COPY)
+        .agg(
+            F.min_by(F.struct("topic", "queue_id", "queue_offset", "store_ms"), "position").alias(
+                "one"
+            )
+        )
+        .select(
+            *STORE,
+            F.col("one.topic").alias("topic"),
+            F.col("one.queue_id").alias("queue_id"),
+            "group",
+            F.col("one.queue_offset").alias("queue_offset"),
+            F.col("one.store_ms").alias("at_ms"),
+            F.lit(True).alias("is_copied"),
+        )
+    )
+
+
+DEAD_LETTER_ORIGIN = Check(
+    "DEAD_LETTER_ORIGIN",
+    "Dead letters do not say where they come from.",
+    _dead_letter_origin,
+    is_deep=True,
+    needs={"failed": "bool_or(state = 'DEAD')"},
+)
+RETRY_LOST = Check(
+    "RETRY_LOST",
+    "Messages that failed did not come again.",
+    _retry_lost,
+    is_deep=True,
+    needs={
+        "failed": "bool_or(state = 'WAITING')",
+        "journal": "bool_or(kind = 'sentBack')",
+    },
+)

@@ -1,0 +1,127 @@
+"""Messages that failed: what is lost on its way, what nearly is, and what cannot be known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from aerobee.offset_audit.checks.check import Check, Limits
+from aerobee.offset_audit.checks.data.compare import TROUBLE
+from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST
+from tests.offset_audit.table_builders import NOW_MS, TableRows, frame
+
+pytestmark = pytest.mark.slow
+
+SETTLED_MS = NOW_MS - 60_000
+
+
+class Stores:
+    """Stores at rest, each one situation."""
+
+    def __init__(self) -> None:
+        self.rows = TableRows()
+
+    def store(self, name: str, **broker: Any) -> None:
+        of = {"broker_name": name, "store": f"/{name}"}
+        self.rows.add(
+            "brokers", **{"broker_name": name, "role": "STORE", "entries_until_ms": NOW_MS} | broker
+        )
+        self.rows.add("log_ranges", **of, begin=1_000, end=9_000)
+        self.rows.add("topics", broker_name=name, topic="%RETRY%g")
+        self.rows.add("queue_ranges", **of, topic="t", queue_id=0, last_offset=50)
+
+    def copy(self, name: str, state: str, **values: Any) -> None:
+        given = {
+            "broker_name": name,
+            "store": f"/{name}",
+            "state": state,
+            "topic": {"WAITING": "SCHEDULE_TOPIC_XXXX", "RETRY": "%RETRY%g", "DEAD": "%DLQ%g"}[
+                state
+            ],
+            "queue_id": 0,
+            "queue_offset": 3,
+            "position": 5_000,
+            "store_ms": SETTLED_MS,
+            "group": "g",
+            "attempt": 1,
+            "origin_topic": "t",
+            "origin_id": "id",
+        }
+        self.rows.add("failed", **{**given, **values})
+
+    def said(self, name: str, kind: str, number: int, **values: Any) -> None:
+        given = {"journal_offset": number, "timestamp_ms": SETTLED_MS, "group": "g", "offset": 7}
+        self.rows.add("journal", broker_name=name, kind=kind, number=number, **{**given, **values})
+
+    def found(self, spark: SparkSession, check: Check) -> dict[str, tuple[Any, ...]]:
+        """Severity, number, evidence by store."""
+        tables = replace(self.rows.tables(spark), compared=frame(spark, TROUBLE, []))
+        rows = check.run(tables, Limits(now_ms=NOW_MS)).collect()
+        assert all(row.group == "g" for row in rows)
+        return {row.broker_name: (row.severity, row.affected, row.evidence) for row in rows}
+
+
+def test_a_copy_that_waits_no_more_must_be_in_the_retry_topic(spark: SparkSession) -> None:
+    stores = Stores()
+    for name in ("lost", "again", "earlier-attempt", "waits", "rolled", "young", "damaged"):
+        stores.store(name)
+        values = {"store_ms": NOW_MS + 1} if name == "young" else {}
+        stores.copy(name, "WAITING", **values)
+    stores.copy("again", "RETRY", position=5_100)
+    stores.copy("earlier-attempt", "RETRY", position=5_100, attempt=0)
+    of_waiting = {"kind": "DELAY", "broker_name": "waits", "store": "/waits", "position": 5_000}
+    stores.rows.add("pending", **of_waiting)
+    stores.copy("rolled", "WAITING", topic="rmq_sys_wheel_timer", position=5_100)
+    rolled = {"kind": "TIMER", "broker_name": "rolled", "store": "/rolled", "position": 5_100}
+    stores.rows.add("pending", **rolled)
+    stores.rows.add("faults", broker_name="damaged", store="/damaged", kind="HOLE", position=5_100)
+    stores.rows.add("brokers", broker_name="no-topic", role="STORE", entries_until_ms=NOW_MS)
+    stores.copy("no-topic", "WAITING")
+    found = stores.found(spark, RETRY_LOST)
+    assert found.keys() == {"lost", "earlier-attempt"}
+    assert found["lost"][:2] == ("CRITICAL", 1)
+    assert "0 sent back without a copy, 1 with a copy" in found["lost"][2]
+
+
+def test_what_the_journal_says_is_copied_has_its_copy(spark: SparkSession) -> None:
+    stores = Stores()
+    for name in ("lost", "whole", "not-yet", "young", "spoke"):
+        stores.store(name)
+        later = {"timestamp_ms": NOW_MS + 1} if name == "young" else {}
+        stores.said(name, "sentBack", 4, **later)
+        stores.said(name, "copied", 4 if name == "not-yet" else 5)
+        stores.copy(name, "DEAD", number=4 if name == "whole" else 3)
+    stores.rows.add("brokers", broker_name="spoke")
+    found = stores.found(spark, RETRY_LOST)
+    assert found.keys() == {"lost"}
+    assert found["lost"][:2] == ("CRITICAL", 1)
+    assert "1 sent back without a copy, 0 with" in found["lost"][2]
+    assert "t/0, queue offset 7" in found["lost"][2]
+
+
+def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> None:
+    stores = Stores()
+    origin = {"origin_queue_id": 0, "origin_position": 2_000}
+    letters: dict[str, dict[str, Any]] = {
+        "right": {**origin, "origin_offset": 50},
+        "of-apache": {},
+        "unnamed": {"origin_topic": None},
+        "too-far": {**origin, "origin_offset": 51},
+        "other-queue": {**origin, "origin_queue_id": 1, "origin_offset": 0},
+        "removed-meanwhile": {**origin, "origin_position": 999, "origin_offset": 51},
+    }
+    for name, values in letters.items():
+        stores.store(name)
+        stores.copy(name, "DEAD", **values)
+    stores.copy("too-far", "DEAD", origin_topic=None, position=5_100)
+    stores.copy("right", "RETRY", origin_topic=None)
+    found = stores.found(spark, DEAD_LETTER_ORIGIN)
+    assert {name: one[:2] for name, one in found.items()} == {
+        "unnamed": ("WARNING", 1),
+        "too-far": ("ERROR", 2),
+        "other-queue": ("ERROR", 1),
+    }
+    assert "names t/0, queue offset 51, which that queue never had" in found["too-far"][2]
