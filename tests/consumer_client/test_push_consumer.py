@@ -322,6 +322,7 @@ async def test_closing_waits_for_running_listeners_and_commits_exactly_the_safe_
         "g",
         listener,
         max_concurrency=3,
+        retry=RetryPolicy(),  # it waits in the member
         start_from=StartFrom.FIRST,
         options=quick,
     ).subscribe("single")

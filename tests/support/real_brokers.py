@@ -25,6 +25,7 @@ from aerobee.cluster_view.channels import Channels
 from aerobee.cluster_view.methods import DELETE_GROUP, DESCRIBE_GROUP, RESET_OFFSETS, SEND_STREAM
 from aerobee.runtime import errors, own_protocol, rpc
 from aerobee.runtime.clock import SystemClock, system_random
+from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.supervise import Lifecycle
 from aerobee.store_format.record import HostAddress, encode_batch
 from aerobee.v1 import broker_pb2, common_pb2, nameserver_pb2, nameserver_pb2_grpc
@@ -195,6 +196,8 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
         self.slaves: list[nameserver_pb2.BrokerEndpoint] = []
         """Shown besides the brokers, for whatever topic."""
         self.stale = False
+        self.has_retry_topics = False
+        """Without them a consumer owns the queues that its test names, and no others."""
         self.version = 1
         self._changed = asyncio.Condition()
         self._server: rpc.RpcServer | None = None
@@ -217,7 +220,9 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
             self._changed.notify_all()
 
     def _route(self, topic: str) -> nameserver_pb2.TopicRoute:
-        holders = [broker for broker in self.brokers if topic in broker.topics]
+        # Nameservers have no list of retry topics, which are wherever they are needed.
+        is_everywhere = self.has_retry_topics and is_retry_topic(topic)
+        holders = [broker for broker in self.brokers if is_everywhere or topic in broker.topics]
         if not holders:
             return nameserver_pb2.TopicRoute(
                 status=common_pb2.Status(
@@ -229,7 +234,7 @@ class RouteServer(nameserver_pb2_grpc.NameserverServiceServicer):
             topic=common_pb2.TopicConfig(
                 name=topic,
                 perm=6,
-                queues_by_broker={broker.name: broker.topics[topic] for broker in holders},
+                queues_by_broker={broker.name: broker.topics.get(topic, 1) for broker in holders},
             ),
             brokers=[
                 nameserver_pb2.BrokerEndpoint(

@@ -26,7 +26,7 @@ COMMANDS = (
     LazyCommand(
         "topic", "aerobee.cli.commands.topic:topic", "Create, show, change, delete topics."
     ),
-    LazyCommand("group", "aerobee.cli.commands.group:group", "Show and delete consumer groups."),
+    LazyCommand("group", "aerobee.cli.commands.group:group", "Show, set, delete consumer groups."),
     LazyCommand(
         "offset", "aerobee.cli.commands.offset:offset", "Move or delete a group's offsets."
     ),

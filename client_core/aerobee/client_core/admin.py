@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from aerobee.client_core.cluster import ClusterConnection
 from aerobee.client_core.group_calls import ELSEWHERE
 from aerobee.client_core.offsets import all_of
 from aerobee.cluster_view.methods import (
     CLEAN_STORE,
+    CONFIGURE_GROUP,
     DESCRIBE_CLUSTER,
     DESCRIBE_GROUP,
     GET_STATS,
@@ -59,6 +61,8 @@ class GroupState:
     """By client id; a member that several brokers know stands here once."""
     queues: tuple[GroupQueueState, ...]
     """In ascending order."""
+    retry: Mapping[str, broker_pb2.RetrySettings] = field(default_factory=dict)
+    """By broker name: how failed messages come again."""
 
     @property
     def lag(self) -> int:
@@ -274,7 +278,38 @@ class Admin:
             group=group,
             members=tuple(members[client_id] for client_id in sorted(members)),
             queues=tuple(sorted(queues, key=lambda state: state.queue)),
+            retry={broker: each.retry for broker, each in sorted(found, key=lambda one: one[0])},
         )
+
+    async def configure_group(
+        self, group: str, settings: broker_pb2.RetrySettings
+    ) -> dict[str, broker_pb2.RetrySettings]:
+        """Change how a group's failed messages come again, at the masters of all broker groups;
+        what is unset stays. Returns what counts now, by broker name.
+
+        Raises:
+            IllegalName, InvalidArgument, LimitReached; NoBrokerAvailable: a broker group has no
+            master now, and nothing was changed; Unreachable, DeadlineExceeded, NotMaster: some
+            brokers may have changed it; do it again.
+        """
+        check_group_name(group)
+        masters = {endpoint.broker_name: endpoint for endpoint in await self.masters()}
+        description = await self.describe_cluster()
+        names = {each.broker_name for each in description.groups}
+        if missing := sorted(names - masters.keys()):
+            raise errors.NoBrokerAvailable(
+                f"{', '.join(missing)} has no master now, and nothing was changed; see `aerobee "
+                "cluster show`"
+            )
+
+        async def ask(endpoint: Endpoint) -> tuple[str, broker_pb2.RetrySettings]:
+            request = broker_pb2.ConfigureGroupRequest(group=group, retry=settings)
+            answer = await self._channels.call(
+                endpoint.address, CONFIGURE_GROUP, request, timeout_ms=self._timeout_ms
+            )
+            return endpoint.broker_name, answer
+
+        return dict(sorted(await all_of([ask(each) for each in masters.values()])))
 
 
 def unknown_group(group: str) -> errors.GroupNotFound:

@@ -308,8 +308,9 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The producer's id of this message; the offset message id if there is none."""
-        return self.record.unique_key or self.offset_message_id
+        """The producer's id of this message; the offset message id if there is none, that of its
+        first record if it comes again."""
+        return self.record.unique_key or self.origin_message_id
 
     @property
     def offset_message_id(self) -> str:
@@ -323,6 +324,18 @@ class ReceivedMessage:
     @property
     def store_timestamp_ms(self) -> int:
         return self.record.store_timestamp_ms
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic that it was sent to: another one than `topic` if it comes again after a
+        failure, or is a dead letter."""
+        return self.record.property_value(PropertyName.RETRY_TOPIC) or self.topic
+
+    @property
+    def origin_message_id(self) -> str:
+        """The `offset_message_id` that it had when it came for the first time."""
+        known = self.record.property_value(PropertyName.ORIGIN_MESSAGE_ID)
+        return known or self.offset_message_id
 
     @property
     def reconsume_times(self) -> int:

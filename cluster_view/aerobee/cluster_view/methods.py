@@ -95,6 +95,7 @@ _OFFSET = "/aerobee.v1.OffsetService/"
 COMMIT_OFFSETS = Method(
     _OFFSET + "CommitOffsets", broker_pb2.CommitOffsetsRequest, broker_pb2.CommitOffsetsResponse
 )
+SEND_BACK = Method(_OFFSET + "SendBack", broker_pb2.SendBackRequest, broker_pb2.SendBackResponse)
 QUERY_OFFSETS = Method(
     _OFFSET + "QueryOffsets", broker_pb2.QueryOffsetsRequest, broker_pb2.QueryOffsetsResponse
 )
@@ -117,6 +118,9 @@ _GROUP = "/aerobee.v1.GroupService/"
 MEMBERSHIP = Method(_GROUP + "Membership", broker_pb2.MemberEvent, broker_pb2.GroupEvent)
 LIST_GROUPS = Method(
     _GROUP + "ListGroups", broker_pb2.ListGroupsRequest, broker_pb2.ListGroupsResponse
+)
+CONFIGURE_GROUP = Method(
+    _GROUP + "ConfigureGroup", broker_pb2.ConfigureGroupRequest, broker_pb2.RetrySettings
 )
 DESCRIBE_GROUP = Method(
     _GROUP + "DescribeGroup", broker_pb2.DescribeGroupRequest, broker_pb2.GroupDescription

@@ -28,6 +28,7 @@ from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.runtime import errors
 from aerobee.runtime.errors import InvalidArgument
 from aerobee.runtime.log import log_event
+from aerobee.runtime.names import is_retry_topic
 from aerobee.runtime.whole_number import check_whole_number
 
 log = logging.getLogger(__name__)
@@ -264,7 +265,11 @@ class Beginnings:
         await self._event(queue.topic).wait()
         if queue in self._forgotten:
             await self.begin_again(queue.topic, queue.broker_name)
-        return (await self._begin([queue], self._policy.for_new_queues()))[queue]
+        policy = self._policy.for_new_queues()
+        if is_retry_topic(queue.topic):
+            # Nobody came too late for what the group itself has sent back.
+            policy = StartPolicy(StartFrom.FIRST)
+        return (await self._begin([queue], policy))[queue]
 
     def on_group_deleted(self, broker_name: str, topics: Iterable[str]) -> None:
         """A broker is forgetting the group: its queues that are known now begin again. Not before

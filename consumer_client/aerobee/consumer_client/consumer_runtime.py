@@ -37,7 +37,12 @@ from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime import errors
 from aerobee.runtime.clock import Clock, SystemClock, system_random
 from aerobee.runtime.log import log_event
-from aerobee.runtime.names import check_client_id, check_group_name, check_topic_name
+from aerobee.runtime.names import (
+    check_client_id,
+    check_group_name,
+    check_topic_name,
+    is_retry_topic,
+)
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +210,7 @@ class ConsumerRuntime:
         missing = [
             f"no broker or nameserver knows topic {topic!r}"
             for topic in sorted(self.subscriptions)
-            if routes.cached(topic) is None
+            if routes.cached(topic) is None and not is_retry_topic(topic)
         ]
         group = self.rebalancer or self._broadcasting
         return missing + ([] if group is None else group.sessions.obstacles())
@@ -219,14 +224,17 @@ class ConsumerRuntime:
             try:
                 await self._await_topic(topic, end_s)
             except errors.TopicNotFound:
-                if not options.await_topics:
+                if not options.await_topics and not is_retry_topic(topic):
                     raise
                 self.beginnings.settle_as_new(topic)
             except NOT_YET:
                 if not options.await_topics:
                     raise
             else:
-                found.append(topic)
+                if is_retry_topic(topic):
+                    self.beginnings.settle_as_new(topic)
+                else:
+                    found.append(topic)
         return found
 
     async def _await_topic(self, topic: str, end_s: float) -> None:
@@ -264,6 +272,8 @@ class ConsumerRuntime:
                 self.beginnings.settle_as_new(topic)
             return
         for topic in self.subscriptions.keys() - set(topics):
+            if is_retry_topic(topic):
+                continue
             self.tasks.create_task(self._settle_later(topic), name=f"settle:{topic}")
         group = self.rebalancer or self._broadcasting
         if group is None:

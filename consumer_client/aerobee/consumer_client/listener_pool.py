@@ -15,7 +15,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from aerobee.consumer_client.listener import (
 from aerobee.consumer_client.process_queue import Entry
 from aerobee.consumer_client.push_queue import PushQueue
 from aerobee.consumer_client.retry_schedule import RetrySchedule
+from aerobee.consumer_client.sending_back import FailedWork, reason_of
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.log import log_event
 from aerobee.store_format.record import RecordCorrupt
@@ -58,6 +59,7 @@ class ListenerCounters:
     handled: int = 0
     failed_calls: int = 0
     skipped: int = 0
+    sent_back: int = 0
 
 
 class ListenerPool:
@@ -71,8 +73,11 @@ class ListenerPool:
         clock: Clock,
         attempts: Attempts | None = None,
         group: str = "",
+        send_back: Callable[[FailedWork], None] | None = None,
     ) -> None:
-        """`attempts`: where they are counted; in memory by default. `group`: for the log."""
+        """`attempts`: where they are counted; in memory by default. `group`: for the log.
+        `send_back`: failed messages are given to it; None: they wait here for another try."""
+        self._send_back = send_back
         self._group = group
         self._attempts = attempts or Attempts()
         self._listener = listener
@@ -294,16 +299,32 @@ class ListenerPool:
             error,
             "it returned RETRY_LATER" if error is None else repr(error),
         )
+        if self._send_back is not None:
+            self._send_back(FailedWork(queue, entries, failures, *reason_of(error)))
+            return
         if self._is_over(failures) and await self._is_skipped(work, failures):
             return
+        self._try_later(_Work(queue, entries, failures))
+
+    def _try_later(self, work: _Work) -> None:
         delay_s = (
             self._options.suspend_ms / 1_000
             if self._is_orderly
-            else self._options.retry.delay_s(failures)
+            else self._options.retry.delay_s(work.failures)
         )
-        due_s = self._clock.monotonic_s() + delay_s
-        self._schedule.add(due_s, _Work(queue, entries, failures))
+        self._schedule.add(self._clock.monotonic_s() + delay_s, work)
         self._arm_timer()
+
+    def on_sent_back(self, work: FailedWork) -> None:
+        """The broker has these messages, and will have them come again."""
+        self.counters.sent_back += len(work.entries)
+        work.queue.finish(work.entries)
+        self._forget_attempts(_Work(work.queue, [*work.entries], work.failures))
+
+    def on_refused(self, work: FailedWork) -> None:
+        """The broker will never take them: they are tried again here."""
+        if not work.queue.is_stopped:
+            self._try_later(_Work(work.queue, [*work.entries], work.failures))
 
     async def _is_given_up(self, work: _Work) -> bool:
         """Before messages are handled that a process died of so often: there was nobody to ask

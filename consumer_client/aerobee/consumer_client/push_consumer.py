@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from aerobee.client_core.cluster import CLUSTER_DEFAULT
+from aerobee.client_core.message import ReceivedMessage
 from aerobee.consumer_client.attempts import Attempts
 from aerobee.consumer_client.attempts_file import AttemptsFile, attempts_folder, default_folder
 from aerobee.consumer_client.beginnings import StartPolicy
@@ -29,13 +30,15 @@ from aerobee.consumer_client.listener_pool import ListenerPool
 from aerobee.consumer_client.options import ConsumerOptions, StartFrom
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.push_queue import PushQueue
-from aerobee.consumer_client.received_batch import parse_tag_expression
+from aerobee.consumer_client.received_batch import ALL_TAGS, parse_tag_expression
 from aerobee.consumer_client.retry_schedule import RetryPolicy
+from aerobee.consumer_client.sending_back import FailedWork, SendingBack
 from aerobee.consumer_client.statistics import ConsumerStatistics, QueueStatistics
 from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime.clock import Clock, SystemClock
 from aerobee.runtime.errors import InvalidArgument
-from aerobee.runtime.names import check_topic_name
+from aerobee.runtime.names import check_topic_name, is_retry_topic
+from aerobee.store_format.retry_records import retry_topic
 
 
 class PushConsumer:
@@ -63,8 +66,11 @@ class PushConsumer:
             suspends the queue for `suspend_ms` and repeats the same messages.
         max_concurrency: calls of an asynchronous listener at a time, over all queues.
         consume_batch_max: most messages in one call.
-        retry: delays after failures.
-        on_exhausted: decides after `retry.attempts_max` failures; None keeps retrying.
+        retry: failed messages wait in this member, and this says for how long. None: they are sent
+            back to the broker, and come again to any member as the group is configured, or end as
+            dead letters; in order, or when broadcasting, they wait here as `RetryPolicy()` says.
+        on_exhausted: decides after `retry.attempts_max` failures of messages that wait here; with
+            it messages are not sent back.
         broadcasting: every member gets every message.
         strategy: how members share queues; the same on all members.
         start_from: where to begin in a queue on which the group never committed.
@@ -123,19 +129,14 @@ class PushConsumer:
             options=options or ConsumerOptions(),
             clock=clock or SystemClock(),
         )
-        self._attempts = Attempts()
-        self._attempts_file = AttemptsFile(
-            attempts_folder(
-                Path(offsets_folder or default_folder()),
-                nameservers=self._settings.nameservers,
-                cluster=cluster,
-                group=group,
-                member=self._settings.client_id if broadcasting else "",
-            ),
-            self._attempts,
-            group=group,
-            clock=self._settings.clock,
+        self._sends_back = (
+            ordering == Ordering.CONCURRENT
+            and not broadcasting
+            and retry is None
+            and on_exhausted is None
         )
+        self._attempts = Attempts()
+        self._attempts_file = self._make_attempts_file()
         self._pool = ListenerPool(
             listener,
             ListenerOptions(
@@ -149,7 +150,9 @@ class PushConsumer:
             clock=self._settings.clock,
             attempts=self._attempts,
             group=group,
+            send_back=self._send_back if self._sends_back else None,
         )
+        self._sending_back: SendingBack | None = None
         self._subscriptions: dict[str, str] = {}
         self._runtime: ConsumerRuntime | None = None
         self._stopping = asyncio.Event()
@@ -157,6 +160,21 @@ class PushConsumer:
         self._starting: asyncio.Timeout | None = None
         """Of `run`, until the start has returned."""
         self._duplicates_of_past_queues = 0
+
+    def _make_attempts_file(self) -> AttemptsFile:
+        settings = self._settings
+        return AttemptsFile(
+            attempts_folder(
+                Path(settings.offsets_folder or default_folder()),
+                nameservers=settings.nameservers,
+                cluster=settings.cluster,
+                group=settings.group,
+                member=settings.client_id if settings.broadcasting else "",
+            ),
+            self._attempts,
+            group=settings.group,
+            clock=settings.clock,
+        )
 
     def __repr__(self) -> str:
         return f"PushConsumer(group={self._settings.group!r}, client_id={self.client_id!r})"
@@ -197,8 +215,20 @@ class PushConsumer:
             raise InvalidArgument("a consumer can be started only once; make another one")
         if not self._subscriptions:
             raise InvalidArgument("subscribe to at least one topic before the start")
+        subscriptions = dict(self._subscriptions)
+        if self._sends_back:
+            subscriptions[retry_topic(self._settings.group)] = ALL_TAGS
         self._runtime = ConsumerRuntime(
-            self._settings, self._subscriptions, self._make_queue, work=self._pool.run
+            self._settings, subscriptions, self._make_queue, work=self._pool.run
+        )
+        self._sending_back = SendingBack(
+            self._runtime.connection,
+            group=self._settings.group,
+            client_id=self.client_id,
+            options=self._settings.options,
+            tasks=self._runtime.tasks,
+            on_sent_back=self._pool.on_sent_back,
+            on_refused=self._pool.on_refused,
         )
         try:
             await asyncio.to_thread(self._attempts_file.open)
@@ -272,6 +302,7 @@ class PushConsumer:
         """What it owns and has done."""
         runtime = self._runtime
         queues: list[QueueStatistics] = []
+        retry_queues: list[QueueStatistics] = []
         duplicates = self._duplicates_of_past_queues
         if runtime is not None:
             for queue in runtime.consumption.queues:
@@ -279,7 +310,7 @@ class PushConsumer:
                 assert isinstance(owned, PushQueue)
                 held = owned.messages
                 duplicates += held.duplicates_total
-                queues.append(
+                (retry_queues if is_retry_topic(queue.topic) else queues).append(
                     runtime.consumption.statistics(
                         owned,
                         position=held.fetched_end,
@@ -294,7 +325,9 @@ class PushConsumer:
             queues=tuple(queues),
             handled=self._pool.counters.handled,
             failed_calls=self._pool.counters.failed_calls,
-            retrying=self._pool.retrying,
+            retrying=self._pool.retrying + len(self._sending_back or ()),
+            sent_back=self._pool.counters.sent_back,
+            retry_queues=tuple(retry_queues),
             skipped=self._pool.counters.skipped,
             duplicates=duplicates,
             queues_lost=0 if rebalancer is None else rebalancer.queues_lost,
@@ -312,7 +345,19 @@ class PushConsumer:
             on_room=self._runtime.consumption.refresh_credit,
             on_dropped=self._on_dropped,
             attempts=self._attempts,
+            is_wanted=self._is_wanted if is_retry_topic(assignment.queue.topic) else None,
         )
+
+    def _send_back(self, work: FailedWork) -> None:
+        assert self._sending_back is not None, "its listener is called after the start"
+        self._sending_back.add(work)
+
+    def _is_wanted(self, message: ReceivedMessage) -> bool:
+        """Whether a message that comes again passes the filter of the topic that it was sent to. Of
+        a topic that is not subscribed here, as by a member of before, it does."""
+        expression = self._subscriptions.get(message.origin_topic, ALL_TAGS)
+        tags = parse_tag_expression(expression)
+        return tags is None or message.tag in tags
 
     def _on_dropped(self, queue: PushQueue) -> None:
         self._pool.forget(queue)

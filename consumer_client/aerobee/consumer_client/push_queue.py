@@ -28,10 +28,12 @@ class PushQueue:
         "_attempts",
         "_finished_unseen",
         "_idle",
+        "_is_wanted",
         "_on_dropped",
         "_on_ready",
         "_on_room",
         "_scopes",
+        "_sent_back",
         "_tags",
         "_window",
         "assignment",
@@ -54,8 +56,10 @@ class PushQueue:
         on_room: Callable[[PushQueue], None],
         on_dropped: Callable[[PushQueue], None],
         attempts: Attempts | None = None,
+        is_wanted: Callable[[ReceivedMessage], bool] | None = None,
     ) -> None:
-        """`on_ready`: messages wait. `on_room`: there may be room for more."""
+        """`on_ready`: messages wait. `on_room`: there may be room for more. `is_wanted`: the others
+        are finished at once; None: all are wanted that the subscription lets through."""
         self.assignment = assignment
         self.trust = assignment.trust
         self.messages: ProcessQueue[ReceivedMessage] = ProcessQueue(start_offset)
@@ -80,6 +84,9 @@ class PushQueue:
         self._scopes: set[asyncio.Timeout] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._is_wanted = is_wanted
+        self._sent_back = asyncio.Event()
+        self._sent_back.set()
 
     def __repr__(self) -> str:
         return f"PushQueue({self.assignment.queue}, {self.messages!r})"
@@ -109,6 +116,8 @@ class PushQueue:
 
     def on_records(self, records: bytes, count: int, next_offset: int) -> None:
         entries = decode_entries(records, self.assignment.queue, self._tags)
+        if self._is_wanted is not None:
+            entries = [entry for entry in entries if self._is_wanted(entry[2])]
         self._window.on_received(len(records), count)
         if entries:
             first, last = entries[0][2], entries[-1][2]
@@ -141,6 +150,13 @@ class PushQueue:
         if not self._scopes:
             self._idle.set()
 
+    def is_sending_back(self, value: bool) -> None:
+        """Whether messages are on their way back to the broker."""
+        if value:
+            self._sent_back.clear()
+        else:
+            self._sent_back.set()
+
     # ------------------------------------------------------------------------------ stopping
 
     def drop(self) -> None:
@@ -154,6 +170,7 @@ class PushQueue:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
+                await self._sent_back.wait()
         except TimeoutError:
             self._cancel_listeners()
             await self._idle.wait()

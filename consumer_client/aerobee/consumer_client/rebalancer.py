@@ -22,9 +22,10 @@ from aerobee.consumer_client.membership import Grant, Identity, Member
 from aerobee.consumer_client.options import ConsumerOptions
 from aerobee.consumer_client.owned_queue import Assignment
 from aerobee.consumer_client.sessions import Sessions
-from aerobee.consumer_client.strategies import RebalanceStrategy
+from aerobee.consumer_client.strategies import Averagely, RebalanceStrategy
 from aerobee.runtime import errors
 from aerobee.runtime.log import log_event
+from aerobee.runtime.names import is_retry_topic
 
 log = logging.getLogger(__name__)
 
@@ -191,7 +192,9 @@ class Rebalancer:
         members = self._members_of(topic, route)
         if members is None or self._client_id not in members:
             return None
-        return set(self._strategy.allocate(route.readable_queues, members, self._client_id))
+        # Rooms and lists are of the user's topics; what failed must be read whatever they say.
+        strategy = Averagely() if is_retry_topic(topic) else self._strategy
+        return set(strategy.allocate(route.readable_queues, members, self._client_id))
 
     def _members_of(self, topic: str, route: TopicRoute) -> list[str] | None:
         for broker_name in sorted(route.queues_by_broker):

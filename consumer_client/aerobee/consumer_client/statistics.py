@@ -49,6 +49,10 @@ class ConsumerStatistics:
     """Messages that were fetched again while this member still had them; not delivered twice."""
     queues_lost: int
     """Queues that were taken away before they could be given back in order."""
+    sent_back: int = 0
+    """Messages that failed and that the broker will have come again, or keeps as dead letters."""
+    retry_queues: tuple[QueueStatistics, ...] = ()
+    """Owned queues in which the group's failed messages come again, ascending."""
 
     @property
     def lag(self) -> int:

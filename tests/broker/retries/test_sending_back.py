@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from aerobee.broker.store.config import StoreConfig
 from aerobee.broker.store.queue_reads import QueueRead
 from aerobee.broker.store.read_work import ReadOutcome
 from aerobee.broker.store.tables.config_tables import SubscriptionGroupTable
@@ -19,6 +20,7 @@ from aerobee.store_format.retry_records import read_dead_letter
 from aerobee.v1 import broker_pb2, common_pb2
 from tests.broker.conftest import RunningBroker
 from tests.support.stub_errors import error_from_rpc
+from tests.support.waiting import until
 
 
 async def send_back(
@@ -218,3 +220,18 @@ async def test_settings_that_cannot_be_are_refused(
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await broker.groups.ConfigureGroup(broker_pb2.ConfigureGroupRequest(group="g", retry=retry))
     assert code_of(error_from_rpc(failure.value, "the broker")) == common_pb2.INVALID_ARGUMENT
+
+
+async def test_a_copy_that_is_due_comes_again_also_where_its_topic_is_not_known(
+    start_broker: Any, tmp_path: Path
+) -> None:
+    """A slave copies the table of topics a moment later than the log."""
+    broker = await start_broker(
+        store=StoreConfig(disk_free_bytes_min=0, delay_levels_ms=(1, 1, 50))
+    )
+    await broker.send_bodies("t", 0, b"0")
+    assert codes(await send_back(broker, 0)) == [common_pb2.OK]
+    broker.wiring.folder.topics.remove("%RETRY%g")
+    await until(lambda: broker.wiring.queues.max_offset("%RETRY%g", 0) == 1)
+    (copy,) = await pulled(broker, "%RETRY%g")
+    assert (bytes(copy.body), copy.reconsume_times) == (b"0", 1)

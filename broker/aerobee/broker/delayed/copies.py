@@ -14,6 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from aerobee.broker.delayed.waiting_log import queue_name
+from aerobee.broker.retries.topics import make_retry_topic
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.timers.acts import Act, Destination, producer_runs
@@ -21,6 +22,7 @@ from aerobee.broker.timers.entries import IntentKind, Source
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import IllegalName, MessageTooLarge
 from aerobee.runtime.log import log_event
+from aerobee.runtime.names import is_retry_topic
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delayed_records import (
     TIMER_TOPIC,
@@ -96,6 +98,9 @@ class Copies:
     def _why_not(self, topic: str) -> str:
         """Rights and the number of queues do not matter, as at Apache's broker: the sender had the
         right, and the queue comes back with the number."""
+        if is_retry_topic(topic):
+            # A replica that has become master just now may not have heard of it.
+            make_retry_topic(self._topics, topic)
         config = self._topics.get(topic)
         if config is None or topic in self._topics.ending:
             return f"topic {topic} was deleted while it waited"

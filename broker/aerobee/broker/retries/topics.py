@@ -13,6 +13,14 @@ from aerobee.broker.store.tables.config_tables import TopicConfig, TopicTable
 from aerobee.store_format.retry_records import GroupNameTooLong, dead_letter_topic, retry_topic
 
 
+def make_retry_topic(topics: TopicTable, name: str) -> bool:
+    """Whether it was missing."""
+    if name in topics:
+        return False
+    topics.put(TopicConfig(name=name, read_queue_count=1, write_queue_count=1))
+    return True
+
+
 class RetryTopics:
     """On the loop."""
 
@@ -34,10 +42,8 @@ class RetryTopics:
             await self._make(names[:1])
 
     async def _make(self, names: list[str]) -> None:
-        missing = [name for name in names if name not in self._topics]
-        for name in missing:
-            self._topics.put(TopicConfig(name=name, read_queue_count=1, write_queue_count=1))
-        if missing:
+        made = [name for name in names if make_retry_topic(self._topics, name)]
+        if made:
             await self._save()
 
     @staticmethod

@@ -12,6 +12,8 @@ from aerobee.cli.output import counted, print_documents, print_json, say
 from aerobee.cli.target import Target, target_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aerobee.client_core import (
         Admin,
         ClusterConnection,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def group() -> None:
-    """Show and delete consumer groups: members, queue leases, committed offsets, lag."""
+    """Show, configure and delete consumer groups: members, leases, offsets, lag, retries."""
 
 
 @group.command("list")
@@ -84,6 +86,7 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
         print_json(
             {
                 **_summary(state),
+                "retry": {broker: _retry(each) for broker, each in state.retry.items()},
                 "memberList": members,
                 "queueList": queues,
                 "removedUnread": losses,
@@ -104,6 +107,9 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
         title=f"{name}: {counted(len(members), 'member')}, lag {state.lag:,}",
     )
     say()
+    for line in _retry_lines(state.retry):
+        say(line)
+    say()
     place = {"topic": "topic", "broker": "broker", "queue": "queue"}
     print_documents(
         queues,
@@ -121,6 +127,70 @@ def show(target: Target, name: str, as_json: bool, wide: bool) -> None:
     if losses:
         say()
         print_documents(losses, {**place, "removed unread": "messages"})
+
+
+@group.command()
+@click.argument("name")
+@click.option(
+    "--retries-max",
+    type=click.IntRange(0),
+    metavar="N",
+    help="How often a failed message comes again before it is a dead letter.",
+)
+@click.option(
+    "--back-off",
+    type=click.Choice(["levels", "exponential"]),
+    help="How long it waits: the broker's delay levels, from the third on, or longer each time.",
+)
+@click.option("--initial", metavar="TIME", help="Exponential: after the first failure (5s).")
+@click.option("--longest", metavar="TIME", help="Exponential: at most (2h).")
+@click.option("--multiplier", type=click.IntRange(1), help="Exponential: times as long (2).")
+@json_option
+@target_options
+def configure(
+    target: Target,
+    name: str,
+    retries_max: int | None,
+    back_off: str | None,
+    initial: str | None,
+    longest: str | None,
+    multiplier: int | None,
+    as_json: bool,
+) -> None:
+    """Change when failed messages of the group NAME come again; what is not named stays.
+
+    The group need not exist yet. Messages that wait already come at the time they were given.
+    """
+    is_exponential = (initial, longest, multiplier) != (None, None, None)
+    if is_exponential and back_off == "levels":
+        raise click.UsageError(
+            "--initial, --longest and --multiplier are for --back-off exponential"
+        )
+    if retries_max is None and back_off is None and not is_exponential:
+        raise click.UsageError("name what to change: --retries-max or --back-off")
+    initial_ms, longest_ms = (_length_ms(each) for each in (initial, longest))
+
+    async def change(connection: ClusterConnection) -> dict[str, broker_pb2.RetrySettings]:
+        from aerobee.client_core import Admin
+        from aerobee.v1 import broker_pb2
+
+        settings = broker_pb2.RetrySettings(retries_max=retries_max)
+        if back_off == "levels":
+            settings.levels.SetInParent()
+        elif back_off == "exponential" or is_exponential:
+            settings.exponential.CopyFrom(
+                broker_pb2.ExponentialBackOff(
+                    initial_ms=initial_ms, max_ms=longest_ms, multiplier=multiplier or 0
+                )
+            )
+        return await Admin(connection).configure_group(name, settings)
+
+    changed = target.ask(change)
+    if as_json:
+        print_json({"group": name, "retry": {key: _retry(changed[key]) for key in changed}})
+        return
+    for line in _retry_lines(changed):
+        say(f"{name}: {line}")
 
 
 @group.command()
@@ -156,6 +226,52 @@ def delete(target: Target, name: str, force: bool, dry_run: bool, yes: bool, as_
         return
     told = f"{counted(members, 'session')}, {counted(offsets, 'offset')}"
     say(f"would delete group {name}: {told}" if dry_run else f"deleted group {name}: {told}")
+
+
+def _length_ms(text: str | None) -> int:
+    """0: not named."""
+    from aerobee.cli.moments import parse_delay_ms
+
+    try:
+        return 0 if text is None else parse_delay_ms(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _retry(settings: broker_pb2.RetrySettings) -> dict[str, Any]:
+    document: dict[str, Any] = {"retriesMax": settings.retries_max}
+    kind = settings.WhichOneof("back_off") or "levels"
+    document["backOff"] = kind
+    if kind == "exponential":
+        told = settings.exponential
+        document |= {"initialMs": told.initial_ms, "longestMs": told.max_ms}
+        document["multiplier"] = told.multiplier
+    elif kind == "steps":
+        document["delaysMs"] = list(settings.steps.delays_ms)
+    return document
+
+
+def _retry_lines(by_broker: Mapping[str, broker_pb2.RetrySettings]) -> list[str]:
+    """One for all brokers, or, if they differ, one for each."""
+    lines = {broker: _retry_line(settings) for broker, settings in by_broker.items()}
+    if len(set(lines.values())) == 1:
+        return [next(iter(lines.values()))]
+    return [f"{broker}: {line}" for broker, line in lines.items()]
+
+
+def _retry_line(settings: broker_pb2.RetrySettings) -> str:
+    kind = settings.WhichOneof("back_off")
+    if kind == "exponential":
+        told = settings.exponential
+        how = (
+            f"after {told.initial_ms / 1_000:g} s, then {told.multiplier} times as long each time, "
+            f"at most {told.max_ms / 1_000:g} s"
+        )
+    elif kind == "steps":
+        how = f"after steps of {len(settings.steps.delays_ms)} delays"
+    else:
+        how = "by delay levels, from the third on"
+    return f"failed messages come again up to {settings.retries_max} times, {how}"
 
 
 async def _described(admin: Admin, name: str) -> GroupState | None:

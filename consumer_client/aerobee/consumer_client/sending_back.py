@@ -1,0 +1,187 @@
+"""Messages whose handling failed go back to their broker, which has them come again later.
+
+Owns: what is on its way back, queue by queue. A message is finished here only when its broker has
+said so; until then the committed offset stays below it. What a broker cannot take now is tried
+again as long as the queue is this member's; with the queue, its messages go to the next owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.methods import SEND_BACK
+from aerobee.consumer_client.background_tasks import BackgroundTasks
+from aerobee.consumer_client.options import ConsumerOptions
+from aerobee.consumer_client.process_queue import Entry
+from aerobee.consumer_client.push_queue import PushQueue
+from aerobee.runtime import errors
+from aerobee.runtime.log import log_event
+from aerobee.runtime.own_protocol import error_from_code
+from aerobee.v1 import broker_pb2, common_pb2
+
+log = logging.getLogger(__name__)
+
+MESSAGES_PER_REQUEST_MAX = 256
+REASON_LENGTH_MAX = 1_024
+REASON_CLASS_LENGTH_MAX = 128
+
+_FOR_GOOD = (errors.InvalidArgument, errors.MessageNotFound)
+"""The broker will never take this message back."""
+
+
+class FailedWork(NamedTuple):
+    """Messages of one call of the listener, and why it failed."""
+
+    queue: PushQueue
+    entries: Sequence[Entry[ReceivedMessage]]
+    failures: int
+    reason_class: str
+    reason: str
+
+
+class SendingBack:
+    """Of one consumer; on the loop."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        *,
+        group: str,
+        client_id: str,
+        options: ConsumerOptions,
+        tasks: BackgroundTasks,
+        on_sent_back: Callable[[FailedWork], None],
+        on_refused: Callable[[FailedWork], None],
+    ) -> None:
+        """`on_sent_back`: the broker has the messages. `on_refused`: it will never take them."""
+        self._calls = GroupCalls(connection)
+        self._random = connection.random
+        self._group = group
+        self._client_id = client_id
+        self._options = options
+        self._tasks = tasks
+        self._on_sent_back = on_sent_back
+        self._on_refused = on_refused
+        self._waiting: dict[PushQueue, list[FailedWork]] = {}
+
+    def __len__(self) -> int:
+        """Calls of the listener whose messages are on their way back."""
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, work: FailedWork) -> None:
+        """Send these messages back."""
+        waiting = self._waiting.get(work.queue)
+        if waiting is not None:
+            waiting.append(work)
+            return
+        self._waiting[work.queue] = [work]
+        work.queue.is_sending_back(True)
+        name = f"send-back:{work.queue.assignment.queue}"
+        self._tasks.create_task(self._send_all(work.queue), name=name)
+
+    async def _send_all(self, queue: PushQueue) -> None:
+        failures = 0
+        waiting = self._waiting[queue]
+        try:
+            while waiting and not queue.is_dropped:
+                some = _first(waiting)
+                left = await self._send(queue, some)
+                del waiting[: len(some)]
+                waiting[:0] = left
+                if left:
+                    delay_s = self._options.backoff.delay_s(failures, self._random)
+                    failures += 1
+                    await asyncio.sleep(delay_s)
+                else:
+                    failures = 0
+        finally:
+            del self._waiting[queue]
+            queue.is_sending_back(False)
+
+    async def _send(self, queue: PushQueue, works: Sequence[FailedWork]) -> list[FailedWork]:
+        """Returns what is to be sent again."""
+        if not queue.trust.is_confirmed:
+            return list(works)
+        name = queue.assignment.queue
+        request = broker_pb2.SendBackRequest(
+            group=self._group,
+            client_id=self._client_id,
+            topic=name.topic,
+            queue_id=name.queue_id,
+            lease_epoch=queue.assignment.lease_epoch,
+            messages=[
+                broker_pb2.FailedMessage(
+                    offset=offset, reason_class=work.reason_class, reason=work.reason
+                )
+                for work in works
+                for offset, _, _ in work.entries
+            ],
+        )
+        try:
+            response = await self._calls.at_master(
+                name.topic,
+                name.broker_name,
+                SEND_BACK,
+                request,
+                timeout_ms=self._options.failover_timeout_ms,
+            )
+        except errors.MqError as error:
+            # Also without a lease: whether it is lost, or a new master does not know it yet, the
+            # member's session finds out.
+            self._log(queue, error)
+            return list(works)
+        results = iter(response.results)
+        answers = [(work, [next(results) for _ in work.entries]) for work in works]
+        return [work for work, told in answers if self._is_to_repeat(work, told)]
+
+    def _is_to_repeat(
+        self, work: FailedWork, results: Sequence[broker_pb2.SentBackMessage]
+    ) -> bool:
+        """A call's messages stay together: what is back already may be sent back again."""
+        refusals = [
+            error_from_code(result.status.code, result.status.message)
+            for result in results
+            if result.status.code != common_pb2.OK
+        ]
+        if not refusals:
+            self._on_sent_back(work)
+            return False
+        self._log(work.queue, refusals[0])
+        if all(isinstance(error, _FOR_GOOD) for error in refusals):
+            self._on_refused(work)
+            return False
+        return True
+
+    def _log(self, queue: PushQueue, error: errors.MqError) -> None:
+        log_event(
+            log,
+            "failed messages could not be sent back",
+            level=logging.WARNING,
+            group=self._group,
+            queue=queue.assignment.queue,
+            reason=error,
+        )
+
+
+def reason_of(error: Exception | None) -> tuple[str, str]:
+    """Class and text of what a listener raised; None: it asked for another try."""
+    if error is None:
+        return "RETRY_LATER", "the listener asked for another try"
+    return type(error).__name__[:REASON_CLASS_LENGTH_MAX], str(error)[:REASON_LENGTH_MAX]
+
+
+def _first(works: Sequence[FailedWork]) -> list[FailedWork]:
+    """As many as one request takes; at least one."""
+    some, count = [works[0]], len(works[0].entries)
+    for work in works[1:]:
+        count += len(work.entries)
+        if count > MESSAGES_PER_REQUEST_MAX:
+            break
+        some.append(work)
+    return some

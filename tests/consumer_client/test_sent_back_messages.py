@@ -1,0 +1,202 @@
+"""Messages that fail go back to the broker, come again later, and end as dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from aerobee.consumer_client import (
+    ConsumeResult,
+    ConsumerOptions,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    StartFrom,
+)
+from aerobee.store_format.retry_records import read_dead_letter
+from tests.support.real_brokers import BrokerProcess, RealBroker, RealCluster, RouteServer
+from tests.support.waiting import until
+
+LEVELS_MS = [20] * 18
+"""So that the delays of 16 attempts last a moment."""
+
+
+async def start(folder: Path) -> RealCluster:
+    """One broker whose delay levels are short."""
+    broker = await RealBroker(
+        "broker-a",
+        folder / "broker-a",
+        {"orders": 2, "single": 1},
+        store_options={"delay_levels_ms": tuple(LEVELS_MS)},  # type: ignore[dict-item]
+    ).start()
+    nameserver = await RouteServer([broker]).start()
+    nameserver.has_retry_topics = True
+    return RealCluster({"broker-a": broker}, nameserver)
+
+
+class Journal:
+    """What a listener was given: by body, the attempts as they came."""
+
+    def __init__(self, *failing: bytes, attempts: int = 1_000) -> None:
+        """These bodies fail as long as they have fewer `attempts`."""
+        self._failing = failing
+        self._attempts = attempts
+        self.seen: dict[bytes, list[int]] = defaultdict(list)
+        self.messages: list[ReceivedMessage] = []
+
+    def handle(self, messages: Sequence[ReceivedMessage]) -> ConsumeResult | None:
+        for message in messages:
+            self.seen[message.body].append(message.reconsume_times)
+            self.messages.append(message)
+            if message.body in self._failing and message.reconsume_times < self._attempts:
+                if message.body == b"later":
+                    return ConsumeResult.RETRY_LATER
+                raise ValueError(f"cannot read {message.body.decode()}")
+        return None
+
+
+async def dead_letters(cluster: RealCluster, group: str = "g") -> list[ReceivedMessage]:
+    async with PullConsumer(cluster.address, "reader", start_from=StartFrom.FIRST) as consumer:
+        queues = await consumer.queues_of(f"%DLQ%{group}")
+        ends = await consumer.end_offsets(queues)
+        await consumer.assign(queues)
+        found: list[ReceivedMessage] = []
+        while len(found) < sum(ends.values()):
+            found += await consumer.poll(100, timeout_s=5.0)
+    return found
+
+
+async def test_a_failed_message_comes_again_and_knows_where_it_comes_from(
+    tmp_path: Path, quick: ConsumerOptions
+) -> None:
+    cluster = await start(tmp_path)
+    journal = Journal(b"bad", b"later", attempts=2)
+    try:
+        await cluster.send("single", 0, [b"bad", b"good", b"later"])
+        consumer = PushConsumer(
+            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+        ).subscribe("single")
+        async with consumer:
+            await until(lambda: journal.seen[b"bad"] == journal.seen[b"later"] == [0, 1, 2])
+            await until(lambda: consumer.statistics().sent_back == 4)
+            assert [queue.queue.topic for queue in consumer.statistics().queues] == ["single"]
+            assert [queue.queue.topic for queue in consumer.statistics().retry_queues] == [
+                "%RETRY%g"
+            ]
+        assert journal.seen[b"good"] == [0]
+        first, *_, last = (message for message in journal.messages if message.body == b"bad")
+        assert (first.topic, last.topic) == ("single", "%RETRY%g")
+        assert last.origin_topic == "single"
+        assert last.message_id == first.message_id
+        assert last.origin_message_id == first.offset_message_id
+        assert last.born_timestamp_ms == first.born_timestamp_ms
+        assert (await cluster.committed("g"))["single", 0] == 3
+    finally:
+        await cluster.stop()
+
+
+async def test_one_that_always_fails_ends_as_one_dead_letter(
+    tmp_path: Path, quick: ConsumerOptions
+) -> None:
+    cluster = await start(tmp_path)
+    journal = Journal(b"bad")
+    try:
+        await cluster.send("single", 0, [b"bad", b"good"])
+        consumer = PushConsumer(
+            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+        ).subscribe("single")
+        async with consumer:
+            await until(lambda: consumer.statistics().sent_back == 17)
+        assert journal.seen[b"bad"] == list(range(17))
+        (letter,) = await dead_letters(cluster)
+        told = read_dead_letter(letter.record)
+        assert letter.body == b"bad"
+        assert told.origin[:3] == ("single", 0, 0)
+        assert (told.death.attempts, told.death.member) == (17, consumer.client_id)
+        assert (told.death.reason_class, told.death.reason) == ("ValueError", "cannot read bad")
+    finally:
+        await cluster.stop()
+
+
+async def test_a_message_that_comes_again_passes_the_filter_that_the_member_has_now(
+    tmp_path: Path, quick: ConsumerOptions
+) -> None:
+    cluster = await start(tmp_path)
+    journal, later = Journal(b"red", b"blue"), Journal()
+    try:
+        await cluster.send("single", 0, [b"red"], tag="red")
+        await cluster.send("single", 0, [b"blue"], tag="blue")
+        first = PushConsumer(
+            cluster.address, "g", journal.handle, start_from=StartFrom.FIRST, options=quick
+        ).subscribe("single")
+        async with first:
+            await until(lambda: journal.seen[b"red"] and journal.seen[b"blue"])
+            await until(lambda: first.statistics().sent_back >= 2)
+        second = PushConsumer(
+            cluster.address, "g", later.handle, start_from=StartFrom.FIRST, options=quick
+        ).subscribe("single", "red")
+        async with second:
+            await until(lambda: bool(later.seen[b"red"]))
+            await until(lambda: all(not each.lag for each in second.statistics().retry_queues))
+        assert not later.seen[b"blue"]
+    finally:
+        await cluster.stop()
+
+
+@pytest.mark.slow
+async def test_a_killed_broker_and_members_that_die_neither_lose_nor_repeat_a_dead_letter(
+    tmp_path: Path,
+) -> None:
+    """The originals that were sent back do not come again to the next member."""
+    broker = await BrokerProcess(
+        "broker-a",
+        tmp_path,
+        {"orders": 2},
+        store_options={"delay_levels_ms": LEVELS_MS},  # type: ignore[dict-item]
+    ).start()
+    nameserver = await RouteServer([broker]).start()
+    nameserver.has_retry_topics = True
+    cluster = RealCluster({"broker-a": broker}, nameserver)
+    bad = [b"bad %d" % number for number in range(20)]
+    journal = Journal(*bad)
+    options = ConsumerOptions(session_timeout_ms=1_000, commit_interval_ms=60_000)
+    try:
+        for queue_id in range(2):
+            await cluster.send("orders", queue_id, bad[queue_id::2] + [b"good"] * 5)
+        for round_number in range(4):
+            consumer = PushConsumer(
+                nameserver.address,
+                "g",
+                journal.handle,
+                start_from=StartFrom.FIRST,
+                client_id=f"member {round_number}",
+                offsets_folder=tmp_path / "offsets",
+                options=options,
+            ).subscribe("orders")
+            seen = len(journal.messages)
+            async with asyncio.timeout(60), consumer:
+                await until(lambda seen=seen: len(journal.messages) > seen + 20, timeout_s=30)
+                if round_number % 2:
+                    await broker.stop()
+                    await broker.start()
+                    await nameserver.publish()
+                if round_number == 3:
+                    await until(
+                        lambda: all(len(journal.seen[body]) >= 17 for body in bad), timeout_s=60
+                    )
+
+        async def are_dead() -> bool:
+            return len(await dead_letters(cluster)) >= len(bad)
+
+        await until(are_dead)
+        letters = await dead_letters(cluster)
+        assert sorted(letter.body for letter in letters) == sorted(bad)
+        for body in bad:
+            attempts = journal.seen[body]
+            assert attempts == sorted(attempts), "attempts never go back"
+    finally:
+        await cluster.stop()
