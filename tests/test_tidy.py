@@ -109,7 +109,7 @@ FENCES: dict[str, tuple[str, ...]] = {
         "broker/store/",
         "broker/reading/tag_filter.py",
         "broker/timers/",
-        "broker/delayed/apache_files.py",
+        "broker/delayed/apache_",
         "store_repair/",
         "offset_audit/",
         "bench/",

@@ -3,10 +3,15 @@ not what Apache's broker delivered, and not what was recalled."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from aerobee.broker.store.config import StoreConfig, consume_queue_entries
 from aerobee.broker.store.retention.retention_config import RetentionConfig
+from aerobee.store_format.timer_checkpoint import TimerCheckpoint
+from aerobee.store_format.timer_files import timers_in_wheel
+from aerobee.store_format.timer_recovery import recover_timer
+from aerobee.store_format.timer_wheel import decode_wheel
 from tests.broker.conftest import RunningBroker, running_broker
 from tests.support.delayed import SetClock, delivered, settled
 from tests.support.plain_store import PlainStore
@@ -59,18 +64,18 @@ def waiting_in(golden: Any) -> tuple[dict[str, int], list[str]]:
     return {key: at_ms for key, at_ms in timers.items() if key not in dropped}, levels
 
 
-def delivered_keys(broker: RunningBroker, golden: Any, before: dict[Any, int]) -> list[str]:
-    """Unique keys of what was added to the topics since, in no order."""
+def delivered_since(
+    broker: RunningBroker, before: dict[tuple[str, int], int]
+) -> list[tuple[str, int]]:
+    """What was added to the topics since, in no order: unique keys, and when that was."""
     found = []
     for name in broker.wiring.store.queues.names():
-        if name[0] in (TIMER_TOPIC, SCHEDULE_TOPIC) or name[0].startswith("AEROBEE_"):
-            continue
-        added = delivered(broker.wiring, *name)
-        found += [
-            each.properties["UNIQ_KEY"]
-            for each in added
-            if each.queue_offset >= before.get(name, 0)
-        ]
+        if name[0] not in (TIMER_TOPIC, SCHEDULE_TOPIC) and not name[0].startswith("AEROBEE_"):
+            found += [
+                (each.properties["UNIQ_KEY"], each.stored_ms)
+                for each in delivered(broker.wiring, *name)
+                if each.queue_offset >= before.get(name, 0)
+            ]
     return found
 
 
@@ -86,21 +91,76 @@ async def test_what_waits_in_apaches_store_comes_at_its_time_and_once(golden: An
         names = wiring.store.queues.names()
         before = {name: wiring.store.queues.bounds(*name).max_offset for name in names}
         await settled(wiring)
-        assert delivered_keys(broker, golden, before) == []
+        assert delivered_since(broker, before) == []
         for at_ms in sorted(set(timers.values())):
-            came = set(delivered_keys(broker, golden, before))
-            clock.set_to(at_ms)
-            await settled(wiring)
-            early = set(delivered_keys(broker, golden, before)) - came
-            assert not early & {key for key, at in timers.items() if at >= at_ms}, "never early"
             clock.set_to(at_ms + SLOT_MS)
             await settled(wiring)
-            came = set(delivered_keys(broker, golden, before))
+            came = {key for key, _ in delivered_since(broker, before)}
             assert {key for key, at in timers.items() if at <= at_ms} <= came, "at its time"
         clock.set_to(max(timers.values()) + DAY_MS)
         await settled(wiring)
-        assert sorted(delivered_keys(broker, golden, before)) == waiting
+        found = delivered_since(broker, before)
+        assert sorted(key for key, _ in found) == waiting
+        assert all(stored_ms > timers.get(key, 0) for key, stored_ms in found), "none early"
         await broker.stop()
     async with running_broker(golden.root, store=store_config(golden), clock=clock) as broker:
         await settled(broker.wiring)
-        assert sorted(delivered_keys(broker, golden, before)) == waiting
+        assert sorted(key for key, _ in delivered_since(broker, before)) == waiting
+
+
+def waiting_for_apache(golden: Any) -> tuple[list[str], list[str]]:
+    """What Apache's broker would deliver from the files in the folder: of its timer, which has read
+    all of its queue, and of the delay levels. By unique keys."""
+    config = golden.root / "config"
+    records = PlainStore(golden.root, golden.segment_bytes).records
+    checkpoint = TimerCheckpoint.decode((config / "timercheck").read_bytes())
+    by_position = {record.physical_offset: record for record in records}
+    timers = [record for record in records if record.topic == TIMER_TOPIC]
+    logs = sorted((golden.root / "timerlog").iterdir())
+    size = int(golden.config["mappedFileSizeTimerLog"])
+    assert {path.stat().st_size for path in logs} <= {size}
+    found = timers_in_wheel(
+        {int(path.name): path.read_bytes for path in logs},
+        read_time_ms=checkpoint.last_read_time_ms,
+    )
+    recovered = recover_timer(
+        checkpoint,
+        decode_wheel((golden.root / "timerwheel").read_bytes()),
+        {int(path.name): path.read_bytes for path in logs},
+        file_bytes=size,
+        queue_bounds=(0, len(timers)),
+        find_queue_offset=lambda at, size: by_position[at].queue_offset,
+    )
+    assert recovered.queue_offset == max(record.queue_offset for record in timers) + 1
+    assert not found.is_delete.any()
+    offsets = json.loads((config / "delayOffset.json").read_bytes())["offsetTable"]
+    levels = [
+        record.properties["UNIQ_KEY"]
+        for record in records
+        if record.topic == SCHEDULE_TOPIC
+        and record.queue_offset >= offsets.get(str(record.queue_id + 1), 0)
+    ]
+    keys = [by_position[position].properties["UNIQ_KEY"] for position in found.positions.tolist()]
+    return sorted(keys), sorted(levels)
+
+
+async def test_after_a_clean_stop_apache_goes_on_with_what_waits_and_repeats_nothing(
+    golden: Any,
+) -> None:
+    timers, _ = waiting_in(golden)
+    clock = SetClock()
+    times = sorted(timers.values())
+    for at_ms in (times[0], times[len(times) // 2], times[-1] + DAY_MS):
+        clock.set_to(at_ms)
+        async with running_broker(golden.root, store=store_config(golden), clock=clock) as broker:
+            await settled(broker.wiring)
+            delays = broker.wiring.delays
+            page = await delays.schedule.search(limit=1_000)
+            waits = [each for each in page.messages if not each.level]
+            levels_wait = [each.unique_key for each in page.messages if each.level]
+            await broker.stop()
+        assert waiting_for_apache(golden) == (
+            sorted(each.unique_key for each in waits),
+            sorted(levels_wait),
+        )
+    assert waiting_for_apache(golden) == ([], [])

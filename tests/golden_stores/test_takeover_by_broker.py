@@ -192,6 +192,6 @@ async def test_members_that_we_do_not_know_survive_our_writing(
     # The new topic, the journals, and where messages wait.
     changes = 2 + len(added)
     assert now["dataVersion"]["counter"] == topics["dataVersion"]["counter"] + changes
-    for name in ("subscriptionGroup.json", "delayOffset.json", "timermetrics", "timercheck"):
+    for name in ("subscriptionGroup.json", "timermetrics"):
         before = (golden.root.with_name("before") / name).read_bytes()
         assert (config / name).read_bytes() == before, name

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from aerobee.broker.delayed.apache_files import SEEN_PATH
+from aerobee.broker.delayed.apache_handover import write_apache_files
 from aerobee.broker.delayed.copies import Copies
 from aerobee.broker.delayed.feeder import Feeder
 from aerobee.broker.delayed.finder import Finder
@@ -20,6 +22,7 @@ from aerobee.broker.delayed.mover import Mover
 from aerobee.broker.delayed.opening import OpenedDelays
 from aerobee.broker.delayed.progress_file import ProgressFile
 from aerobee.broker.delayed.schedule import Schedule
+from aerobee.broker.delayed.stopping import gather
 from aerobee.broker.delayed.waiting_log import WaitingLog
 from aerobee.broker.duties import Duty
 from aerobee.broker.flush.table_files import TableFiles
@@ -37,7 +40,7 @@ from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.clock import Clock
-from aerobee.runtime.errors import NotWritable
+from aerobee.runtime.errors import MqError, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
 
 if TYPE_CHECKING:
@@ -76,6 +79,16 @@ class Delays:
         store, durability, clock = parts.store, parts.durability, parts.clock
         self.state = opened.state
         self._taken_over = opened.taken_over
+        self._disk, self._works, self._clock = disk, works, clock
+        self._journal_log = JournalLog(
+            TIMER_JOURNAL_TOPIC,
+            store,
+            durability,
+            parts.roles,
+            parts.reads,
+            parts.writes,
+            on_store_failed=parts.failure.report,
+        )
         self._files = parts.files
         self.waiting = WaitingLog(store, parts.roles, parts.reads)
         self.feeder = Feeder(
@@ -103,15 +116,7 @@ class Delays:
         )
         self.journal: Journal[TimerEntry, TimerTerm] = Journal(
             opened.state,
-            JournalLog(
-                TIMER_JOURNAL_TOPIC,
-                store,
-                durability,
-                parts.roles,
-                parts.reads,
-                parts.writes,
-                on_store_failed=parts.failure.report,
-            ),
+            self._journal_log,
             TimerTerms(opened.state, clock, on_begin=self.mover.begin, on_end=self.mover.end),
             clock,
             name="timer journal",
@@ -161,10 +166,37 @@ class Delays:
         StoreFailed."""
         try:
             async with asyncio.timeout(SAVE_TIMEOUT_S):
+                await self.journal.followed()
                 await self.progress_file.save_if_room()
+                await self._hand_over()
                 await self.feeder.save()
         except TimeoutError:
             log_event(log, "what waits could not be saved in time", level=logging.WARNING)
+
+    async def _hand_over(self) -> None:
+        """To Apache's broker, if it is the next one to have the folder."""
+        try:
+            waits = await gather(
+                self.state,
+                self.feeder,
+                self.finder,
+                self.waiting,
+                self._clock,
+                journal_end=self._journal_log.records_end,
+            )
+            if waits is None or self._taken_over is not None:
+                return
+            write = partial(write_apache_files, self._disk, waits)
+            await asyncio.get_running_loop().run_in_executor(self._works, write)
+        except StoreFailed:
+            raise
+        except (MqError, OSError) as error:
+            log_event(
+                log,
+                "Apache's files of delayed messages were not written",
+                level=logging.WARNING,
+                reason=error,
+            )
 
     async def _note_taken_over(self, term: TimerTerm) -> None:
         """What Apache's broker delivered is not delivered once more. Raises MqError."""

@@ -117,6 +117,7 @@ class Journal(Generic[Entry, Term]):
         self._begun_end = 0
         """Where the log ended when this replica became master."""
         self._saved_offset = state.next_offset
+        self._following = asyncio.Lock()
         self._due = asyncio.Event()
         self._is_retrying = False
         self._settled = asyncio.Event()
@@ -179,6 +180,16 @@ class Journal(Generic[Entry, Term]):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
 
+    async def followed(self) -> None:
+        """At a stop, with nothing written any more: until all that is confirmed is applied. Raises
+        MqError: it cannot be read."""
+        while await self._follow():
+            pass
+
+    async def _follow(self) -> bool:
+        async with self._following:
+            return await self._follower.step()
+
     # ------------------------------------------------------------------------------ running
 
     async def run(self) -> None:
@@ -209,7 +220,7 @@ class Journal(Generic[Entry, Term]):
 
     async def _do_what_is_due(self) -> None:
         """Raises MqError: to be tried again."""
-        while self._term is None and await self._follower.step():  # noqa: ASYNC110
+        while self._term is None and await self._follow():  # noqa: ASYNC110
             await asyncio.sleep(0)  # others get their turn
         if self._term is None and self._epoch is not None and self._knows_everything():
             self._begin_term(self._epoch)
