@@ -128,6 +128,41 @@ CLIENTS: Final = (
             "::test_a_batch_whose_time_ends_in_its_pause_is_not_sent_again",
         ),
     ),
+    # ------------------------------------------------------------------------------ scheduling
+    Mutant(
+        name="delayed-batch-known-by-its-queue",
+        breaks="a delayed batch counts as sent twice, and is lost, because an ordinary one has its "
+        "number",
+        file="broker/aerobee/broker/sending/ingest.py",
+        old="self._resent(batch, (checked.topic, queue_id), producer_id, sequence)",
+        new="self._resent(batch, (topic, batch.queue_id), producer_id, sequence)",
+        tests=(
+            "tests/broker/test_resent_batches.py"
+            "::test_where_a_batch_waits_its_numbers_are_apart_from_those_of_its_queue",
+        ),
+    ),
+    Mutant(
+        name="past-times-do-not-wait",
+        breaks="a delayed batch that comes again after its time is stored twice",
+        file="broker/aerobee/broker/sending/delays.py",
+        old="delay.level or waits_if_past or delay.deliver_ms > now_ms",
+        new="delay.level or delay.deliver_ms > now_ms",
+        tests=(
+            "tests/broker/test_resent_batches.py"
+            "::test_a_delayed_batch_that_comes_again_when_its_time_is_past_is_found_where_it_waits",
+        ),
+    ),
+    Mutant(
+        name="delayed-batches-numbered-by-queue",
+        breaks="delayed messages to two topics have one number where they wait: one is lost",
+        file=f"{_PRODUCER}/accumulator.py",
+        old="        if self.level is None:\n            return self.queue\n",
+        new="        if True:\n            return self.queue\n",
+        tests=(
+            "tests/producer_client/test_delayed.py"
+            "::test_two_topics_lose_nothing_where_their_messages_wait_together",
+        ),
+    ),
     # ------------------------------------------------------------------------------ pulling
     Mutant(
         name="broker-stands-still-without-credit",
