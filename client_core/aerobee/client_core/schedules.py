@@ -68,9 +68,9 @@ class Schedules:
 
         async with ClusterConnection("127.0.0.1:8081") as connection:
             schedules = Schedules(connection)
-            await schedules.recall(receipt.recall_handle)
-            for waiting in (await schedules.list("orders")).messages:
-                print(waiting.deliver_ms, waiting.message_id)
+            found = await schedules.list("orders", key="order-7")
+            for waiting in found.messages:
+                await schedules.recall(waiting.recall_handle)
     """
 
     def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
