@@ -11,7 +11,9 @@ from pyspark.sql import SparkSession
 from aerobee.offset_audit.checks.check import Check, Limits
 from aerobee.offset_audit.checks.data.compare import TROUBLE
 from aerobee.offset_audit.checks.data.failed import DEAD_LETTER_ORIGIN, RETRY_LOST
-from tests.offset_audit.table_builders import NOW_MS, TableRows, frame
+from aerobee.offset_audit.checks.data.waiting import failed_by_group
+from aerobee.offset_audit.tables import STATES, schema
+from tests.offset_audit.table_builders import BROKER, CLUSTER, NOW_MS, TableRows, frame
 
 pytestmark = pytest.mark.slow
 
@@ -125,3 +127,49 @@ def test_dead_letters_name_a_message_that_their_log_had(spark: SparkSession) -> 
         "other-queue": ("ERROR", 1),
     }
     assert "names t/0, queue offset 51, which that queue never had" in found["too-far"][2]
+
+
+def test_each_message_of_a_group_is_in_one_state(spark: SparkSession) -> None:
+    rows = TableRows()
+
+    def state(topic: str, queue_id: int, lag: int | None, **values: Any) -> dict[str, Any]:
+        place = {"cluster": CLUSTER, "broker_name": BROKER, "group": "g", "topic": topic}
+        names = schema(STATES).names
+        known = {**place, "queue_id": queue_id, "committed_offset": 5, "lag": lag, **values}
+        return {name: known.get(name) for name in names}
+
+    def sent_back(offset: int, timestamp_ms: int = 9, **values: Any) -> None:
+        given = {"group": "g", "offset": offset, "timestamp_ms": timestamp_ms, "journal_offset": 1}
+        rows.add("journal", kind="sentBack", **{**given, **values})
+
+    for offset in (4, 5, 7, 7):  # the first is behind the committed offset
+        sent_back(offset)
+    sent_back(8, group="other")
+    rows.add("journal", kind="reset", group="g", queue_id=1, timestamp_ms=20)
+    sent_back(6, queue_id=1)  # taken back by the reset
+    for _ in range(2):
+        rows.add("pending", kind="DELAY", real_topic="%RETRY%g")
+    for replica in (0, 1):
+        rows.add("queues", topic="%DLQ%g", broker_id=replica, min_offset=1, max_offset=4 - replica)
+        rows.add("queues", topic="%RETRY%new", broker_id=replica, min_offset=0, max_offset=6)
+    rows.add("queues", topic="%RETRY%g", max_offset=30)
+    states = [
+        state("t", 0, 10),
+        state("t", 1, 20),
+        state("%RETRY%g", 0, 4),
+        state("%RETRY%new", 0, 1, group="elsewhere", broker_name="broker-b"),
+        state("t", 0, 99, group="sound"),
+        state("%RETRY%unknown", 0, None, group="unknown"),
+        state("t", 0, 1, group="unknown"),
+    ]
+    rows.add("queues", topic="%DLQ%unknown", min_offset=0, max_offset=1)
+    tables, progress = rows.tables(spark), frame(spark, STATES, states)
+    found = failed_by_group(tables, progress, knows_waiting=True).collect()
+    assert {row.group: (row.unread, row.waiting, row.again, row.dead) for row in found} == {
+        "g": (28, 2, 4, 3),
+        "new": (None, 0, 6, 0),
+        "elsewhere": (None, 0, 1, 0),
+        "unknown": (1, 0, None, 1),
+    }
+    found = failed_by_group(tables, progress, knows_waiting=False).collect()
+    assert {row.waiting for row in found} == {None}

@@ -66,6 +66,8 @@ SUMMARY = Summary(
     rows={"commits": 3},
     waiting=({"cluster": "harbour", "topic": "orders", "kind": "TIMER", "messages": 12},),
     waiting_total=1,
+    failed=({"cluster": "harbour", "group": "billing", "waiting": None, "again": 2, "dead": 3},),
+    failed_total=1,
     not_asked=("GAP", "CORRUPT"),
 )
 
@@ -92,6 +94,9 @@ def test_metrics_say_what_is_known_and_nothing_else() -> None:
     assert 'aerobee_audit_check_findings{check="LAG",severity="WARNING"} 1\n' in text
     assert "aerobee_audit_exit_code 1\n" in text
     assert 'aerobee_audit_queues{state="STUCK"} 0\n' in text
+    of_billing = 'cluster="harbour",group="billing",state'
+    assert f'aerobee_audit_failed_messages{{{of_billing}="dead"}} 3\n' in text
+    assert f'{of_billing}="waiting"' not in text
     of_orders = 'cluster="harbour",topic="orders",kind="TIMER"'
     assert f"aerobee_audit_waiting_messages{{{of_orders}}} 12\n" in text
     assert "matching_lag_messages{" not in text

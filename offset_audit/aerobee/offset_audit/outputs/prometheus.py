@@ -98,6 +98,16 @@ def _of_progress(summary: Summary) -> tuple[Metric, ...]:
                 for row in summary.waiting
             ],
         ),
+        (
+            "failed_messages",
+            "Messages that a group could not handle: waiting, to be consumed again, or dead.",
+            [
+                ({**_labels(row, "cluster", "group"), "state": state}, row[state])
+                for row in summary.failed
+                for state in ("waiting", "again", "dead")
+                if row.get(state) is not None
+            ],
+        ),
     )
 
 

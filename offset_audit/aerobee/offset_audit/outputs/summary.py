@@ -67,6 +67,10 @@ class Summary:
     """By topic and kind the `WAITING_MAX` with the most messages in system topics."""
     waiting_total: int = 0
     """Pairs of topic and kind."""
+    failed: tuple[Mapping[str, Any], ...] = ()
+    """Of the `GROUPS_MAX` groups with the most failed messages: how many in which state."""
+    failed_total: int = 0
+    """Groups with failed messages."""
     notes: tuple[str, ...] = ()
     """What the run was asked for and could not see, a sentence each."""
     not_asked: tuple[str, ...] = ()
@@ -111,11 +115,15 @@ class Summary:
 
 
 def collect_parts(
-    findings: DataFrame, states: DataFrame, brokers: DataFrame, waiting: DataFrame
+    findings: DataFrame,
+    states: DataFrame,
+    brokers: DataFrame,
+    waiting: DataFrame,
+    failed: DataFrame,
 ) -> dict[str, list[dict[str, Any]]]:
     """What a summary needs of a run's tables, in one job; each part is bounded first.
 
-    `waiting`: as `waiting_by_topic` has it."""
+    `waiting`, `failed`: as `waiting_by_topic` and `failed_by_group` have it."""
     pairs = states.groupBy("cluster", "group", "topic").agg(
         F.count("*").alias("queues"),
         F.try_sum("lag").alias("lag"),
@@ -150,6 +158,12 @@ def collect_parts(
         "waiting": waiting.orderBy(F.desc("messages"), "cluster", "topic", "kind").limit(
             WAITING_MAX
         ),
+        "failed": failed.orderBy(
+            F.desc(F.col("dead") + sum(F.coalesce(one, F.lit(0)) for one in ("again", "waiting"))),
+            "cluster",
+            "group",
+        ).limit(GROUPS_MAX),
+        "failed_total": failed.agg(F.count("*").alias("groups")),
         "waiting_total": waiting.agg(F.count("*").alias("pairs")),
     }
     return collect_together(parts, keeps_nulls=True)

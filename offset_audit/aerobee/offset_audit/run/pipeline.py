@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 
 from aerobee.offset_audit.checks.check import Check, Limits, Severity
 from aerobee.offset_audit.checks.data.compare import compare
-from aerobee.offset_audit.checks.data.waiting import waiting_by_topic
+from aerobee.offset_audit.checks.data.waiting import failed_by_group, waiting_by_topic
 from aerobee.offset_audit.checks.progress.journal import find_changes
 from aerobee.offset_audit.checks.progress.judged import judge
 from aerobee.offset_audit.checks.progress.judged import progress as progress_states
@@ -128,7 +128,9 @@ def _judge(
         )
         with settings_for_sums(session):
             waiting = waiting_by_topic(reading.tables)
-            parts = collect_parts(findings, states, reading.tables.brokers, waiting)
+            has_read = request.is_deep and bool(request.stores)
+            failed = failed_by_group(reading.tables, states, knows_waiting=has_read)
+            parts = collect_parts(findings, states, reading.tables.brokers, waiting, failed)
     summary = _summary(entry, parts, judged_at_ms, rows, progress, clock)
     asked = {one.name for one in checks}
     summary = replace(
@@ -247,6 +249,8 @@ def _summary(
         brokers_answered=brokers["answered"] or 0,
         waiting=tuple(parts["waiting"]),
         waiting_total=parts["waiting_total"][0]["pairs"],
+        failed=tuple(parts["failed"]),
+        failed_total=parts["failed_total"][0]["groups"],
         stages_ms=dict(progress.stages_ms),
         rows=rows,
     )

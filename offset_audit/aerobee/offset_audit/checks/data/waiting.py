@@ -1,11 +1,21 @@
-"""How many messages wait for a time, for a transaction's end, or to come again, by their topic."""
+"""How many messages wait for a time, for a transaction's end, or to come again, by their topic; and
+what became of those that groups could not handle."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from functools import partial, reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aerobee.offset_audit.tables import Tables
+from aerobee.store_format.batch import RETRY_PREFIX
+from aerobee.store_format.retry_records import DEAD_LETTER_PREFIX
+
+_GROUP: Final = ["cluster", "group"]
+_QUEUE: Final = ["cluster", "broker_name", "topic", "queue_id"]
+_KEY: Final = [*_QUEUE, "group"]
 
 
 def waiting_by_topic(tables: Tables) -> DataFrame:
@@ -24,3 +34,82 @@ def waiting_by_topic(tables: Tables) -> DataFrame:
     return of_broker.groupBy("cluster", F.col("real_topic").alias("topic"), "kind").agg(
         F.sum("messages").alias("messages"), F.min("first_due_ms").alias("first_due_ms")
     )
+
+
+def failed_by_group(tables: Tables, states: DataFrame, *, knows_waiting: bool) -> DataFrame:
+    """Of groups with failed messages: `cluster`, `group`, and in which state how many messages are.
+
+    unread    in the group's topics and not finished, but for those that were sent back
+    waiting   to be put into the retry topic; null if `knows_waiting` says that no store was read
+    again     in the retry topic, and not finished there; null if that is not known
+    dead      in the dead-letter topic
+
+    Each message is in one state at most; the others are finished. `states` are the run's.
+    """
+    retry = F.col("topic").startswith(RETRY_PREFIX)
+    parts = [
+        states.select(
+            *_GROUP,
+            F.when(~retry, F.col("lag")).alias("unread"),
+            F.when(retry, F.col("lag")).alias("again"),
+            F.when(retry & F.col("lag").isNull(), 1).alias("unknown"),
+        ),
+        # A group that never committed there has all of it before it.
+        _stored(tables, RETRY_PREFIX, "again").join(
+            states.select(*_QUEUE).distinct(), _QUEUE, "left_anti"
+        ),
+        _sent_back(tables, states).select(*_GROUP, F.lit(-1).cast("long").alias("unread")),
+        waiting_by_topic(tables)
+        .where(retry)
+        .select("cluster", _group_of(RETRY_PREFIX), F.col("messages").alias("waiting")),
+        _stored(tables, DEAD_LETTER_PREFIX, "dead"),
+    ]
+    together = reduce(partial(DataFrame.unionByName, allowMissingColumns=True), parts)
+    zero = F.lit(0).cast("long")
+    sums = together.groupBy(*_GROUP).agg(
+        *(F.try_sum(name).alias(name) for name in ("unread", "waiting", "again", "dead")),
+        F.max("unknown").alias("unknown"),
+    )
+    failed = F.coalesce("waiting", zero) + F.coalesce("again", zero) + F.coalesce("dead", zero)
+    return sums.where(failed > 0).select(
+        *_GROUP,
+        "unread",
+        (F.coalesce("waiting", zero) if knows_waiting else F.lit(None).cast("long")).alias(
+            "waiting"
+        ),
+        F.when(F.col("unknown").isNull(), F.coalesce("again", zero)).alias("again"),
+        F.coalesce("dead", zero).alias("dead"),
+    )
+
+
+def _group_of(prefix: str) -> Column:
+    return F.substring("topic", len(prefix) + 1, 1 << 20).alias("group")
+
+
+def _sent_back(tables: Tables, states: DataFrame) -> DataFrame:
+    """Messages after the committed offset that are finished all the same, once each."""
+    resets = (
+        tables.journal.where(F.col("kind") == "reset")
+        .groupBy(*_KEY)
+        .agg(F.max("timestamp_ms").alias("reset_ms"))
+    )
+    return (
+        tables.journal.where(F.col("kind") == "sentBack")
+        .join(resets, _KEY, "left")
+        .where(F.coalesce(F.col("timestamp_ms") > F.col("reset_ms"), F.lit(True)))
+        .join(states.select(*_KEY, "committed_offset"), _KEY)
+        .where(F.col("offset") >= F.col("committed_offset"))
+        .select(*_KEY, "offset")
+        .distinct()
+    )
+
+
+def _stored(tables: Tables, prefix: str, name: str) -> DataFrame:
+    """How many messages are in the groups' topics of this prefix, by queue; replicas count once."""
+    queues = (
+        tables.queues.where(F.col("topic").startswith(prefix))
+        .groupBy(*_QUEUE)
+        .agg(F.max("max_offset").alias("end"), F.min("min_offset").alias("begin"))
+    )
+    messages = F.try_subtract(F.col("end"), F.col("begin"))
+    return queues.select(*_QUEUE, _group_of(prefix), messages.alias(name))
