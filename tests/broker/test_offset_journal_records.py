@@ -25,7 +25,7 @@ from aerobee.broker.offsets.entries import (
     lease_entries,
 )
 from aerobee.broker.offsets.merge import Change, ChangeKind
-from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, SentBack
+from aerobee.broker.offsets.sent_back import Copied, FinishedBeyond, Resend, SentBack
 from aerobee.broker.store.tables.finished_ranges import Range
 from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.retry_records import Death
@@ -62,12 +62,12 @@ def sent_back(
     key: GroupQueue,
     offset: int,
     number: int,
-    way: Delay | tuple[int, str, str, str],
+    way: Delay | Resend | tuple[int, str, str, str],
     timestamp_ms: int,
     is_repeated: bool,
 ) -> SentBack:
     """An entry as it is read back: a death knows group and time by its entry."""
-    if not isinstance(way, Delay):
+    if not isinstance(way, Delay | Resend):
         attempts, name, reason, member = way
         return SentBack(
             key,
@@ -83,6 +83,7 @@ def sent_back(
 
 WAYS = st.one_of(
     DEATHS,
+    st.builds(Resend, NAMES, WHOLE, WHOLE),
     st.builds(lambda level: Delay(level=level), st.integers(1, 18)),
     st.builds(lambda deliver_ms: Delay(deliver_ms=deliver_ms), WHOLE),
 )
@@ -178,6 +179,7 @@ def test_the_example_of_the_page_is_what_it_says() -> None:
         "imageEnd",
         "sentBack",
         "sentBack",
+        "resent",
         "copied",
         "finished",
         "lease",

@@ -486,7 +486,12 @@ class Wiring:
             schedule=ScheduleService(self.delays.schedule),
             pull=self.pull_service,
             offsets=OffsetService(
-                self.offsets, self.removal, guard, self.queues, self.retries.send_backs
+                self.offsets,
+                self.removal,
+                guard,
+                self.queues,
+                self.retries.send_backs,
+                self.retries.dead_letters,
             ),
             groups=GroupService(
                 self.coordinator,

@@ -28,6 +28,11 @@ COMMANDS = (
     ),
     LazyCommand("group", "aerobee.cli.commands.group:group", "Show, set, delete consumer groups."),
     LazyCommand(
+        "dead-letter",
+        "aerobee.cli.commands.dead_letter:dead_letter",
+        "Find, resend, drop dead letters.",
+    ),
+    LazyCommand(
         "offset", "aerobee.cli.commands.offset:offset", "Move or delete a group's offsets."
     ),
     LazyCommand("cluster", "aerobee.cli.commands.cluster:cluster", "Show brokers and their state."),

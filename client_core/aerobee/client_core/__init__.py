@@ -5,6 +5,7 @@ from __future__ import annotations
 from aerobee.client_core.admin import Admin, GroupQueueState, GroupState
 from aerobee.client_core.audit import Audit
 from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.dead_letters import DeadLetters, Letter, LetterFilter
 from aerobee.client_core.deletions import DeletedGroup, Deletions
 from aerobee.client_core.message import Message, MessageId, ReceivedMessage
 from aerobee.client_core.messages import FoundMessages, Messages
@@ -22,12 +23,15 @@ __all__ = [
     "Admin",
     "Audit",
     "ClusterConnection",
+    "DeadLetters",
     "DeletedGroup",
     "Deletions",
     "Endpoint",
     "FoundMessages",
     "GroupQueueState",
     "GroupState",
+    "Letter",
+    "LetterFilter",
     "Message",
     "MessageId",
     "MessageQueue",

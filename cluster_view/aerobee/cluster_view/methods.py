@@ -96,6 +96,11 @@ COMMIT_OFFSETS = Method(
     _OFFSET + "CommitOffsets", broker_pb2.CommitOffsetsRequest, broker_pb2.CommitOffsetsResponse
 )
 SEND_BACK = Method(_OFFSET + "SendBack", broker_pb2.SendBackRequest, broker_pb2.SendBackResponse)
+SETTLE_DEAD_LETTERS = Method(
+    _OFFSET + "SettleDeadLetters",
+    broker_pb2.SettleDeadLettersRequest,
+    broker_pb2.SendBackResponse,
+)
 QUERY_OFFSETS = Method(
     _OFFSET + "QueryOffsets", broker_pb2.QueryOffsetsRequest, broker_pb2.QueryOffsetsResponse
 )

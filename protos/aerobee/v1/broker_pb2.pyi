@@ -396,6 +396,24 @@ class SentBackMessage(_message.Message):
     deliver_ms: int
     def __init__(self, status: _Optional[_Union[_common_pb2.Status, _Mapping]] = ..., dead_letter: _Optional[bool] = ..., level: _Optional[int] = ..., deliver_ms: _Optional[int] = ...) -> None: ...
 
+class SettleDeadLettersRequest(_message.Message):
+    __slots__ = ("group", "offsets", "resend")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    RESEND_FIELD_NUMBER: _ClassVar[int]
+    group: str
+    offsets: _containers.RepeatedScalarFieldContainer[int]
+    resend: Resend
+    def __init__(self, group: _Optional[str] = ..., offsets: _Optional[_Iterable[int]] = ..., resend: _Optional[_Union[Resend, _Mapping]] = ...) -> None: ...
+
+class Resend(_message.Message):
+    __slots__ = ("topic", "resends_max")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RESENDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    resends_max: int
+    def __init__(self, topic: _Optional[str] = ..., resends_max: _Optional[int] = ...) -> None: ...
+
 class QueryOffsetsRequest(_message.Message):
     __slots__ = ("group", "queues")
     GROUP_FIELD_NUMBER: _ClassVar[int]

@@ -542,6 +542,11 @@ class OffsetServiceStub:
                 request_serializer=aerobee_dot_v1_dot_broker__pb2.SendBackRequest.SerializeToString,
                 response_deserializer=aerobee_dot_v1_dot_broker__pb2.SendBackResponse.FromString,
                 _registered_method=True)
+        self.SettleDeadLetters = channel.unary_unary(
+                '/aerobee.v1.OffsetService/SettleDeadLetters',
+                request_serializer=aerobee_dot_v1_dot_broker__pb2.SettleDeadLettersRequest.SerializeToString,
+                response_deserializer=aerobee_dot_v1_dot_broker__pb2.SendBackResponse.FromString,
+                _registered_method=True)
 
 
 class OffsetServiceServicer:
@@ -602,6 +607,15 @@ class OffsetServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SettleDeadLetters(self, request, context):
+        """Dead letters of a group, in %DLQ% and its name, are sent again or dropped. Who pulls them for group
+        CID_RMQ_SYS_DEAD_LETTERS gets those that are not settled. What was settled before is OK, and not
+        sent twice.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_OffsetServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -638,6 +652,11 @@ def add_OffsetServiceServicer_to_server(servicer, server):
             'SendBack': grpc.unary_unary_rpc_method_handler(
                     servicer.SendBack,
                     request_deserializer=aerobee_dot_v1_dot_broker__pb2.SendBackRequest.FromString,
+                    response_serializer=aerobee_dot_v1_dot_broker__pb2.SendBackResponse.SerializeToString,
+            ),
+            'SettleDeadLetters': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleDeadLetters,
+                    request_deserializer=aerobee_dot_v1_dot_broker__pb2.SettleDeadLettersRequest.FromString,
                     response_serializer=aerobee_dot_v1_dot_broker__pb2.SendBackResponse.SerializeToString,
             ),
     }
@@ -831,6 +850,33 @@ class OffsetService:
             target,
             '/aerobee.v1.OffsetService/SendBack',
             aerobee_dot_v1_dot_broker__pb2.SendBackRequest.SerializeToString,
+            aerobee_dot_v1_dot_broker__pb2.SendBackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleDeadLetters(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/aerobee.v1.OffsetService/SettleDeadLetters',
+            aerobee_dot_v1_dot_broker__pb2.SettleDeadLettersRequest.SerializeToString,
             aerobee_dot_v1_dot_broker__pb2.SendBackResponse.FromString,
             options,
             channel_credentials,

@@ -1,6 +1,7 @@
 """What the offset journal says of messages that groups finish out of turn, and its JSON.
 
     {"kind":"sentBack", …, "offset":7, "number":12, "level":3}       also "deliverMs" or "dead"
+    {"kind":"resent", …, "offset":7, "number":12, "toTopic":…, "toQueueId":…, "resendsMax":3}
     {"kind":"copied", "through":13, "timestamp":…}
     {"kind":"finished", …, "ranges":[7,8,12,20], "timestamp":…}
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.journal.records import text_of, whole_of
@@ -25,16 +26,28 @@ RANGES_PER_ENTRY: Final = 2_000
 """Of an image: about 30 KiB of JSON."""
 
 
+class Resend(NamedTuple):
+    """A dead letter becomes an ordinary message of this queue once more, unless it went the same
+    way `resends_max` times before."""
+
+    topic: str
+    queue_id: int
+    resends_max: int
+
+
+Way = Delay | Death | Resend
+
+
 @dataclass(frozen=True, slots=True)
 class SentBack:
     """A message is finished for its group, and a copy of it takes its place: one that comes again
-    after a delay, or a dead letter."""
+    after a delay, a dead letter, or a dead letter that is resent."""
 
     key: GroupQueue
     offset: int
     number: int
     """Of the copy; see `retries.copies`."""
-    way: Delay | Death
+    way: Way
     timestamp_ms: int
     client_id: str = ""
     is_repeated: bool = False
@@ -77,7 +90,7 @@ def out_of_turn_document(entry: OutOfTurn) -> dict[str, object]:
             "timestamp": entry.timestamp_ms,
         }
     document: dict[str, object] = {
-        "kind": "sentBack",
+        "kind": "resent" if isinstance(entry.way, Resend) else "sentBack",
         **place,
         "offset": entry.offset,
         "number": entry.number,
@@ -90,7 +103,10 @@ def out_of_turn_document(entry: OutOfTurn) -> dict[str, object]:
     return document
 
 
-def _way_object(way: Delay | Death) -> dict[str, object]:
+def _way_object(way: Way) -> dict[str, object]:
+    if isinstance(way, Resend):
+        topic, queue_id, resends_max = way
+        return {"toTopic": topic, "toQueueId": queue_id, "resendsMax": resends_max}
     if isinstance(way, Death):
         return {
             "dead": {
@@ -108,7 +124,7 @@ def decode_out_of_turn(value: dict[str, Any]) -> OutOfTurn | None:
     kind = value["kind"]
     if kind == "copied":
         return Copied(whole_of(value["through"]), whole_of(value["timestamp"]))
-    if kind not in ("sentBack", "finished"):
+    if kind not in ("sentBack", "resent", "finished"):
         return None
     key = GroupQueue(text_of(value["group"]), text_of(value["topic"]), whole_of(value["queueId"]))
     timestamp_ms = whole_of(value["timestamp"])
@@ -129,7 +145,11 @@ def decode_out_of_turn(value: dict[str, Any]) -> OutOfTurn | None:
     )
 
 
-def _way_of(value: dict[str, Any], group: str, timestamp_ms: int) -> Delay | Death:
+def _way_of(value: dict[str, Any], group: str, timestamp_ms: int) -> Way:
+    if value["kind"] == "resent":
+        return Resend(
+            text_of(value["toTopic"]), whole_of(value["toQueueId"]), whole_of(value["resendsMax"])
+        )
     if "dead" not in value:
         level = whole_of(value.get("level", 0))
         return Delay(level=level) if level else Delay(deliver_ms=whole_of(value["deliverMs"]))

@@ -196,6 +196,11 @@ class OffsetWriter:
             raise error
         return done
 
+    def finish_beyond(self, entry: FinishedBeyond) -> asyncio.Future[None]:
+        """Messages are finished, and nothing takes their place; done when it is on the disk, too.
+        Raises MqError."""
+        return self._writer.add(entry)
+
     def note_copied(self, numbers: Iterable[int]) -> None:
         """These copies are in the log, or cannot be. Said to the journal before long; until then a
         new master looks for each of them. Raises MqError."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aerobee.broker.offsets.sent_back import SentBack
+from aerobee.broker.offsets.sent_back import Resend, SentBack
 from aerobee.broker.store.producers.producer_windows import ProducerName
 from aerobee.broker.timers.acts import Destination, Standing, producer_runs
 from aerobee.store_format.delayed_records import TIMER_TOPIC, Moved
@@ -19,6 +19,7 @@ from aerobee.store_format.retry_records import (
     Death,
     dead_letter_record,
     dead_letter_topic,
+    resent_record,
     retry_record,
 )
 from aerobee.store_format.tags import SCHEDULE_TOPIC
@@ -31,6 +32,8 @@ def destination_of(entry: SentBack) -> Destination:
     """Where the copy goes: where it waits, or to the dead letters."""
     if isinstance(entry.way, Death):
         return Destination(dead_letter_topic(entry.key.group), 0)
+    if isinstance(entry.way, Resend):
+        return Destination(entry.way.topic, entry.way.queue_id)
     if entry.way.level:
         return Destination(SCHEDULE_TOPIC, entry.way.level - 1)
     return Destination(TIMER_TOPIC, 0)
@@ -50,7 +53,16 @@ def is_stored(entry: SentBack, standing: Standing) -> bool | None:
 
 def copy_of(record: Record, entry: SentBack, *, store_host_ipv6: bool) -> Moved:
     """The copy of the original. Raises RecordIllegal if it does not fit, never for a dead letter;
-    GroupNameTooLong, RecordCorrupt."""
+    ResendCircle, GroupNameTooLong, RecordCorrupt."""
+    if isinstance(entry.way, Resend):
+        return resent_record(
+            record,
+            topic=entry.way.topic,
+            queue_id=entry.way.queue_id,
+            now_ms=entry.timestamp_ms,
+            store_host_ipv6=store_host_ipv6,
+            resends_max=entry.way.resends_max,
+        )
     if isinstance(entry.way, Death):
         return dead_letter_record(record, entry.way, store_host_ipv6=store_host_ipv6)
     return retry_record(record, entry.way, group=entry.key.group, store_host_ipv6=store_host_ipv6)

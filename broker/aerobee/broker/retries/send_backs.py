@@ -22,7 +22,7 @@ from itertools import groupby
 from typing import NamedTuple, Protocol
 
 from aerobee.broker.groups.queue_leases import GroupQueue
-from aerobee.broker.offsets.sent_back import SentBack
+from aerobee.broker.offsets.sent_back import SentBack, Way
 from aerobee.broker.offsets.writer import SENT_BACK_AT_ONCE, OffsetWriter
 from aerobee.broker.retries.copies import copy_of, destination_of, is_stored, run_of
 from aerobee.broker.retries.policy import RetryPolicy
@@ -32,11 +32,15 @@ from aerobee.runtime.errors import Busy, InvalidArgument, MessageNotFound, MqErr
 from aerobee.runtime.log import log_event
 from aerobee.store_format.batch import BatchIllegal
 from aerobee.store_format.delay_levels import DelayLevels
-from aerobee.store_format.delayed_records import Delay
 from aerobee.store_format.producer_number import ProducerRun
 from aerobee.store_format.record_layout import RecordCorrupt, RecordIllegal
 from aerobee.store_format.record_view import Record
-from aerobee.store_format.retry_records import Death, GroupNameTooLong, shortened_death
+from aerobee.store_format.retry_records import (
+    Death,
+    GroupNameTooLong,
+    ResendCircle,
+    shortened_death,
+)
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +79,8 @@ class Copying(Protocol):
     def publish(self) -> None: ...
 
 
+WayOf = Callable[[int, Record], Way]
+"""Which copy takes the place of the message at an offset. Raises MqError: none."""
 ReadOriginal = Callable[[GroupQueue, int], Awaitable[bytes | None]]
 """The record at an offset of a queue; None: it is not there any more. Raises MqError."""
 
@@ -106,7 +112,7 @@ class SentBackMessage:
 
     offset: int
     error: MqError | None = None
-    way: Delay | Death | None = None
+    way: Way | None = None
     """None also if it had been sent back before."""
     done: asyncio.Future[None] | None = None
     """Success may be told when this is done; None: now."""
@@ -162,11 +168,36 @@ class SendBacks:
         self._check()
         self._claims.claimed(sender.key, sender.lease_epoch)
         await self._prepare(sender.key.group)
+        failure_at = {failure.offset: failure for failure in failures}
+
+        def way_of(offset: int, record: Record) -> Way:
+            failure, times = failure_at[offset], record.reconsume_times
+            delay = self._policy_of(sender.key.group).delay(
+                times,
+                self._clock.now_ms(),
+                self._levels,
+                asked_level=failure.level,
+                retries_max=sender.retries_max,
+            )
+            return self._death(sender, failure, times) if delay is None else delay
+
+        def otherwise(offset: int, record: Record) -> Way:
+            # It has no room for what it needs to wait. A dead letter always fits.
+            return self._death(sender, failure_at[offset], record.reconsume_times)
+
+        offsets = [failure.offset for failure in failures]
+        return await self.replace(sender, offsets, way_of, otherwise)
+
+    async def replace(
+        self, sender: Sender, offsets: Sequence[int], way_of: WayOf, otherwise: WayOf | None = None
+    ) -> list[SentBackMessage]:
+        """Finish messages and have copies take their places; which ones, `way_of` says, and
+        `otherwise` for one whose copy does not fit. As `send_back` answers."""
         answers: list[SentBackMessage] = []
-        for first in range(0, len(failures), SENT_BACK_AT_ONCE):
-            some = failures[first : first + SENT_BACK_AT_ONCE]
-            originals = [await self._original(sender.key, failure.offset) for failure in some]
-            answers += self._send_back(sender, some, originals)
+        for first in range(0, len(offsets), SENT_BACK_AT_ONCE):
+            some = offsets[first : first + SENT_BACK_AT_ONCE]
+            originals = [await self._original(sender.key, offset) for offset in some]
+            answers += self._replace(sender, some, originals, way_of, otherwise)
         return answers
 
     async def _original(self, key: GroupQueue, offset: int) -> bytes | MqError:
@@ -183,26 +214,35 @@ class SendBacks:
             )
         return data
 
-    def _send_back(
-        self, sender: Sender, failures: Sequence[Failure], originals: Sequence[bytes | MqError]
+    def _replace(
+        self,
+        sender: Sender,
+        offsets: Sequence[int],
+        originals: Sequence[bytes | MqError],
+        way_of: WayOf,
+        otherwise: WayOf | None,
     ) -> list[SentBackMessage]:
         try:
             self._check()
             writer = self._claims.claimed(sender.key, sender.lease_epoch)
         except MqError as error:
-            return [SentBackMessage(each.offset, error) for each in failures]
+            return [SentBackMessage(offset, error) for offset in offsets]
         answers: dict[int, SentBackMessage] = {}
         planned: list[_Planned] = []
-        for failure, original in zip(failures, originals, strict=True):
-            if failure.offset not in answers:
-                answer = answers[failure.offset] = SentBackMessage(failure.offset)
+        for offset, original in zip(offsets, originals, strict=True):
+            if offset not in answers:
+                answer = answers[offset] = SentBackMessage(offset)
                 try:
                     if not self._is_finished(writer, sender.key, answer):
-                        planned.append(self._plan(writer, sender, failure, original, answer))
+                        if isinstance(original, MqError):
+                            raise original
+                        record = Record(original, 0, len(original))
+                        plan = self._plan(writer, sender, record, answer, way_of, otherwise)
+                        planned.append(plan)
                 except MqError as error:
                     answer.error = error
         self._carry_out(writer, sender.key, planned)
-        return [answers[failure.offset] for failure in failures]
+        return [answers[offset] for offset in offsets]
 
     def _is_finished(self, writer: OffsetWriter, key: GroupQueue, answer: SentBackMessage) -> bool:
         """Whether it was sent back before. Raises MqError."""
@@ -223,14 +263,13 @@ class SendBacks:
         self,
         writer: OffsetWriter,
         sender: Sender,
-        failure: Failure,
-        original: bytes | MqError,
+        record: Record,
         answer: SentBackMessage,
+        way_of: WayOf,
+        otherwise: WayOf | None,
     ) -> _Planned:
         """Raises MqError."""
         key = sender.key
-        if isinstance(original, MqError):
-            raise original
         if writer.finished_count(key) >= FINISHED_RANGES_MAX:
             raise Busy(
                 f"group {key.group} has finished {FINISHED_RANGES_MAX} messages of queue "
@@ -238,33 +277,22 @@ class SendBacks:
                 "older ones first"
             )
         try:
-            record = Record(original, 0, len(original))
-            times = record.reconsume_times
-            delay = self._policy_of(key.group).delay(
-                times,
-                self._clock.now_ms(),
-                self._levels,
-                asked_level=failure.level,
-                retries_max=sender.retries_max,
-            )
-            entry = SentBack(
-                key,
-                failure.offset,
-                writer.next_copy,
-                self._death(sender, failure, times) if delay is None else delay,
-                self._clock.now_ms(),
-                sender.client_id,
-            )
+            entry = self._entry(writer, sender, answer.offset, way_of(answer.offset, record))
             try:
                 data = self._copy(record, entry)
             except RecordIllegal:
-                # It has no room for what it needs to wait. A dead letter always fits.
-                entry = _another_way(entry, self._death(sender, failure, times))
+                if otherwise is None:
+                    raise
+                entry = self._entry(writer, sender, answer.offset, otherwise(answer.offset, record))
                 data = self._copy(record, entry)
-        except (RecordCorrupt, RecordIllegal, GroupNameTooLong) as error:
+        except (RecordCorrupt, RecordIllegal, GroupNameTooLong, ResendCircle) as error:
             raise InvalidArgument(f"the message cannot be sent back: {error}") from error
         answer.way = entry.way
         return _Planned(entry, data, answer)
+
+    def _entry(self, writer: OffsetWriter, sender: Sender, offset: int, way: Way) -> SentBack:
+        now_ms = self._clock.now_ms()
+        return SentBack(sender.key, offset, writer.next_copy, way, now_ms, sender.client_id)
 
     def _death(self, sender: Sender, failure: Failure, times: int) -> Death:
         return shortened_death(
@@ -402,7 +430,7 @@ class SendBacks:
             if isinstance(original, MqError):
                 raise _Later(str(original)) from original
             return self._copy(Record(original, 0, len(original)), entry)
-        except (MessageNotFound, RecordCorrupt, RecordIllegal) as error:
+        except (MessageNotFound, RecordCorrupt, RecordIllegal, ResendCircle) as error:
             log_event(
                 log,
                 "a failed message cannot be copied and does not come again",
@@ -419,7 +447,3 @@ class _Later(MqError):
 
 def _numbered(entry: SentBack, number: int) -> SentBack:
     return SentBack(entry.key, entry.offset, number, entry.way, entry.timestamp_ms, entry.client_id)
-
-
-def _another_way(entry: SentBack, way: Death) -> SentBack:
-    return SentBack(entry.key, entry.offset, entry.number, way, entry.timestamp_ms, entry.client_id)

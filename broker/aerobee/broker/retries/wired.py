@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aerobee.broker.offsets.sent_back import SentBack
 from aerobee.broker.retention.holds import Hold, Need, Upkeep
+from aerobee.broker.retries.dead_letters import DeadLetters
 from aerobee.broker.retries.send_backs import SendBacks
 from aerobee.broker.retries.settings import RetrySettings
 from aerobee.broker.retries.topics import RetryTopics
@@ -40,6 +41,13 @@ class Retries:
             levels=DelayLevels(parts.config.store.delay_levels_ms),
             check=parts.guard.check_master,
             prepare=self.topics.make,
+        )
+        self.dead_letters = DeadLetters(
+            self.send_backs,
+            parts.offsets,
+            parts.guard,
+            parts.clock,
+            queue_max=parts.queues.max_offset,
         )
 
 

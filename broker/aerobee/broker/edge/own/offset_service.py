@@ -15,7 +15,8 @@ from aerobee.broker.groups.queue_leases import GroupQueue
 from aerobee.broker.offsets.consumer_offsets import ConsumerOffsets
 from aerobee.broker.offsets.group_removal import GroupRemoval
 from aerobee.broker.reading.queue_reader import QueueReader
-from aerobee.broker.retries.send_backs import SendBacks, Sender
+from aerobee.broker.retries.dead_letters import DeadLetters
+from aerobee.broker.retries.send_backs import SendBacks, Sender, SentBackMessage
 from aerobee.broker.sending.guard import Guard
 from aerobee.runtime import names
 from aerobee.runtime.errors import (
@@ -25,6 +26,7 @@ from aerobee.runtime.errors import (
     QueueNotFound,
     TopicNotFound,
 )
+from aerobee.store_format.retry_records import RESENDS_MAX
 from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -58,12 +60,14 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
         guard: Guard,
         queues: QueueReader,
         send_backs: SendBacks,
+        dead_letters: DeadLetters,
     ) -> None:
         self._offsets = offsets
         self._removal = removal
         self._guard = guard
         self._queues = queues
         self._send_backs = send_backs
+        self._dead_letters = dead_letters
 
     async def CommitOffsets(
         self, request: broker_pb2.CommitOffsetsRequest, context: Context
@@ -187,15 +191,37 @@ class OffsetService(broker_pb2_grpc.OffsetServiceServicer):
             request.retries_max if request.HasField("retries_max") else None,
         )
         failures = [failure_of(each) for each in request.messages]
-        answers = await self._send_backs.send_back(sender, failures)
-        waiting = {answer.done for answer in answers if answer.done is not None}
-        if waiting:
-            await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
-        response = broker_pb2.SendBackResponse()
-        for answer in answers:
-            status = _status(answer.done if answer.error is None else answer.error)
-            response.results.append(sent_back_message(status, answer.way))
-        return response
+        return await _sent_back(await self._send_backs.send_back(sender, failures), context)
+
+    async def SettleDeadLetters(
+        self, request: broker_pb2.SettleDeadLettersRequest, context: Context
+    ) -> broker_pb2.SendBackResponse:
+        await self._offsets.acting_for(request.group)
+        letters, offsets = self._dead_letters, list(request.offsets)
+        if request.HasField("resend"):
+            answers = await letters.resend(
+                request.group,
+                offsets,
+                topic=request.resend.topic,
+                resends_max=request.resend.resends_max or RESENDS_MAX,
+            )
+        else:
+            answers = letters.drop(request.group, offsets)
+        return await _sent_back(answers, context)
+
+
+async def _sent_back(
+    answers: Sequence[SentBackMessage], context: Context
+) -> broker_pb2.SendBackResponse:
+    """Once all is confirmed or the time is over."""
+    waiting = {answer.done for answer in answers if answer.done is not None}
+    if waiting:
+        await asyncio.wait(waiting, timeout=timeout_s(context, CONFIRM_TIMEOUT_S))
+    response = broker_pb2.SendBackResponse()
+    for answer in answers:
+        status = _status(answer.done if answer.error is None else answer.error)
+        response.results.append(sent_back_message(status, answer.way))
+    return response
 
 
 async def _done_with_each(

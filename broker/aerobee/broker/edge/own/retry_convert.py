@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aerobee.broker.offsets.sent_back import Way
 from aerobee.broker.retries.policy import Exponential, RetryPolicy, Steps
 from aerobee.broker.retries.send_backs import Failure
 from aerobee.store_format.delayed_records import Delay
@@ -13,9 +14,7 @@ def failure_of(message: broker_pb2.FailedMessage) -> Failure:
     return Failure(message.offset, message.level, message.reason_class, message.reason)
 
 
-def sent_back_message(
-    status: common_pb2.Status, way: Delay | Death | None
-) -> broker_pb2.SentBackMessage:
+def sent_back_message(status: common_pb2.Status, way: Way | None) -> broker_pb2.SentBackMessage:
     result = broker_pb2.SentBackMessage(status=status, dead_letter=isinstance(way, Death))
     if isinstance(way, Delay):
         result.level, result.deliver_ms = way

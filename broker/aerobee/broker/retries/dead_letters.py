@@ -1,0 +1,118 @@
+"""Operators settle dead letters: a letter is sent again, or dropped.
+
+Owns: which queue a letter that is sent again goes to. What is settled is finished for a group of
+the broker's own, as what members finish out of turn; a list of letters is what that group would
+read. So a letter is sent again exactly once, whatever fails, and stays in the log until retention
+removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from aerobee.broker.groups.queue_leases import GroupQueue
+from aerobee.broker.offsets.sent_back import FinishedBeyond, Resend
+from aerobee.broker.retries.send_backs import (
+    FINISHED_RANGES_MAX,
+    Claims,
+    SendBacks,
+    Sender,
+    SentBackMessage,
+)
+from aerobee.broker.sending.guard import Guard
+from aerobee.broker.store.tables.finished_ranges import Range
+from aerobee.runtime.clock import Clock
+from aerobee.runtime.errors import Busy, InvalidArgument, TopicNotFound
+from aerobee.store_format.record_view import Record
+from aerobee.store_format.retry_records import (
+    RESENDS_KEPT_MAX,
+    GroupNameTooLong,
+    dead_letter_topic,
+    origin_of,
+)
+
+SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"
+"""The group that has finished a letter that is settled. Groups with this prefix do not expire."""
+
+
+class DeadLetters:
+    """On the loop."""
+
+    def __init__(
+        self,
+        send_backs: SendBacks,
+        claims: Claims,
+        guard: Guard,
+        clock: Clock,
+        *,
+        queue_max: Callable[[str, int], int],
+    ) -> None:
+        """`queue_max`: a queue's maximum offset."""
+        self._send_backs = send_backs
+        self._claims = claims
+        self._guard = guard
+        self._clock = clock
+        self._queue_max = queue_max
+
+    async def resend(
+        self, group: str, offsets: Sequence[int], *, topic: str, resends_max: int
+    ) -> list[SentBackMessage]:
+        """Send letters of the group again: to `topic`, or, if that is empty, to where they were
+        first. Each answer has its own error, or counts when it is `done`.
+
+        Raises MqError: nothing was sent.
+        """
+        if not 0 < resends_max <= RESENDS_KEPT_MAX:
+            raise InvalidArgument(
+                f"a letter can be sent the same way 1 to {RESENDS_KEPT_MAX} times, not "
+                f"{resends_max}"
+            )
+        sender = Sender(_key(group), 0, "")
+
+        def way_of(offset: int, record: Record) -> Resend:
+            origin = origin_of(record)
+            target = topic or origin.topic
+            queues = self._guard.write_queues(target)
+            if not queues:
+                raise TopicNotFound(
+                    f"the letter at offset {offset} is for topic {target}, which has no queues at "
+                    "this broker: name another topic"
+                )
+            queue_id = origin.queue_id if 0 <= origin.queue_id < queues else offset % queues
+            self._guard.check_send(target, queue_id)
+            return Resend(target, queue_id, resends_max)
+
+        return await self._send_backs.replace(sender, offsets, way_of)
+
+    def drop(self, group: str, offsets: Sequence[int]) -> list[SentBackMessage]:
+        """Letters of the group are listed no more. As `resend`."""
+        key = _key(group)
+        self._guard.check_master()
+        writer = self._claims.claimed(key, 0)
+        end = self._queue_max(key.topic, key.queue_id)
+        dropped = sorted({offset for offset in offsets if 0 <= offset < end})
+        if writer.finished_count(key) + len(dropped) > FINISHED_RANGES_MAX:
+            raise Busy(
+                f"{FINISHED_RANGES_MAX} dead letters of group {group} are settled between others: "
+                "settle the others first"
+            )
+        done = None
+        if dropped:
+            ranges = tuple(Range(offset, offset + 1) for offset in dropped)
+            done = writer.finish_beyond(FinishedBeyond(key, ranges, self._clock.now_ms()))
+        return [
+            SentBackMessage(offset, done=done)
+            if offset in dropped
+            else SentBackMessage(
+                offset, InvalidArgument(f"there is no dead letter at offset {offset}")
+            )
+            for offset in offsets
+        ]
+
+
+def _key(group: str) -> GroupQueue:
+    try:
+        return GroupQueue(SETTLED_BY, dead_letter_topic(group), 0)
+    except GroupNameTooLong as error:
+        raise InvalidArgument(str(error)) from None

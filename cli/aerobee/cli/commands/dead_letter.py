@@ -1,0 +1,276 @@
+"""`aerobee dead-letter`: messages that failed too often, found, sent again, dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aerobee.cli.failures import NEGATIVE
+from aerobee.cli.moments import time_argument, timestamp_text
+from aerobee.cli.options import confirm, dry_run_option, json_option, wide_option, yes_option
+from aerobee.cli.output import counted, print_json, print_table, remark, say
+from aerobee.cli.target import Target, target_options
+from aerobee.runtime.printable import printable
+
+if TYPE_CHECKING:
+    from aerobee.client_core import ClusterConnection, DeadLetters, Letter, LetterFilter
+
+BATCH = 100
+PROGRESS_LETTERS = 1_000
+
+Command = Callable[..., Any]
+
+
+@click.group("dead-letter")
+def dead_letter() -> None:
+    """Find, resend and drop messages that failed as often as their group allows."""
+
+
+def filter_options(command: Command) -> Command:
+    """Which letters are meant."""
+    for option in (
+        click.option("--topic", default="", help="Only those that were first in this topic."),
+        click.option("--key", default="", help="Only those with this key, or this message id."),
+        click.option("--reason", default="", help="Only those whose exception contains this."),
+        click.option(
+            "--from", "begin_ms", metavar="TIME", callback=time_argument, help="Dead since TIME."
+        ),
+        click.option(
+            "--until", "end_ms", metavar="TIME", callback=time_argument, help="Dead before TIME."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dead_letter.command("list")
+@click.argument("group")
+@filter_options
+@click.option(
+    "--max",
+    "max_letters",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="List at most this many letters.",
+)
+@json_option
+@wide_option
+@target_options
+def list_(
+    target: Target, group: str, max_letters: int, as_json: bool, wide: bool, **wanted: Any
+) -> None:
+    """List the dead letters of GROUP that are not settled, oldest first.
+
+    Exit code 1: there is none.
+    """
+
+    async def question(connection: ClusterConnection) -> list[Letter]:
+        from aerobee.client_core import DeadLetters
+
+        found: list[Letter] = []
+        async for letter in DeadLetters(connection).find(group, _filter(wanted)):
+            if len(found) > max_letters:
+                break
+            found.append(letter)
+        return found
+
+    letters = target.ask(question)
+    shown = [_document(letter) for letter in letters[:max_letters]]
+    if as_json:
+        print_json({"group": group, "letters": shown, "more": len(letters) > max_letters})
+    elif shown:
+        print_table(
+            ("id", "from", "attempts", "died", "reason"),
+            [
+                (
+                    letter["messageId"],
+                    letter["topic"],
+                    str(letter["attempts"]),
+                    timestamp_text(letter["timeMs"]),
+                    printable(f"{letter['reasonClass']}: {letter['reason']}"[:60]),
+                )
+                for letter in shown
+            ],
+            wide=wide,
+        )
+    if len(letters) > max_letters and not as_json:
+        remark("there are more: narrow the search, or raise --max")
+    if not shown:
+        if not as_json:
+            remark(f"group {group} has no such dead letter")
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+@dead_letter.command()
+@click.argument("group")
+@click.argument("message_id", metavar="ID")
+@target_options
+def show(target: Target, group: str, message_id: str) -> None:
+    """Show everything of the dead letter ID of GROUP, as JSON. Exit code 1: there is none."""
+
+    async def question(connection: ClusterConnection) -> Letter | None:
+        from aerobee.client_core import DeadLetters, LetterFilter
+
+        async for letter in DeadLetters(connection).find(group, LetterFilter(key=message_id)):
+            return letter
+        return None
+
+    letter = target.ask(question)
+    if letter is None:
+        remark(f"group {group} has no dead letter {message_id}")
+        raise click.exceptions.Exit(NEGATIVE)
+    from aerobee.cli.message_lines import document_of_message
+
+    print_json({**_document(letter), "message": document_of_message(letter.message)})
+
+
+@dead_letter.command()
+@click.argument("group")
+@filter_options
+@click.option("--to", "to_topic", default="", metavar="TOPIC", help="Not to where they were first.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), help="At most so many letters in a second."
+)
+@click.option(
+    "--resends-max",
+    type=click.IntRange(1, 16),
+    default=3,
+    show_default=True,
+    help="Refuse what went the same way so often, and came back each time.",
+)
+@dry_run_option
+@yes_option
+@json_option
+@target_options
+def resend(
+    target: Target,
+    group: str,
+    to_topic: str,
+    rate: float | None,
+    resends_max: int,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **wanted: Any,
+) -> None:
+    """Send dead letters of GROUP again, each exactly once; attempts begin anew.
+
+    Exit code 1: some were refused, as those that come back again and again; they stay.
+    """
+    if not dry_run:
+        confirm(f"Send dead letters of group {group} again?", yes=yes)
+
+    async def settle(letters: DeadLetters, some: list[Letter]) -> list[Any]:
+        return await letters.resend(group, some, topic=to_topic, resends_max=resends_max)
+
+    done, refused = _settle_all(target, group, wanted, settle, rate=rate, dry_run=dry_run)
+    _tell("resent", group, done, refused, dry_run=dry_run, as_json=as_json)
+
+
+@dead_letter.command()
+@click.argument("group")
+@filter_options
+@dry_run_option
+@yes_option
+@json_option
+@target_options
+def drop(
+    target: Target, group: str, dry_run: bool, yes: bool, as_json: bool, **wanted: Any
+) -> None:
+    """Drop dead letters of GROUP: they are listed no more, and cannot be resent."""
+    if not dry_run:
+        confirm(f"Drop dead letters of group {group} for good?", yes=yes)
+
+    async def settle(letters: DeadLetters, some: list[Letter]) -> list[Any]:
+        return await letters.drop(group, some)
+
+    done, refused = _settle_all(target, group, wanted, settle, rate=None, dry_run=dry_run)
+    _tell("dropped", group, done, refused, dry_run=dry_run, as_json=as_json)
+
+
+def _settle_all(
+    target: Target,
+    group: str,
+    wanted: dict[str, Any],
+    settle: Callable[[DeadLetters, list[Letter]], Any],
+    *,
+    rate: float | None,
+    dry_run: bool,
+) -> tuple[int, list[str]]:
+    """How many were settled, and why others were not."""
+
+    async def question(connection: ClusterConnection) -> tuple[int, list[str]]:
+        from aerobee.client_core import DeadLetters
+
+        letters = DeadLetters(connection)
+        size = BATCH if rate is None else max(1, min(BATCH, int(rate)))
+        done, refused = 0, list[str]()
+        batch: list[Letter] = []
+
+        async def flush() -> None:
+            nonlocal done
+            some, told = batch[:], len(batch)
+            batch.clear()
+            if dry_run or not some:
+                done += told
+                return
+            answers = await settle(letters, some)
+            refused.extend(str(error) for error in answers if error is not None)
+            before, done = done, done + sum(error is None for error in answers)
+            if done // PROGRESS_LETTERS > before // PROGRESS_LETTERS:
+                remark(f"{done:,} so far")
+            if rate is not None:
+                await asyncio.sleep(told / rate)
+
+        async for letter in letters.find(group, _filter(wanted)):
+            batch.append(letter)
+            if len(batch) >= size:
+                await flush()
+        await flush()
+        return done, refused
+
+    return target.ask(question)
+
+
+def _tell(
+    what: str, group: str, done: int, refused: list[str], *, dry_run: bool, as_json: bool
+) -> None:
+    if as_json:
+        print_json({"group": group, what: done, "refused": refused, "changed": not dry_run})
+    else:
+        prefix = f"would have {what}" if dry_run else what
+        say(f"{prefix} {counted(done, 'dead letter')} of group {group}")
+        for reason in dict.fromkeys(refused):
+            remark(f"refused: {reason}")
+    if refused:
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _filter(wanted: dict[str, Any]) -> LetterFilter:
+    from aerobee.client_core import LetterFilter
+
+    return LetterFilter(**wanted)
+
+
+def _document(letter: Letter) -> dict[str, Any]:
+    told, message = letter.told, letter.message
+    return {
+        "messageId": message.message_id,
+        "topic": told.origin.topic,
+        "queue": told.origin.queue_id,
+        "queueOffset": told.origin.queue_offset,
+        "attempts": told.death.attempts,
+        "reasonClass": told.death.reason_class,
+        "reason": told.death.reason,
+        "member": told.death.member,
+        "timeMs": told.death.time_ms,
+        "keys": list(message.keys),
+        "resends": [
+            {"timeMs": each.time_ms, "from": each.source, "to": each.target}
+            for each in told.resends
+        ],
+    }

@@ -1,0 +1,157 @@
+"""Dead letters: found by group, topic, key, reason and time, sent again or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aerobee.client_core.admin import Admin
+from aerobee.client_core.cluster import ClusterConnection
+from aerobee.client_core.group_calls import GroupCalls
+from aerobee.client_core.message import ReceivedMessage
+from aerobee.cluster_view.methods import PULL, SETTLE_DEAD_LETTERS
+from aerobee.cluster_view.route import MessageQueue
+from aerobee.runtime import errors
+from aerobee.runtime.names import check_group_name
+from aerobee.runtime.own_protocol import error_from_code
+from aerobee.store_format.record import iterate_records
+from aerobee.store_format.retry_records import DeadLetter, dead_letter_topic, read_dead_letter
+from aerobee.v1 import broker_pb2, common_pb2
+
+SETTLED_BY: Final = "CID_RMQ_SYS_DEAD_LETTERS"
+"""The group for which settled letters are finished."""
+SETTLED_AT_ONCE: Final = 100
+_READ_BYTES: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter that is not settled."""
+
+    message: ReceivedMessage
+    told: DeadLetter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LetterFilter:
+    """Which letters are meant; what is empty, or None, selects all."""
+
+    topic: str = ""
+    """Where they were first."""
+    key: str = ""
+    """One of the message's keys, or its id."""
+    reason: str = ""
+    """A part of the exception's class or text."""
+    begin_ms: int | None = None
+    """Of their deaths, Unix ms, both inclusive."""
+    end_ms: int | None = None
+
+    def selects(self, letter: Letter) -> bool:
+        message, told = letter.message, letter.told
+        death = told.death
+        return (
+            (not self.topic or told.origin.topic == self.topic)
+            and (not self.key or self.key in (*message.keys, message.message_id))
+            and (not self.reason or self.reason in f"{death.reason_class}: {death.reason}")
+            and (self.begin_ms is None or death.time_ms >= self.begin_ms)
+            and (self.end_ms is None or death.time_ms <= self.end_ms)
+        )
+
+
+class DeadLetters:
+    """Of one cluster.
+
+    Example::
+
+        async with ClusterConnection("127.0.0.1:8081") as connection:
+            letters = DeadLetters(connection)
+            async for letter in letters.find("billing", LetterFilter(reason="ValueError")):
+                await letters.resend("billing", [letter])
+    """
+
+    def __init__(self, connection: ClusterConnection, *, timeout_ms: int = 5_000) -> None:
+        self._admin = Admin(connection, timeout_ms=timeout_ms)
+        self._channels = connection.channels
+        self._calls = GroupCalls(connection)
+        self._timeout_ms = timeout_ms
+
+    async def find(self, group: str, wanted: LetterFilter | None = None) -> AsyncIterator[Letter]:
+        """A group's letters, broker by broker, oldest first. Brokers that are down are left out.
+
+        Raises:
+            IllegalName; Unreachable, DeadlineExceeded: no nameserver answers, or a broker does not.
+        """
+        check_group_name(group)
+        topic = dead_letter_topic(group)
+        for endpoint in await self._admin.masters():
+            queue = MessageQueue(topic, endpoint.broker_name, 0)
+            async for message in self._read(endpoint.address, queue):
+                letter = Letter(message, read_dead_letter(message.record))
+                if wanted is None or wanted.selects(letter):
+                    yield letter
+
+    async def _read(self, address: str, queue: MessageQueue) -> AsyncIterator[ReceivedMessage]:
+        offset, end = 0, None
+        while end is None or offset < end:
+            request = broker_pb2.PullRequest(
+                topic=queue.topic, offset=offset, group=SETTLED_BY, max_bytes=_READ_BYTES
+            )
+            try:
+                result = await self._channels.call(
+                    address, PULL, request, timeout_ms=self._timeout_ms
+                )
+            except errors.TopicNotFound:
+                return
+            # What comes while they are read is for the next time.
+            end = result.max_offset if end is None else end
+            for record in iterate_records(result.records):
+                yield ReceivedMessage(record, queue)
+            if result.next_offset <= offset:
+                return
+            offset = result.next_offset
+
+    async def resend(
+        self, group: str, letters: Sequence[Letter], *, topic: str = "", resends_max: int = 0
+    ) -> list[errors.MqError | None]:
+        """Send letters again, each exactly once, to `topic` or to where they were first. An answer
+        is None, or why the letter stays where it is.
+
+        Args:
+            resends_max: how often a message may go the same way; 0: 3 times.
+
+        Raises:
+            NoBrokerAvailable, MqError: some may have been sent; ask again.
+        """
+        resend = broker_pb2.Resend(topic=topic, resends_max=resends_max)
+        return await self._settle(group, letters, resend)
+
+    async def drop(self, group: str, letters: Sequence[Letter]) -> list[errors.MqError | None]:
+        """Have letters listed no more. As `resend`."""
+        return await self._settle(group, letters, None)
+
+    async def _settle(
+        self, group: str, letters: Sequence[Letter], resend: broker_pb2.Resend | None
+    ) -> list[errors.MqError | None]:
+        answers: dict[int, errors.MqError | None] = {}
+        by_queue: dict[MessageQueue, list[int]] = {}
+        for index, letter in enumerate(letters):
+            by_queue.setdefault(letter.message.queue, []).append(index)
+        for queue, indexes in by_queue.items():
+            for first in range(0, len(indexes), SETTLED_AT_ONCE):
+                some = indexes[first : first + SETTLED_AT_ONCE]
+                response = await self._calls.at_master(
+                    queue.topic,
+                    queue.broker_name,
+                    SETTLE_DEAD_LETTERS,
+                    broker_pb2.SettleDeadLettersRequest(
+                        group=group,
+                        offsets=[letters[index].message.queue_offset for index in some],
+                        resend=resend,
+                    ),
+                    timeout_ms=self._timeout_ms,
+                )
+                for index, result in zip(some, response.results, strict=True):
+                    code, text = result.status.code, result.status.message
+                    answers[index] = None if code == common_pb2.OK else error_from_code(code, text)
+        return [answers[index] for index in range(len(letters))]
