@@ -35,6 +35,7 @@ class QueueTail:
 
     offsets: Int64Array
     positions: Int64Array
+    tags_codes: Int64Array
 
     @property
     def min_offset(self) -> int:
@@ -76,23 +77,27 @@ def keys_until_ms(store: StoreFolder, log: LogLookup) -> int | None:
     return None if checkpoint is None else max(0, checkpoint.index_msg_timestamp - 1)
 
 
-def read_tail(store: StoreFolder, log: LogLookup) -> dict[tuple[str, int], QueueTail]:
-    """By topic and queue id; empty for a store that was closed."""
+def read_tail(
+    store: StoreFolder, log: LogLookup, tags: TagsCodes | None = None
+) -> dict[tuple[str, int], QueueTail]:
+    """By topic and queue id; empty for a store that was closed. `tags`: the store's delay levels,
+    for the tags codes of messages that wait."""
     if was_closed(store) or not log.segments:
         return {}
     checkpoint = read_checkpoint(store)
     since_ms = 0 if checkpoint is None else checkpoint.min_timestamp()
-    parts: dict[tuple[str, int], list[tuple[Int64Array, Int64Array]]] = {}
+    parts: dict[tuple[str, int], list[QueueTail]] = {}
     for segment in _segments_since(log, since_ms):
         piece = LogPiece(
             store, segment, segment.base, segment.end, is_open=segment is log.segments[-1]
         )
-        for chunk in log_chunks(piece, tags=TagsCodes()):
+        for chunk in log_chunks(piece, tags=tags or TagsCodes()):
             _add(parts, chunk, since_ms)
     return {
         name: QueueTail(
-            np.concatenate([offsets for offsets, _ in of_queue]),
-            np.concatenate([positions for _, positions in of_queue]),
+            np.concatenate([part.offsets for part in of_queue]),
+            np.concatenate([part.positions for part in of_queue]),
+            np.concatenate([part.tags_codes for part in of_queue]),
         )
         for name, of_queue in parts.items()
     }
@@ -110,7 +115,7 @@ def _segments_since(log: LogLookup, since_ms: int) -> Sequence[StoreFile]:
 
 
 def _add(
-    parts: dict[tuple[str, int], list[tuple[Int64Array, Int64Array]]],
+    parts: dict[tuple[str, int], list[QueueTail]],
     chunk: LogChunk,
     since_ms: int,
 ) -> None:
@@ -129,5 +134,9 @@ def _add(
         first = int(of_queue[0])
         name = records.topic_table[int(records.topic_codes[first])], int(records.queue_ids[first])
         parts.setdefault(name, []).append(
-            (records.queue_offsets[of_queue], records.positions[of_queue] + chunk.position)
+            QueueTail(
+                records.queue_offsets[of_queue],
+                records.positions[of_queue] + chunk.position,
+                records.tags_codes[of_queue],
+            )
         )

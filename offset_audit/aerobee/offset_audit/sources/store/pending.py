@@ -26,6 +26,7 @@ from aerobee.offset_audit.sources.store.config_files import read_offset_table
 from aerobee.offset_audit.sources.store.files import StoreFile, queue_files
 from aerobee.offset_audit.sources.store.folders import StoreFolder
 from aerobee.offset_audit.sources.store.log_lookup import LogLookup
+from aerobee.offset_audit.sources.store.log_tail import read_tail
 from aerobee.offset_audit.sources.store.plain_values import INT64_MAX, decimal
 from aerobee.offset_audit.sources.store.plan import QueuePiece
 from aerobee.offset_audit.sources.store.queue_chunks import queue_chunks
@@ -223,12 +224,14 @@ class _Waiting:
         topics = (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TIMER_JOURNAL_TOPIC)
         queues = queue_files(facts.store, lambda topic, queue_id: topic in topics)
         self._queues = {(queue.topic, queue.queue_id): queue for queue in queues}
+        tail = read_tail(facts.store, lookup, facts.tags())
+        self._tail = {name: each for name, each in tail.items() if name[0] in topics}
 
     def rows(self) -> Iterator[Pending]:
         committed = read_offset_table(self._facts.store, "consumerOffset.json")
         delayed = read_offset_table(self._facts.store, "delayOffset.json")
         done = self._done_timers()
-        for topic, queue_id in self._queues:
+        for topic, queue_id in sorted({*self._queues, *self._tail}):
             if topic == HALF_TOPIC:
                 yield from self._halves(queue_id, committed)
             elif topic == SCHEDULE_TOPIC:
@@ -237,7 +240,21 @@ class _Waiting:
         yield from self._timers(done)
 
     def entries(self, topic: str, queue_id: int, first: int) -> Iterator[Entries]:
-        """The entries of a queue from an offset on, whose records the log has."""
+        """The entries of a queue from an offset on, whose records the log has; last those that a
+        broker that runs, or was killed, has not put into the queue's files."""
+        end = first
+        for entries in self._entries_of_files(topic, queue_id, first):
+            end = max(end, int(entries.queue_offsets[-1]) + 1)
+            yield entries
+        tail = self._tail.get((topic, queue_id))
+        if tail is not None:
+            bounds = self._facts.bounds
+            counts = (tail.offsets >= end) & (tail.positions >= bounds.begin)
+            counts &= tail.positions < bounds.end
+            if counts.any():
+                yield Entries(tail.offsets[counts], tail.positions[counts], tail.tags_codes[counts])
+
+    def _entries_of_files(self, topic: str, queue_id: int, first: int) -> Iterator[Entries]:
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             return
