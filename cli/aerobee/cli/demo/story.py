@@ -146,12 +146,16 @@ async def _until_shared(stage: Stage, admin: Admin, *tallies: GroupTally) -> Non
 
 
 async def _holders(admin: Admin, group: str) -> dict[str, str]:
-    """Queue -> client id, for the queues that somebody holds."""
+    """Queue -> client id, for the topic's queues that somebody holds."""
     try:
         state = await admin.describe_group(group)
     except GroupNotFound:
         return {}
-    return {str(each.queue): each.lease_holder for each in state.queues if each.lease_holder}
+    return {
+        str(each.queue): each.lease_holder
+        for each in state.queues
+        if each.lease_holder and each.queue.topic == TOPIC
+    }
 
 
 def _gauges(stage: Stage) -> list[Gauge]:
@@ -267,6 +271,7 @@ def _outcome(
             )
             for state in states
             for queue in state.queues
+            if queue.queue.topic == TOPIC
         ],
         lag_after_close=lag_after_close,
         killed=killing.victim.name,
