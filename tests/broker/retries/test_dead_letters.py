@@ -92,3 +92,8 @@ async def test_what_cannot_be_sent_stays(dead: RunningBroker) -> None:
             await settle(dead, 0, resend=resend, group=group)
         assert code_of(error_from_rpc(failure.value, "the broker")) == code
     assert await letters(dead) == [b"0", b"1", b"2"]
+
+
+async def test_dead_letters_are_counted_by_group_and_topic(dead: RunningBroker) -> None:
+    await send_back(dead, 0, level=-1)  # dead already
+    assert dead.wiring.traffic.dead_letters() == [(("g", "t"), 3)]

@@ -41,6 +41,7 @@ class Retries:
             levels=DelayLevels(parts.config.store.delay_levels_ms),
             check=parts.guard.check_master,
             prepare=self.topics.make,
+            on_dead=lambda key, count: parts.traffic.dead(key.group, key.topic, count),
         )
         self.dead_letters = DeadLetters(
             self.send_backs,

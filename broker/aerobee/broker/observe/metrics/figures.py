@@ -168,7 +168,8 @@ class BrokerFigures:
         for reader, sent in traffic.outgoing():
             outgoing.add(reader, sent)
             await slices.breathe()
-        return [*incoming.families(), *outgoing.families()]
+        dead = rocketmq.dead_letter_family(traffic.dead_letters())
+        return [*incoming.families(), *outgoing.families(), dead]
 
     def _message_type(self, topic: str) -> str:
         config = self._topics.get(topic)

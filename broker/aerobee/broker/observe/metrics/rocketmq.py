@@ -77,6 +77,16 @@ class OutgoingFamilies:
         return [self._messages, self._bytes]
 
 
+def dead_letter_family(rows: Iterable[tuple[Reader, int]]) -> AnyFamily:
+    """What became dead letters, by the topic that it failed in."""
+    family = counter(
+        "rocketmq_send_to_dlq_messages_total", "Messages that became dead letters.", *_CONSUMER
+    )
+    for reader, messages in rows:
+        family.add(messages, *_consumer_labels(reader.group, reader.topic))
+    return family
+
+
 class LagFamilies:
     """How far groups are behind. Of those beyond a bound the counts are added up, and the oldest
     age is told."""

@@ -59,6 +59,8 @@ class Traffic:
         self._other_incoming = Incoming()
         self._outgoing: dict[tuple[str, str], Outgoing] = {}
         self._other_outgoing = Outgoing()
+        self._dead: dict[Reader, int] = {}
+        self._other_dead = 0
 
     def acknowledged(self, batch: AcknowledgedBatch) -> None:
         """Messages came in."""
@@ -80,6 +82,19 @@ class Traffic:
             counts = self._new_outgoing(group, topic)
         counts.messages += messages
         counts.bytes += size
+
+    def dead(self, group: str, topic: str, messages: int) -> None:
+        """Messages of a topic have become dead letters of a group."""
+        reader = Reader(group, topic)
+        if reader in self._dead or len(self._dead) < self._consumers_max:
+            self._dead[reader] = self._dead.get(reader, 0) + messages
+        else:
+            self._other_dead += messages
+
+    def dead_letters(self) -> list[tuple[Reader, int]]:
+        """By group and topic; the rest as OTHER's, if there is any."""
+        rows = list(self._dead.items())
+        return [*rows, (Reader(OTHER, OTHER), self._other_dead)] if self._other_dead else rows
 
     def incoming(self) -> list[tuple[str, Incoming]]:
         """By topic, at this moment; the rest as OTHER's, if there is any."""
@@ -110,6 +125,8 @@ class Traffic:
                 gone.append(names)
         for names in gone:
             del self._outgoing[names]
+        for reader in [reader for reader in self._dead if not is_known(reader.topic)]:
+            del self._dead[reader]
 
     # ------------------------------------------------------------------------------ inside
 
