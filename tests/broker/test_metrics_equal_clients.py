@@ -17,7 +17,7 @@ import pytest
 from aerobee.broker.sending.acknowledged import MESSAGE_SIZES
 from aerobee.client_core import ClusterConnection, ReceivedMessage, Topics
 from aerobee.cluster_view.channels import Channels
-from aerobee.cluster_view.methods import PULL
+from aerobee.cluster_view.methods import PULL, SEND_BACK
 from aerobee.consumer_client import (
     ConsumerOptions,
     PullConsumer,
@@ -337,9 +337,22 @@ async def _check_slave(watched: Watched) -> None:
     assert len(ends) == 1
 
 
+async def _make_a_dead_letter(address: str) -> None:
+    channels = Channels()
+    request = broker_pb2.SendBackRequest(
+        group="never-content", topic=TOPICS[0], messages=[broker_pb2.FailedMessage(level=-1)]
+    )
+    try:
+        (result,) = (await channels.call(address, SEND_BACK, request)).results
+    finally:
+        await channels.close()
+    assert result.dead_letter
+
+
 async def _check_names(watched: Watched) -> None:
     """The documentation explains what is exported, no more and no less; and what the dashboard and
     the alerts ask for is there."""
+    await _make_a_dead_letter(watched.brokers()[watched.master])
     names = [*watched.brokers(), "nameserver"]
     # Of groups without members less is told.
     consumer = PullConsumer(watched.cluster.nameserver, SLOW_GROUP, start_from=StartFrom.FIRST)

@@ -17,6 +17,7 @@ from aerobee.broker.store.tables.config_tables import TopicTable
 from aerobee.broker.store.tables.own_topics import OWN_TOPICS
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError
+from aerobee.runtime.names import is_retry_topic
 
 
 class Writability:
@@ -89,7 +90,10 @@ class BrokerState:
             flush_mode=self._config.store.flush_mode.value,
             is_writable=not reason,
             not_writable_reason=reason,
-            topics=len(self._topics) - sum(name in self._topics for name in OWN_TOPICS),
+            # As nameservers list them: without those that brokers make for themselves.
+            topics=sum(
+                name not in OWN_TOPICS and not is_retry_topic(name) for name in self._topics
+            ),
             groups=len({*members.names(), *self._offsets.groups()}),
             members=members.member_count,
             loop_delay_p99_ms=self._loop_delay.p99_ms(),

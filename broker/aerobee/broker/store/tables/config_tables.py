@@ -114,6 +114,10 @@ class NamedConfigs(ABC, Generic[Config]):
     def __contains__(self, name: str) -> bool:
         return name in self._configs
 
+    def __iter__(self) -> Iterator[str]:
+        """The names, in no order."""
+        return iter(self._configs)
+
     def get(self, name: str) -> Config | None:
         return self._configs.get(name)
 
