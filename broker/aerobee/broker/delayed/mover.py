@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 1.0
 RETRY_S = 0.25
 """After what could not be appended now."""
+OVERDUE_COUNTED_MAX = 10_000
 COPIES_PER_STEP = 100
 """So many are made before others get the loop."""
 
@@ -137,6 +138,12 @@ class Mover:
     def is_ready(self) -> bool:
         """Whether messages are delivered here."""
         return self._term is not None and self._prepared is self._term
+
+    def overdue(self) -> tuple[int, int | None] | None:
+        """See `Planner.overdue`; None where nothing is delivered."""
+        if self._planner is None or self._term is None or not self.is_ready:
+            return None
+        return self._planner.overdue(self._term.progress, OVERDUE_COUNTED_MAX)
 
     # ------------------------------------------------------------------------------ running
 

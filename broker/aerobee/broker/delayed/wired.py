@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -35,13 +36,14 @@ from aerobee.broker.sending.guard import Guard
 from aerobee.broker.sending.own_writes import OwnWrites
 from aerobee.broker.store.disk import Disk
 from aerobee.broker.store.message_store import MessageStore
-from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, TimerEntry
+from aerobee.broker.timers.entries import TIMER_JOURNAL_TOPIC, Source, TimerEntry
 from aerobee.broker.timers.index import PendingIndex
 from aerobee.broker.timers.progress import TimerProgress
 from aerobee.broker.timers.term import TimerTerm, TimerTerms
 from aerobee.runtime.clock import Clock
 from aerobee.runtime.errors import MqError, NotWritable, StoreFailed
 from aerobee.runtime.log import log_event
+from aerobee.runtime.metrics.histogram import Histogram
 
 if TYPE_CHECKING:
     from aerobee.broker.config import BrokerConfig
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LATENCY_MS = (10, 100, 500, 1_000, 5_000, 10_000, 60_000, 600_000, 3_600_000)
 SAVE_TIMEOUT_S = 20.0
 """How long a stop waits for files without which the next start reads more of the log."""
 
@@ -78,6 +81,8 @@ class Delays:
         """`works` runs what may wait for the disk."""
         store, durability, clock = parts.store, parts.durability, parts.clock
         self.state = opened.state
+        self.latency_ms = Histogram(LATENCY_MS)
+        """How late messages were delivered."""
         self._taken_over = opened.taken_over
         self._disk, self._works, self._clock = disk, works, clock
         self._journal_log = JournalLog(
@@ -113,16 +118,9 @@ class Delays:
             durability,
             clock,
             prepare=self._note_taken_over,
+            on_moved=self._on_moved,
         )
-        self.journal: Journal[TimerEntry, TimerTerm] = Journal(
-            opened.state,
-            self._journal_log,
-            TimerTerms(opened.state, clock, on_begin=self.mover.begin, on_end=self.mover.end),
-            clock,
-            name="timer journal",
-            subject="delayed messages",
-            image_interval_bytes=parts.config.store.segment_bytes,
-        )
+        self.journal = self._make_journal(parts.config.store.segment_bytes)
         self.schedule = Schedule(
             self.finder, self.mover, self.journal, parts.guard, store, durability, clock
         )
@@ -142,6 +140,18 @@ class Delays:
         store.on_grown(self.feeder.on_grown)
         durability.listen(self.feeder.on_confirmed)
         durability.listen(self.progress_file.look)
+
+    def _make_journal(self, image_interval_bytes: int) -> Journal[TimerEntry, TimerTerm]:
+        mover, clock = self.mover, self._clock
+        return Journal(
+            self.state,
+            self._journal_log,
+            TimerTerms(self.state, clock, on_begin=mover.begin, on_end=mover.end),
+            clock,
+            name="timer journal",
+            subject="delayed messages",
+            image_interval_bytes=image_interval_bytes,
+        )
 
     @property
     def duty(self) -> Duty:
@@ -210,6 +220,10 @@ class Delays:
         except NotWritable:
             return  # the next start finds that all of it is known
         self._taken_over = None
+
+    def _on_moved(self, sources: Sequence[Source], now_ms: int) -> None:
+        for source in sources:
+            self.latency_ms.observe(max(0, now_ms - source.due_ms))
 
     def _on_fed(self) -> None:
         self.mover.wake()

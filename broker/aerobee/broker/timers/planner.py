@@ -181,6 +181,23 @@ class Planner:
         # What is due already has to wait for its rate.
         return max(min(found), now_ms + 1 + int(1_000 / self._limits.late_per_s))
 
+    def overdue(self, progress: TimerProgress, limit: int) -> tuple[int, int | None]:
+        """How many messages are due and not moved, counted up to about `limit`, and the time for
+        which the first of them waited; None: there is none."""
+        now_ms = self._clock.now_ms()
+        timers, now = progress.of(TIMER_QUEUE), Key(now_ms, NUMBER_MAX)
+        times: list[int] = []
+        for region in timers.frontier.regions():
+            if len(times) < limit and region.low < now:
+                looked_at = region._replace(high=min(region.high, now), end=self._timers.fed_end)
+                rows = self._pending(timers, looked_at, region.end, limit - len(times))
+                times += rows["due_ms"].tolist()
+        for number, window in self._levels.items():
+            if len(times) < limit:
+                due = window.due(now_ms, progress.of(number), limit - len(times))
+                times += due.due_ms.tolist()
+        return len(times), min(times, default=None)
+
     # ------------------------------------------------------------------------------ lanes
 
     def _timer_lanes(self, timers: QueueProgress, now_ms: int) -> list[_Lane]:

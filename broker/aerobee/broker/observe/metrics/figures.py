@@ -15,6 +15,7 @@ from aerobee.broker.edge.own.pull_session import PullSession
 from aerobee.broker.groups.group_coordinator import GroupCoordinator
 from aerobee.broker.groups.group_expiry import GroupExpiry
 from aerobee.broker.observe.metrics import own, rocketmq
+from aerobee.broker.observe.metrics.delays import DelayFigures
 from aerobee.broker.observe.metrics.lag import GroupLag, LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
 from aerobee.broker.observe.metrics.traffic import Traffic
@@ -61,6 +62,7 @@ class BrokerFigures:
         loop_delay: LoopDelay,
         times: StoreTimes,
         lag: LagReading,
+        delays: DelayFigures,
         sessions: Callable[[], list[PullSession]],
     ) -> None:
         """`sessions` are the broker's pull streams."""
@@ -82,6 +84,7 @@ class BrokerFigures:
         self._loop_delay = loop_delay
         self._times = times
         self._lag = lag
+        self._delays = delays
         self._sessions = sessions
 
     async def gather(self) -> Gathered:
@@ -93,6 +96,7 @@ class BrokerFigures:
         await slices.breathe()
         families += await self._traffic_families(slices)
         families += await self._lags(slices)
+        families += await self._delays.families()
         families += rocketmq.broker_families(
             self._statistics(),
             is_readable=self._is_readable(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aerobee.broker.observe.metrics.delays import DelayFigures
 from aerobee.broker.observe.metrics.figures import BrokerFigures
 from aerobee.broker.observe.metrics.lag import LagReading
 from aerobee.broker.observe.metrics.store_times import StoreTimes
@@ -41,6 +42,12 @@ def make_figures(wiring: Wiring) -> BrokerFigures:
             wiring.coordinator,
             wiring.pull_service.sessions,
             times,
+        ),
+        delays=DelayFigures(
+            wiring.delays,
+            folder.topics,
+            wiring.clock,
+            topics_max=wiring.config.metrics.topics_max,
         ),
         sessions=wiring.pull_service.sessions,
     )
