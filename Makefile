@@ -7,7 +7,7 @@ RUN := $(UV) run --frozen --quiet
 RUN_PRODUCT := $(RUN) --no-dev --extra demo
 SYNC = $(UV) sync --frozen --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 
-.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation failover fuzz soak interop image image-audit k8s-test k8s-test-if-built procedures clean
+.PHONY: setup up demo audit audit-proof test test-fast check fmt protos bench proof search long mutants torture power-cuts simulation timer-simulation failover fuzz soak interop image image-audit k8s-test k8s-test-if-built procedures clean
 
 setup: .venv/.ready
 
@@ -82,7 +82,7 @@ protos: setup
 bench: setup
 	$(RUN) aerobee bench all
 
-# All of the long ones below, and audit-proof: almost four hours. It begins with how long each takes.
+# All of the long ones below, and audit-proof: more than four hours. It begins with how long each takes.
 proof: setup
 	$(RUN) python -m tests.proof
 
@@ -105,6 +105,10 @@ power-cuts: setup
 # 200,000 lives of a replicated cluster in virtual time, with every fault that can be thought of.
 simulation: setup
 	$(RUN) python -m tests.cluster_simulation --seeds 200000 --jobs 2
+
+# 100,000 lives of a broker's timers, with crashes, fail-overs, full disks and clocks that are set.
+timer-simulation: setup
+	$(RUN) python -m tests.timer_simulation --seeds 100000 --jobs 2
 
 # 100 fail-overs of real processes under load, and every other scenario.
 failover: setup

@@ -9,7 +9,7 @@ own code: state, windows, index. Nothing here depends on time or chance but by t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -197,8 +197,16 @@ class SceneWriter:
 class TimerScene:
     """One master after the other, over one log."""
 
-    def __init__(self, seed: int, *, loses_confirmed: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        loses_confirmed: bool = False,
+        trace: Callable[[str], None] | None = None,
+    ) -> None:
         self.loses_confirmed = loses_confirmed
+        self._trace = trace
+        self.falls = 0
         self.chance = random.Random(seed)
         self.clock = ManualClock(now_ms=1_000_000)
         self.log = Log()
@@ -317,12 +325,21 @@ class TimerScene:
 
     # ------------------------------------------------------------------------------ faults
 
+    def tell(self, what: str) -> None:
+        if self._trace is not None:
+            log = self.log
+            self._trace(
+                f"{self.clock.now_ms()}: {what}; {len(log.records)} records, "
+                f"{log.confirmed} confirmed, {len(self.seen)} came"
+            )
+
     def may_crash(self) -> None:
         if self.chance.random() < self.crash_share:
             raise Crash
 
     def fall_over(self) -> None:
         """The process dies, perhaps with its machine, and what was not confirmed may be lost."""
+        self.falls += 1
         if self.chance.random() < 0.5:
             promised, end = self.disk.sequence_range
             fate = draw_fate(self.chance, promised=promised, end=end, has_journal=True)
@@ -589,11 +606,14 @@ class TimerScene:
                 self.clock.advance_ms(chance.choice((0, 1, 50, 400)))
                 if chance.random() < 0.02:
                     self.clock.step_wall_ms(chance.choice((-20_000, -300, 300, 20_000)))
-                chance.choice(actions)()
+                action = chance.choice(actions)
+                action()
+                self.tell(action.__name__)
             except Crash:
                 self.fall_over()
-            except MqError:
-                pass
+                self.tell("falls over")
+            except MqError as error:
+                self.tell(f"is refused: {error}")
             if chance.random() < 0.01:
                 self.clock.advance_ms(30_000)  # an outage
         self._end()
@@ -603,6 +623,7 @@ class TimerScene:
 
     def _end(self) -> None:
         self.crash_share = self.full_share = 0
+        self.tell("peace")
         self.clock.advance_ms(400_000)
         for _ in range(2_000):
             self.clock.advance_ms(60)
