@@ -2,9 +2,10 @@
 
 What always holds for a cluster that keeps its promises: every acknowledged message is in the log
 of the present master exactly once, at the offset that its acknowledgement named, in its lane's
-order; consumers saw all of them and nothing that is not in that log; committed offsets never went
-back; replicas are equal byte by byte as far as they are confirmed. Each is one function here, and
-each finds what it looks for in a doctored history (test_checker.py).
+order; one that was to arrive later is there once as well, in its queue and not before its time.
+Consumers saw all of them and nothing that is not in that log; committed offsets never went back;
+replicas are equal byte by byte as far as they are confirmed. Each is one function here, and each
+finds what it looks for in a doctored history (test_checker.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Kind(StrEnum):
     MOVED = "moved"  # acknowledged at another offset than where it lies
     DUPLICATED = "duplicated"
     REORDERED = "reordered"
+    EARLY = "early"  # it was to arrive later
     INVENTED = "invented"  # in the log, but nobody sent it
     GAP = "gap"  # a queue's offsets do not follow each other
     NOT_DELIVERED = "not delivered"
@@ -49,6 +51,7 @@ class Stored:
 
     place: Place
     body: bytes
+    stored_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +121,8 @@ def _of_the_queues(stored: Sequence[Stored]) -> Iterable[Violation]:
 
 
 def _of_the_order(history: History, stored: Sequence[Stored]) -> Iterable[Violation]:
-    """Each lane's messages lie in its queue once, in the order of sending."""
+    """Each lane's messages lie in its queue once, in the order of sending or not before they are
+    due."""
     newest: dict[Lane, int] = {}
     seen: set[tuple[Lane, int]] = set()
     for one in stored:
@@ -126,8 +130,12 @@ def _of_the_order(history: History, stored: Sequence[Stored]) -> Iterable[Violat
         where = f"{lane.producer} {number} at queue {one.place.queue_id} offset {one.place.offset}"
         if number >= history.attempted.get(lane, 0) or lane.queue_id != one.place.queue_id:
             yield Violation(Kind.INVENTED, where)
+        due_ms = history.due_ms.get((lane, number))
         if (lane, number) in seen:
             yield Violation(Kind.DUPLICATED, where)
+        elif due_ms is not None:
+            if one.stored_ms < due_ms:
+                yield Violation(Kind.EARLY, f"{where}, by {due_ms - one.stored_ms} ms")
         elif number < newest.get(lane, -1):
             yield Violation(Kind.REORDERED, f"{where}, behind {newest[lane]}")
         seen.add((lane, number))
@@ -147,7 +155,7 @@ def _of_the_acknowledged(
         if at is None:
             if not any(begin <= ack.acknowledged_s <= end for begin, end in may_lose):
                 yield Violation(Kind.LOST, where)
-        elif ack.offset not in at:
+        elif ack.offset not in at and (ack.lane, ack.number) not in history.due_ms:
             yield Violation(Kind.MOVED, f"{where}, lies at {sorted(at)}")
 
 

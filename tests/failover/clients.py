@@ -3,7 +3,8 @@ asks for committed offsets all the time. They run through all faults without a r
 down what they see.
 
 A lane is one producer and one queue; its messages are numbered and a few of them are under way at a
-time. Nothing here knows of any fault.
+time. Each producer has one more lane, whose messages arrive later: some at a time, some after a
+delay level. Nothing here knows of any fault.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.failover.history import (
     Lane,
     Place,
     body_of,
+    read_body,
 )
 from tests.failover.world import GROUP, QUEUES, TOPIC
 
@@ -42,6 +44,11 @@ IN_FLIGHT_PER_LANE = 4
 BODY_BYTES_MAX = 1_500
 SEND_TIMEOUT_MS = 25_000
 CAUGHT_UP_TIMEOUT_S = 40.0
+LATER_QUEUE = 1
+DELAYS_MS = (200, 3_000)
+LEVEL_1_MS = 1_000
+SETTLED_S = 0.5
+"""What is due that may be lost has come by then, if it was not."""
 OBSERVE_EVERY_S = 0.1
 
 
@@ -100,6 +107,25 @@ class Clients:
         while self._under_way:
             await asyncio.sleep(0.01)
 
+    async def nothing_waits(self, may_lose: Sequence[tuple[float, float]] = ()) -> None:
+        """No more sends are under way: until everything that arrives later has been delivered, but
+        for what was acknowledged in times of `may_lose`."""
+        history = self.history
+        if not history.due_ms:
+            return
+        expected = {
+            (one.lane, one.number)
+            for one in history.acknowledged
+            if (one.lane, one.number) in history.due_ms
+            and not any(begin <= one.acknowledged_s <= end for begin, end in may_lose)
+        }
+        await asyncio.sleep(max(history.due_ms.values()) / 1_000 - time.time() + SETTLED_S)
+
+        async def holds() -> bool:
+            return expected <= {read_body(one.body) for one in history.delivered}
+
+        await self._world.until(holds, "messages that arrive later", CAUGHT_UP_TIMEOUT_S)
+
     async def acknowledged_after(self, moment_s: float, timeout_s: float = 30.0) -> float:
         """Until a message sent after `moment_s` is acknowledged; the pause in seconds."""
         deadline_s = time.monotonic() + timeout_s
@@ -145,7 +171,7 @@ class Clients:
                 f"ends {ends}, committed {await self._committed_of_master()}\n{error}"
             ) from None
 
-    async def send_lane(self, producer: Producer, lane: Lane) -> None:
+    async def send_lane(self, producer: Producer, lane: Lane, *, is_later: bool = False) -> None:
         queue = MessageQueue(TOPIC, GROUP, lane.queue_id)
         room = asyncio.Semaphore(IN_FLIGHT_PER_LANE)
         async with asyncio.TaskGroup() as sends:
@@ -158,7 +184,7 @@ class Clients:
                 number = self.history.attempted.get(lane, 0)
                 self.history.attempted[lane] = number + 1
                 self._under_way += 1
-                sends.create_task(self._send(producer, queue, lane, number, room))
+                sends.create_task(self._send(producer, queue, lane, number, room, is_later))
                 await asyncio.sleep(self._chance.uniform(0.2, 1.8) * self._pace_s)
 
     async def _send(
@@ -168,11 +194,13 @@ class Clients:
         lane: Lane,
         number: int,
         room: asyncio.Semaphore,
+        is_later: bool,
     ) -> None:
         sent_s = time.monotonic()
         body = body_of(lane, number, bytes(self._chance.randrange(BODY_BYTES_MAX)))
+        message = self._later(lane, number, body) if is_later else Message(TOPIC, body)
         try:
-            receipt = await producer.send(Message(TOPIC, body), queue=queue)
+            receipt = await producer.send(message, queue=queue)
         except errors.MqError as error:
             waited_s = time.monotonic() - sent_s
             self.history.failed.append(
@@ -188,6 +216,15 @@ class Clients:
         finally:
             self._under_way -= 1
             room.release()
+
+    def _later(self, lane: Lane, number: int, body: bytes) -> Message:
+        now_ms = time.time_ns() // 1_000_000
+        if self._chance.random() < 1 / 4:
+            self.history.due_ms[lane, number] = now_ms + LEVEL_1_MS
+            return Message(TOPIC, body, delay_level=1)
+        due_ms = now_ms + self._chance.randint(*DELAYS_MS)
+        self.history.due_ms[lane, number] = due_ms
+        return Message(TOPIC, body, deliver_at=due_ms)
 
     def listen(self, messages: Sequence[ReceivedMessage]) -> None:
         now_s = time.monotonic()
@@ -288,3 +325,5 @@ async def _produce(world: Group, clients: Clients, name: str, config: ProducerCo
         clients.producers[name] = producer
         for queue_id in range(QUEUES):
             lanes.create_task(clients.send_lane(producer, Lane(name, queue_id)))
+        lane = Lane(f"{name}-later", LATER_QUEUE)
+        lanes.create_task(clients.send_lane(producer, lane, is_later=True))

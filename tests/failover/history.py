@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A send that was answered with SEND_OK."""
+    """A send that was answered with SEND_OK; `offset` is -1 of a message that arrives later."""
 
     lane: Lane
     number: int
@@ -73,6 +73,8 @@ class History:
     """As they came: `acknowledged_s` never falls."""
     attempted: dict[Lane, int] = field(default_factory=dict)
     """How many messages each lane gave to its producer."""
+    due_ms: dict[tuple[Lane, int], int] = field(default_factory=dict)
+    """Of each message that is to arrive later: not before this Unix time."""
     failed: list[str] = field(default_factory=list)
     """Sends that ended without SEND_OK: a sentence each. They may be in the log, once, or not."""
     delivered: list[Delivered] = field(default_factory=list)

@@ -31,6 +31,6 @@ def stored_messages(log: bytes, topic: str) -> list[Stored]:
             record = Record(log, at)
             if record.topic == topic:
                 place = Place(record.queue_id, record.queue_offset)
-                found.append(Stored(place, bytes(record.body)))
+                found.append(Stored(place, bytes(record.body), record.store_timestamp_ms))
         at += size
     return found

@@ -20,6 +20,7 @@ from tests.failover.history import (
 
 LANES = [Lane("p0", 0), Lane("p1", 0), Lane("p0", 1)]
 MESSAGES = 20
+LATER = Lane("p0-later", 2)
 
 
 class Run:
@@ -35,7 +36,7 @@ class Run:
                 ends[lane.queue_id] = offset + 1
                 place = Place(lane.queue_id, offset)
                 body = body_of(lane, number, b"x" * number)
-                self.stored.append(Stored(place, body))
+                self.stored.append(Stored(place, body, 0))
                 at_s = float(len(self.stored))
                 self.history.acknowledged.append(
                     Acknowledged(lane, number, offset, at_s - 0.5, at_s)
@@ -45,6 +46,18 @@ class Run:
         self.history.attempted = dict.fromkeys(LANES, MESSAGES)
         log = b"".join(one.body for one in self.stored)
         self.replicas = {"replica 0": log, "replica 1": log}
+
+    def add_later(self) -> None:
+        """Messages that arrive in the opposite order, each when it is due."""
+        for number in reversed(range(MESSAGES)):
+            place = Place(LATER.queue_id, MESSAGES - 1 - number)
+            body = body_of(LATER, number, b"")
+            due_ms = 1_000 - number
+            self.history.due_ms[LATER, number] = due_ms
+            self.history.acknowledged.append(Acknowledged(LATER, number, -1, 90.0, 91.0))
+            self.stored.append(Stored(place, body, due_ms))
+            self.history.delivered.append(Delivered(place, body, 100.0))
+        self.history.attempted[LATER] = MESSAGES
 
     def kinds(self, *, may_lose: Sequence[tuple[float, float]] = ()) -> set[Kind]:
         verdict = judge(self.history, self.stored, self.replicas, may_lose=may_lose)
@@ -63,7 +76,7 @@ def lose_one_in_the_middle(run: Run) -> None:
 
 def store_one_twice(run: Run) -> None:
     end = max(one.place.offset for one in run.stored if one.place.queue_id == 0) + 1
-    twice = Stored(Place(0, end), run.stored[0].body)
+    twice = Stored(Place(0, end), run.stored[0].body, 0)
     run.stored.append(twice)
     run.history.delivered.append(Delivered(twice.place, twice.body, 100.0))
 
@@ -135,8 +148,25 @@ def deliver_all_but_one(run: Run) -> None:
 def invent_one(run: Run) -> None:
     place = Place(1, MESSAGES)
     body = body_of(LANES[2], MESSAGES, b"")
-    run.stored.append(Stored(place, body))
+    run.stored.append(Stored(place, body, 0))
     run.history.delivered.append(Delivered(place, body, 200.0))
+
+
+def bring_one_early(run: Run) -> None:
+    run.add_later()
+    run.stored[-3] = replace(run.stored[-3], stored_ms=run.stored[-3].stored_ms - 1)
+
+
+def bring_one_twice(run: Run) -> None:
+    run.add_later()
+    twice = replace(run.stored[-1], place=Place(LATER.queue_id, MESSAGES), stored_ms=2_000)
+    run.stored.append(twice)
+    run.history.delivered.append(Delivered(twice.place, twice.body, 101.0))
+
+
+def never_bring_one(run: Run) -> None:
+    run.add_later()
+    lose_one(run)
 
 
 DOCTORS: list[tuple[Callable[[Run], None], set[Kind]]] = [
@@ -154,11 +184,20 @@ DOCTORS: list[tuple[Callable[[Run], None], set[Kind]]] = [
     (show_another_body, {Kind.SEEN_AND_CUT}),
     (deliver_all_but_one, {Kind.NOT_DELIVERED}),
     (invent_one, {Kind.INVENTED}),
+    (bring_one_early, {Kind.EARLY}),
+    (bring_one_twice, {Kind.DUPLICATED}),
+    (never_bring_one, {Kind.LOST}),
 ]
 
 
 def test_a_run_in_which_all_went_well_has_no_violation() -> None:
     assert Run().kinds() == set()
+
+
+def test_what_arrives_later_comes_in_the_order_of_its_times() -> None:
+    run = Run()
+    run.add_later()
+    assert run.kinds() == set()
 
 
 @pytest.mark.parametrize(("doctor", "found"), DOCTORS, ids=lambda one: getattr(one, "__name__", ""))

@@ -26,6 +26,7 @@ class Figures:
 
     fail_overs: int = 0
     acknowledged: int = 0
+    arrived_later: int = 0
     delivered: int = 0
     stored: int = 0
     failed_sends: int = 0
@@ -44,7 +45,8 @@ class Figures:
                 f"p95 {self.percentile_s(0.95):.2f} s, longest {self.percentile_s(1.0):.2f} s"
             )
         return (
-            f"{self.acknowledged} acknowledged, {self.stored} stored, {self.lost} lost, "
+            f"{self.acknowledged} acknowledged, {self.arrived_later} of them to arrive later, "
+            f"{self.stored} stored, {self.lost} lost, "
             f"{self.delivered} delivered, {self.failed_sends} sends failed, "
             f"{self.fail_overs} fail-overs{pauses}"
         )
@@ -84,6 +86,7 @@ class Trial:
     async def verdict(self) -> Verdict:
         """Of all since the trial began; the cluster is healthy and no sends are under way."""
         world, history = self.world, self.clients.history
+        await self.clients.nothing_waits(self.may_lose)
         master = await world.master()
         end = await world.equal_ends()
         stored = stored_messages(log_bytes(world.folder(master), end), TOPIC)
@@ -95,6 +98,9 @@ class Trial:
         }
         stored = stored_messages(replicas[f"replica {master}"], TOPIC)
         self.figures.acknowledged = len(history.acknowledged)
+        self.figures.arrived_later = sum(
+            (one.lane, one.number) in history.due_ms for one in history.acknowledged
+        )
         self.figures.delivered = len(history.delivered)
         self.figures.stored = len(stored)
         self.figures.failed_sends = len(history.failed)

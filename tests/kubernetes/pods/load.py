@@ -57,7 +57,8 @@ async def _do(clients: Clients, name: str, arguments: list[Any]) -> Any:
         case "resume":
             return clients.resume()
         case "pause":
-            return await clients.pause()
+            await clients.pause()
+            return await clients.nothing_waits()
         case "acknowledged_after":
             return await clients.acknowledged_after(*arguments)
         case "gap_s":

@@ -42,7 +42,7 @@ class Load:
         await self._ask("resume")
 
     async def pause(self) -> None:
-        """Returns when every send has ended."""
+        """Returns when every send has ended, and what was to arrive later has arrived."""
         await self._ask("pause")
 
     async def acknowledged_after(self, moment_s: float) -> float:
