@@ -94,7 +94,7 @@ search: setup
 mutants: setup
 	$(RUN) python -m tests.mutants --jobs 2
 
-# 200 rounds of kill -9 under load with synchronous flush.
+# 200 rounds of kill -9 under load with synchronous flush, some messages to arrive later.
 torture: setup
 	$(RUN) python -m tests.torture.kill_broker --rounds 200
 

@@ -4,6 +4,7 @@ Real processes throughout: etcd, a nameserver and one broker with synchronous fl
 files, so that segments and queue files roll often. Each round starts the broker, lets many senders
 work, kills it with SIGKILL at a random moment and starts it again. What had been acknowledged is
 then read from the broker and compared: the right body at the acknowledged queue offset, each once.
+Some messages are to arrive later; at the end each of those has come, once and not before its time.
 
     python -m tests.torture.kill_broker --rounds 200 --seed 1
 """
@@ -35,8 +36,11 @@ from aerobee.v1 import broker_pb2, broker_pb2_grpc, common_pb2
 
 TOPIC = "torture"
 SENDERS = 24
+LATER_SHARE = 0.2
+DELAYS_MS = (100, 2_000)
 BODY_BYTES_MAX = 6_000
 START_TIMEOUT_S = 30.0
+COME_TIMEOUT_S = 30.0
 SETTINGS = {
     "store-flush-mode": "sync",
     "store-segment-bytes": str(256 * 1024),
@@ -51,6 +55,7 @@ class Figures:
 
     rounds: int = 0
     acknowledged: int = 0
+    later: int = 0
     unacknowledged_stored: int = 0
     failed_sends: int = 0
     start_s: list[float] = field(default_factory=list)
@@ -58,7 +63,8 @@ class Figures:
     def __str__(self) -> str:
         slowest = max(self.start_s, default=0.0)
         return (
-            f"{self.rounds} kills, {self.acknowledged} acknowledged, 0 lost, "
+            f"{self.rounds} kills, {self.acknowledged} acknowledged, {self.later} of them to "
+            f"arrive later, 0 lost, "
             f"{self.unacknowledged_stored} stored without an acknowledgement, "
             f"{self.failed_sends} sends failed, slowest start {slowest:.2f} s"
         )
@@ -122,25 +128,36 @@ async def send_until(
     producer: Producer,
     chance: random.Random,
     acknowledged: dict[tuple[int, int], bytes],
+    later: dict[bytes, int],
     figures: Figures,
 ) -> None:
+    """`later` gets what is to arrive later: a body, and when it is due in Unix milliseconds."""
     while not stop.is_set():
         body = chance.randbytes(chance.randrange(16, BODY_BYTES_MAX))
+        due_ms = None
+        if chance.random() < LATER_SHARE:
+            due_ms = time.time_ns() // 1_000_000 + chance.randint(*DELAYS_MS)
+        message = Message(TOPIC, body, tag="t", keys=(body[:4].hex(),), deliver_at=due_ms)
         try:
-            receipt = await producer.send(Message(TOPIC, body, tag="t", keys=(body[:4].hex(),)))
+            receipt = await producer.send(message)
         except MqError:
             figures.failed_sends += 1
+            continue
+        figures.acknowledged += 1
+        if due_ms is not None:
+            later[body] = due_ms
+            figures.later += 1
             continue
         place = (receipt.queue.queue_id, receipt.queue_offset)
         assert place not in acknowledged, f"two messages were acknowledged at {place}"
         acknowledged[place] = body
-        figures.acknowledged += 1
 
 
 async def read_back(
-    address: str, first: dict[int, int], queues: int
+    address: str, first: dict[int, int], queues: int, later: dict[bytes, int]
 ) -> dict[tuple[int, int], bytes]:
-    """Bodies by (queue, offset), from `first` on; each offset must follow the one before."""
+    """Bodies by (queue, offset), from `first` on; each offset must follow the one before, and
+    nothing of `later` was stored there before it was due."""
     found: dict[tuple[int, int], bytes] = {}
     async with build_channel(address) as channel:
         stub = broker_pb2_grpc.PullServiceStub(channel)
@@ -156,7 +173,10 @@ async def read_back(
                     break
                 for record in iterate_records(result.records):
                     assert record.queue_offset == offset, "a queue has a gap or a repetition"
-                    found[queue_id, offset] = bytes(record.body)
+                    body = bytes(record.body)
+                    early_ms = later.get(body, 0) - record.store_timestamp_ms
+                    assert early_ms <= 0, f"a message came {early_ms} ms early"
+                    found[queue_id, offset] = body
                     offset += 1
     return found
 
@@ -164,6 +184,18 @@ async def read_back(
 def check(acknowledged: dict[tuple[int, int], bytes], found: dict[tuple[int, int], bytes]) -> None:
     lost = [place for place, body in acknowledged.items() if found.get(place) != body]
     assert not lost, f"{len(lost)} acknowledged messages are lost or changed: {sorted(lost)[:5]}"
+
+
+async def read_all(address: str, later: dict[bytes, int]) -> dict[tuple[int, int], bytes]:
+    """Everything, once all of `later` has come; AssertionError if that takes too long."""
+    deadline = time.monotonic() + COME_TIMEOUT_S
+    while True:
+        found = await read_back(address, {}, queues=4, later=later)
+        missing = later.keys() - set(found.values())
+        if not missing:
+            return found
+        assert time.monotonic() < deadline, f"{len(missing)} messages that were due did not come"
+        await asyncio.sleep(0.5)
 
 
 async def torture(*, rounds: int, seed: int, folder: Path, say: bool = False) -> Figures:
@@ -177,6 +209,7 @@ async def torture(*, rounds: int, seed: int, folder: Path, say: bool = False) ->
     )
     figures = Figures()
     everything: dict[tuple[int, int], bytes] = {}
+    later: dict[bytes, int] = {}
     async with etcd_and_nameserver(plan):
         broker = Killed(plan)
         try:
@@ -188,12 +221,13 @@ async def torture(*, rounds: int, seed: int, folder: Path, say: bool = False) ->
             ) as producer:
                 await first_send(producer)
                 for _ in range(rounds):
-                    await one_round(broker, producer, chance, figures, everything)
+                    await one_round(broker, producer, chance, figures, everything, later)
                     if say and figures.rounds % 10 == 0:
                         print(figures, flush=True)
-            found = await read_back(broker.address, {}, queues=4)
+            found = await read_all(broker.address, later)
             check(everything, found)
-            figures.unacknowledged_stored = len(found) - len(everything)
+            assert len(set(found.values())) == len(found), "a message came twice"
+            figures.unacknowledged_stored = len(found) - len(everything) - len(later)
         finally:
             await broker.kill()
     return figures
@@ -217,13 +251,15 @@ async def one_round(
     chance: random.Random,
     figures: Figures,
     everything: dict[tuple[int, int], bytes],
+    later: dict[bytes, int],
 ) -> None:
     acknowledged: dict[tuple[int, int], bytes] = {}
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for number in range(SENDERS):
             tasks.create_task(
-                send_until(stop, producer, chance, acknowledged, figures), name=f"sender-{number}"
+                send_until(stop, producer, chance, acknowledged, later, figures),
+                name=f"sender-{number}",
             )
         await asyncio.sleep(chance.uniform(0.05, 0.6))
         await broker.kill()
@@ -234,7 +270,7 @@ async def one_round(
     first: dict[int, int] = {}
     for queue_id, offset in acknowledged:
         first[queue_id] = min(offset, first.get(queue_id, offset))
-    check(acknowledged, await read_back(broker.address, first, queues=4))
+    check(acknowledged, await read_back(broker.address, first, queues=4, later=later))
     assert not acknowledged.keys() & everything.keys(), "an acknowledged offset was given again"
     everything |= acknowledged
 
